@@ -1,0 +1,33 @@
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test check bench fuzz lock clean
+
+help: ## show the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: ## make .venv from requirements.lock (PYTHON=... chooses the interpreter)
+	@scripts/setup
+
+demo: setup ## set everything up and run the demonstration
+	@.venv/bin/pumphouse demo
+
+test: setup ## everything that must pass (PYTEST_ARGS=... is handed to pytest)
+	@scripts/npm-ci
+	@scripts/check
+	.venv/bin/python -m pytest $(PYTEST_ARGS)
+	@scripts/check-wheel
+
+check: setup ## formatting, lint, types, spelling
+	@scripts/check
+
+bench: setup ## run every benchmark in full
+	@scripts/bench
+
+fuzz: setup ## a bounded fuzzing run (FUZZ_ARGS=... is handed to it)
+	@scripts/fuzz $(FUZZ_ARGS)
+
+lock: ## resolve the lock files anew (UPGRADE=1 takes the newest versions)
+	@scripts/lock
+
+clean: ## remove everything that the targets made
+	@scripts/clean

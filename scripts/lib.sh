@@ -1,0 +1,30 @@
+# Sourced by the scripts beside it. Each of them starts in the root of the project.
+# shellcheck shell=bash
+
+say() { printf '%s: %s\n' "${0##*/}" "$*"; }
+
+die() {
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit 1
+}
+
+# fingerprint FILE... : one word that changes when any of the files does.
+fingerprint() { cat -- "$@" | sha256sum | cut -d ' ' -f 1; }
+
+# install_debian PACKAGE : installs it where we may, else says in one sentence what is missing.
+install_debian() {
+  local root=()
+  command -v apt-get >/dev/null || die "$1 is missing: install it and run this again"
+  if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true 2>/dev/null || die "$1 is missing: run 'sudo apt-get install $1' and run this again"
+    root=(sudo -n)
+  fi
+  say "installing the Debian package $1"
+  # A fresh machine has no package lists; an old one has lists that point to files long gone.
+  "${root[@]}" apt-get update -qq
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "$1" >/dev/null
+}
+
+# ensure_debian COMMAND PACKAGE
+ensure_debian() { command -v "$1" >/dev/null || install_debian "$2"; }

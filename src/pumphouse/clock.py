@@ -1,0 +1,42 @@
+"""The only place that knows real time.
+
+Code that depends on time takes a `Clock`, so that a test can move it: retention, token expiry and
+enqueued times follow the clock they were given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time for stamps, monotonic time for durations, and a way to wait."""
+
+    def now(self) -> float:
+        """Seconds since 1970, UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, from an arbitrary start."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait that long by this clock."""
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def now_ms(clock: Clock) -> int:
+    """The clock's wall time in whole milliseconds, as AMQP timestamps count."""
+    return int(clock.now() * 1000)

@@ -1,0 +1,80 @@
+"""Every exception Pumphouse raises, in one tree.
+
+Blame is split as between two people on a telephone line: a `LocalProtocolError` is our bug (or
+our caller's), a `RemoteProtocolError` is the peer's. Each message names the thing, what was found
+and what to do next, and never carries a key or a token.
+"""
+
+from __future__ import annotations
+
+
+class PumphouseError(Exception):
+    """Everything that Pumphouse raises on purpose."""
+
+
+class OptionError(PumphouseError, ValueError):
+    """An option, name or position given by the user makes no sense; nothing was changed."""
+
+
+class ProtocolError(PumphouseError):
+    """The AMQP rules were broken by one side or the other."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We were about to break the rules: a bug here or in the calling code. Nothing was sent."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the rules. The connection is closed with `condition` and this message."""
+
+    condition = "amqp:framing-error"
+
+    def __init__(self, message: str, condition: str | None = None) -> None:
+        super().__init__(message)
+        if condition is not None:
+            self.condition = condition
+
+
+class MalformedBytes(RemoteProtocolError):
+    """Bytes that are not valid AMQP. `offset` is the byte at which decoding stopped."""
+
+    condition = "amqp:decode-error"
+
+    def __init__(self, offset: int, found: str) -> None:
+        super().__init__(f"at byte {offset}: {found}")
+        self.offset = offset
+        self.found = found
+
+
+class AmqpError(PumphouseError):
+    """A refusal with an AMQP condition: by the hub towards a client, or received from a hub."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(f"{description} ({condition})" if description else condition)
+        self.condition = condition
+        self.description = description
+
+
+class AuthError(PumphouseError):
+    """A token, key or claim that does not open the door. `status` is the CBS status code."""
+
+    def __init__(self, description: str, status: int = 401) -> None:
+        super().__init__(description)
+        self.description = description
+        self.status = status
+
+
+class HubNotFound(PumphouseError):
+    """No event hub or consumer group of that name exists."""
+
+
+class HubExists(PumphouseError):
+    """An event hub or consumer group of that name exists already."""
+
+
+class PortTaken(PumphouseError):
+    """Another program listens on the port we were told to use."""
+
+
+class ConnectionFailed(PumphouseError):
+    """A hub could not be reached, or the connection to it broke."""
