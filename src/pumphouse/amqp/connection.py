@@ -1,0 +1,351 @@
+"""One AMQP connection without a socket, for either side.
+
+Feed it bytes and it answers with what happened; ask it for the bytes to send. The obligations:
+
+* after `receive(data)`, handle the events it returns, then send all of `data_to_send()`;
+* after a `RemoteProtocolError`, still send `data_to_send()` (it ends in a close that tells the peer
+  why), then drop the connection;
+* `data_to_send()` after any call that speaks: `start`, `close`, `begin`, `link.send`, ...
+
+    socket bytes -> ByteReader -> performatives -> Session, Link -> events
+    socket bytes <- data_to_send <- encode_frame <-------------------- your calls
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pumphouse.amqp import sasl, states
+from pumphouse.amqp.composites import (
+    Composite,
+    decode_performative,
+)
+from pumphouse.amqp.events import Closed, Event, Opened
+from pumphouse.amqp.frames import (
+    AMQP_FRAME,
+    AMQP_HEADER,
+    EMPTY_FRAME,
+    MIN_MAX_FRAME,
+    SASL_FRAME,
+    SASL_HEADER,
+    ByteReader,
+    Frame,
+    check_fits,
+    encode_frame,
+)
+from pumphouse.amqp.performatives import (
+    Begin,
+    Close,
+    Error,
+    Open,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    Transfer,
+)
+from pumphouse.amqp.session import Session
+from pumphouse.errors import AuthError, RemoteProtocolError
+
+CLIENT, SERVER = "client", "server"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one connection may ask of us. The first two are announced, the others enforced."""
+
+    max_frame_size: int = 65536  # as the service; at 1 MiB the official client sends slower
+    channel_max: int = 4999
+    links_max: int = 4096  # on all sessions together
+    held_bytes_max: int = 16 * 1024 * 1024  # deliveries of which some frames have arrived
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How a client introduces itself to SASL."""
+
+    mechanism: str = sasl.ANONYMOUS
+    response: bytes = b""
+
+
+class Connection:
+    """The connection, its sessions, and the bytes waiting to be sent."""
+
+    def __init__(
+        self,
+        role: str,
+        opening: Open,
+        *,
+        limits: Limits | None = None,
+        login: Login | None = None,
+        authenticate: Callable[[SaslInit], None] | None = None,
+    ) -> None:
+        self.role = role
+        self.opening = opening
+        self.limits = limits or Limits()
+        self.login = login or Login()
+        self.authenticate = authenticate  # raises AuthError to say no
+        self.state = "START"
+        self.layer = "header"  # then "sasl" or "amqp"
+        self.remote: Open | None = None
+        self.remote_frame_max = MIN_MAX_FRAME
+        self.sessions: dict[int, Session] = {}  # by the peer's channel
+        self.asked: dict[int, Session] = {}  # by our channel: begins that the peer has not answered
+        self.ended: set[int] = set()  # channels on which late frames are ignored
+        self.held_bytes = 0
+        self._reader = ByteReader(self.limits.max_frame_size)
+        self._events: list[Event] = []
+        self._out: list[bytes | bytearray] = []
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.role} {self.state} {len(self.sessions)} sessions>"
+
+    # -- speaking ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A client's first words."""
+        self.write(SASL_HEADER)
+
+    def begin(self) -> Session:
+        """Ask for a session; it may be used at once."""
+        taken = self.asked.keys() | {session.channel for session in self.sessions.values()}
+        channel = next(number for number in range(len(taken) + 1) if number not in taken)
+        session = Session(self, channel)
+        self.asked[channel] = session
+        session.begin()
+        return session
+
+    def close(self, error: Error | None = None) -> None:
+        """Say good-bye, once."""
+        if self.state in ("OPENED", "OPEN_SENT", "OPEN_PIPE"):
+            self.step("send close")
+            self.send(Close(error=error))
+
+    def heartbeat(self) -> None:
+        """An empty frame, so that the peer does not take us for dead."""
+        if self.state == "OPENED":
+            self.write(EMPTY_FRAME)
+
+    def data_to_send(self) -> list[bytes | bytearray]:
+        """All bytes to send, in order; the connection forgets them."""
+        for session in self.sessions.values():
+            session.flush()
+        out, self._out = self._out, []
+        return out
+
+    # -- what sessions and links use --------------------------------------------------------------
+
+    def step(self, action: str) -> None:
+        self.state = states.step(states.CONNECTION, "connection", self.state, action)
+
+    def emit(self, event: Event) -> None:
+        self._events.append(event)
+
+    def write(self, data: bytes | bytearray) -> None:
+        self._out.append(data)
+
+    def send(self, performative: Composite, channel: int = 0) -> None:
+        frame = encode_frame(performative, channel)
+        self.write(check_fits(frame, max(self.remote_frame_max, MIN_MAX_FRAME)))
+
+    def hold(self, amount: int) -> None:
+        """Count the bytes of half-arrived deliveries, over all links."""
+        self.held_bytes += amount
+        if self.held_bytes > self.limits.held_bytes_max:
+            raise RemoteProtocolError(
+                f"unfinished deliveries hold {self.held_bytes} bytes, "
+                f"the limit is {self.limits.held_bytes_max} on one connection",
+                "amqp:resource-limit-exceeded",
+            )
+
+    def check_room(self, session: Session) -> None:
+        """May the peer attach one more link?"""
+        if sum(len(s.links) for s in self.sessions.values()) >= self.limits.links_max:
+            raise RemoteProtocolError(
+                f"more than {self.limits.links_max} links on one connection",
+                "amqp:resource-limit-exceeded",
+            )
+
+    def forget(self, session: Session) -> None:
+        if session.remote_channel is not None:
+            self.sessions.pop(session.remote_channel, None)
+            self.ended.add(session.remote_channel)
+
+    # -- listening --------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take in bytes; return what happened."""
+        self._reader.feed(data)
+        try:
+            while self.take():
+                pass
+        except RemoteProtocolError as wrong:
+            self.close_for(wrong)
+            raise
+        events, self._events = self._events, []
+        return events
+
+    def close_for(self, wrong: RemoteProtocolError) -> None:
+        """Tell the peer what it did wrong, if we have come far enough to be understood."""
+        for session in self.sessions.values():
+            session.flush()
+        if self.state == "HDR_EXCH" and self.role == SERVER:
+            self.open()
+        if self.state == "OPEN_RCVD":
+            self.step("send open")
+        self.close(Error(condition=wrong.condition, description=str(wrong)[:1000]))
+        self.state = "END"
+
+    def take(self) -> bool:
+        """Consume the next header or frame; False if more bytes must arrive first."""
+        if self.state == "END":
+            return False
+        if self.layer == "header":
+            return self.take_header()
+        frame = self._reader.frame()
+        if frame is None:
+            return False
+        if self.layer == "sasl":
+            self.on_sasl(frame)
+        else:
+            self.on_frame(frame)
+        return True
+
+    def take_header(self) -> bool:
+        if not self._reader.pending:
+            return False
+        header = self._reader.header()
+        if header is None:
+            return False
+        if header == SASL_HEADER and self.state == "START":
+            self.on_sasl_header()
+        elif header == AMQP_HEADER:
+            self.on_amqp_header()
+        else:
+            self.write(SASL_HEADER)  # the specification's answer: name what we do speak, then leave
+            self.state = "END"
+            raise RemoteProtocolError(f"protocol header {header!r} is not spoken here")
+        return True
+
+    def on_sasl_header(self) -> None:
+        self.layer = "sasl"
+        if self.role == SERVER:
+            self.write(SASL_HEADER)
+            self.send_sasl(SaslMechanisms(mechanisms=sasl.MECHANISMS))
+
+    def on_amqp_header(self) -> None:
+        self.layer = "amqp"
+        self.step("receive header")
+        if self.role == SERVER:
+            self.step("send header")
+            self.write(AMQP_HEADER)
+
+    def on_sasl(self, frame: Frame) -> None:
+        if frame.kind != SASL_FRAME:
+            raise RemoteProtocolError(f"frame type {frame.kind} during the SASL login, expected 1")
+        said, _ = decode_performative(frame.data, frame.start, frame.end)
+        match said:
+            case SaslInit() if self.role == SERVER:
+                self.on_sasl_init(said)
+            case SaslMechanisms() if self.role == CLIENT:
+                sasl.choose(said, self.login.mechanism)
+                self.send_sasl(
+                    SaslInit(
+                        mechanism=self.login.mechanism,
+                        initial_response=self.login.response,
+                        hostname=self.opening.hostname,
+                    )
+                )
+            case SaslOutcome() if self.role == CLIENT:
+                sasl.check_outcome(said)
+                self.layer = "header"
+                self.step("send header")
+                self.write(AMQP_HEADER)
+                self.open()
+            case _:
+                raise RemoteProtocolError(f"{said.NAME} is not expected during the SASL login")
+
+    def on_sasl_init(self, init: SaslInit) -> None:
+        try:
+            sasl.mechanism_of(init)
+            if self.authenticate is not None:
+                self.authenticate(init)
+        except AuthError as refused:
+            self.send_sasl(SaslOutcome(code=sasl.AUTH_FAILED))
+            self.state = "END"
+            raise RemoteProtocolError(str(refused), "amqp:unauthorized-access") from None
+        self.send_sasl(SaslOutcome(code=sasl.OK))
+        self.layer = "header"
+
+    def send_sasl(self, said: Composite) -> None:
+        self.write(encode_frame(said, kind=SASL_FRAME))
+
+    def open(self) -> None:
+        self.step("send open")
+        self.send(self.opening)
+
+    def on_frame(self, frame: Frame) -> None:
+        if frame.kind != AMQP_FRAME:
+            raise RemoteProtocolError(f"frame type {frame.kind}, expected 0 (AMQP)")
+        if frame.start == frame.end:
+            return  # a heartbeat
+        said, after = decode_performative(frame.data, frame.start, frame.end)
+        session = self.sessions.get(frame.channel)
+        if session is not None and not isinstance(said, Open | Close | Begin):
+            payload = frame.data[after : frame.end] if isinstance(said, Transfer) else b""
+            session.on_frame(said, payload)
+        else:
+            self.on_connection_frame(frame.channel, said)
+
+    def on_connection_frame(self, channel: int, said: Composite) -> None:
+        match said:
+            case Open():
+                self.on_open(said)
+            case Close():
+                self.on_close(said)
+            case Begin() if self.state in ("OPENED", "OPEN_SENT", "CLOSE_SENT"):
+                self.on_begin(channel, said)
+            case _ if channel in self.ended:
+                pass  # the official client detaches links after it has ended their session
+            case _:
+                raise RemoteProtocolError(
+                    f"{said.NAME} on channel {channel}, where no session has begun",
+                    "amqp:illegal-state",
+                )
+
+    def on_open(self, opening: Open) -> None:
+        self.step("receive open")
+        if opening.max_frame_size < MIN_MAX_FRAME:
+            raise RemoteProtocolError(
+                f"open.max-frame-size is {opening.max_frame_size}, the least is {MIN_MAX_FRAME}",
+                "amqp:invalid-field",
+            )
+        self.remote = opening
+        self.remote_frame_max = opening.max_frame_size
+        if self.state == "OPEN_RCVD":
+            self.open()
+        self.emit(Opened(opening))
+
+    def on_close(self, close: Close) -> None:
+        self.step("receive close")
+        if self.state == "CLOSE_RCVD":
+            self.step("send close")
+            self.send(Close())
+        self.emit(Closed(close.error))
+
+    def on_begin(self, channel: int, begin: Begin) -> None:
+        if channel in self.sessions or channel > self.limits.channel_max:
+            raise RemoteProtocolError(f"begin on channel {channel}, which is in use or too high")
+        self.ended.discard(channel)
+        if begin.remote_channel is None:
+            session = Session(self, channel)
+        else:
+            answered = self.asked.pop(begin.remote_channel, None)
+            if answered is None:
+                raise RemoteProtocolError(
+                    f"begin answers channel {begin.remote_channel}: not asked"
+                )
+            session = answered
+        session.remote_channel = channel
+        self.sessions[channel] = session
+        session.on_begin(begin)

@@ -1,0 +1,121 @@
+"""Frames: how AMQP cuts a byte stream into pieces.
+
+         0       1       2       3
+      +-------------------------------+
+    0 |             size              |  of the whole frame, these eight bytes included
+      +-------+-------+---------------+
+    4 | doff  | type  |    channel    |  doff: where the body starts, in words of four bytes
+      +-------+-------+---------------+
+    8 | extended header, then body ...
+
+A stream opens with one or two protocol headers of eight bytes ("AMQP", id, 1.0.0); afterwards it
+is frames only. `ByteReader` holds what has arrived and not yet been consumed; it never holds more
+than one incomplete frame beyond what the caller fed it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from pumphouse.amqp.composites import (
+    Composite,
+    encode_performative,
+)
+from pumphouse.errors import LocalProtocolError, RemoteProtocolError
+
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+TLS_HEADER = b"AMQP\x02\x01\x00\x00"
+SASL_HEADER = b"AMQP\x03\x01\x00\x00"
+
+AMQP_FRAME, SASL_FRAME = 0, 1
+MIN_MAX_FRAME = 512  # no peer may announce less
+EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"  # says only: I am still here
+
+HEAD = struct.Struct(">IBBH")
+
+
+class Frame(NamedTuple):
+    """One frame within the reader's buffer: the body is `data[start:end]`."""
+
+    kind: int
+    channel: int
+    data: bytes
+    start: int
+    end: int
+
+
+class ByteReader:
+    """Received bytes, handed out as protocol headers and frames."""
+
+    def __init__(self, max_frame_size: int) -> None:
+        self.max_frame_size = max_frame_size
+        self._data = b""
+        self._pos = 0
+        self._consumed = 0  # of the whole stream, before _data: error messages count from its start
+
+    def feed(self, data: bytes) -> None:
+        self._consumed += self._pos
+        self._data = self._data[self._pos :] + data if self._pos < len(self._data) else data
+        self._pos = 0
+
+    @property
+    def pending(self) -> int:
+        """Bytes that have arrived and not been consumed."""
+        return len(self._data) - self._pos
+
+    def header(self) -> bytes | None:
+        """The next eight bytes if they are a protocol header; None if more must arrive."""
+        found = self._data[self._pos : self._pos + 8]
+        if not b"AMQP".startswith(found[:4]):
+            raise self.error(f"expected a protocol header 'AMQP...', found {bytes(found)!r}")
+        if len(found) < 8:
+            return None
+        self._pos += 8
+        return bytes(found)
+
+    def frame(self) -> Frame | None:
+        """The next whole frame; None if more must arrive."""
+        data, pos = self._data, self._pos
+        if len(data) - pos < 8:
+            return None
+        size, doff, kind, channel = HEAD.unpack_from(data, pos)
+        if size > self.max_frame_size or size < 8 or not 8 <= doff * 4 <= size:
+            raise self.refuse_head(size, doff)
+        end = pos + size
+        if end > len(data):
+            return None
+        self._pos = end
+        return Frame(kind, channel, data, pos + doff * 4, end)
+
+    def refuse_head(self, size: int, doff: int) -> RemoteProtocolError:
+        if size > self.max_frame_size:
+            return self.error(f"frame of {size} bytes, the limit is {self.max_frame_size}")
+        if size < 8:
+            return self.error(f"frame of {size} bytes, the header alone has 8")
+        return self.error(
+            f"data offset of {doff} words does not lie within the frame of {size} bytes"
+        )
+
+    def error(self, found: str) -> RemoteProtocolError:
+        where = self._consumed + self._pos
+        return RemoteProtocolError(
+            f"at byte {where} of the stream: {found}", "amqp:connection:framing-error"
+        )
+
+
+def encode_frame(
+    performative: Composite, channel: int = 0, payload: bytes = b"", kind: int = AMQP_FRAME
+) -> bytes:
+    """A whole frame: header, performative, payload."""
+    body = encode_performative(performative)
+    return HEAD.pack(8 + len(body) + len(payload), 2, kind, channel) + body + payload
+
+
+def check_fits(frame: bytes, max_frame_size: int) -> bytes:
+    """The frame again, or our own error if the peer said that it takes no frame of this size."""
+    if len(frame) > max_frame_size:
+        raise LocalProtocolError(
+            f"frame of {len(frame)} bytes, the peer takes {max_frame_size} at the most"
+        )
+    return frame

@@ -1,0 +1,238 @@
+"""Links: one-way streets for deliveries within a session, seen from either end.
+
+A link on which we send counts the credit the peer gave; a link on which we receive puts the frames
+of a delivery together and grants credit. Neither does any IO: frames go out through the session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pumphouse.amqp import credit, states
+from pumphouse.amqp.events import Delivered, Detached, Flowed
+from pumphouse.amqp.frames import encode_frame
+from pumphouse.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Detach,
+    Error,
+    Flow,
+    Transfer,
+)
+from pumphouse.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from pumphouse.amqp.session import Session
+
+NO_LIMIT = 1 << 63
+FRAME_OVERHEAD = 64  # what a transfer frame adds to its payload, generously
+
+
+class Link:
+    """What both ends have in common: a name, two handles and a state."""
+
+    role: bool
+
+    def __init__(self, session: Session, name: str, handle: int) -> None:
+        self.session = session
+        self.name = name
+        self.handle = handle  # ours
+        self.remote_handle: int | None = None
+        self.state = "DETACHED"
+        self.user: Any = None  # whatever the room above wants to find again
+
+    def __repr__(self) -> str:
+        end = "sender" if self.role == SENDER else "receiver"
+        return f"<Link {self.name!r} {end} handle={self.handle} {self.state}>"
+
+    @property
+    def attached(self) -> bool:
+        return self.state == "ATTACHED"
+
+    def step(self, action: str) -> None:
+        self.state = states.step(states.LINK, f"link {self.name!r}", self.state, action)
+
+    def answer(self, attach: Attach) -> None:
+        """Send our attach: as the first word, or in answer to the peer's."""
+        self.step("send attach")
+        self.session.send(attach)
+
+    def refuse(self, error: Error) -> None:
+        """Say no: an attach without source or target, then at once the detach that says why."""
+        self.answer(Attach(name=self.name, handle=self.handle, role=self.role))
+        self.detach(error)
+
+    def detach(self, error: Error | None = None) -> None:
+        """Close the link from our side."""
+        self.step("send detach")
+        self.session.send(Detach(handle=self.handle, closed=True, error=error))
+
+    def on_detach(self, detach: Detach) -> None:
+        answer = self.state == "ATTACHED"
+        if answer or self.state == "DETACH_SENT":
+            self.step("receive detach")
+        if answer:
+            self.step("send detach")
+            self.session.send(Detach(handle=self.handle, closed=True))
+        self.session.forget(self)
+        self.session.emit(Detached(self, detach.error))
+
+    def on_flow(self, flow: Flow) -> None:
+        """A flow that names this link."""
+        raise NotImplementedError
+
+    def send_flow(self, delivery_count: int, link_credit: int, drain: bool = False) -> None:
+        self.session.send_flow(self.handle, delivery_count, link_credit, drain)
+
+
+class SenderLink(Link):
+    """A link on which we send."""
+
+    role = SENDER
+
+    def __init__(self, session: Session, name: str, handle: int) -> None:
+        super().__init__(session, name, handle)
+        self.credit = 0
+        self.delivery_count = 0
+        self.draining = False
+
+    @property
+    def sendable(self) -> int:
+        """Deliveries of one frame each that may be sent now."""
+        return min(self.credit, self.session.remote_window) if self.attached else 0
+
+    def on_flow(self, flow: Flow) -> None:
+        if flow.link_credit is not None:
+            # A receiver that has not seen our attach yet knows no delivery count: it means zero.
+            seen = flow.delivery_count if flow.delivery_count is not None else 0
+            self.credit = credit.allowed(seen, flow.link_credit, self.delivery_count)
+        self.draining = flow.drain
+        if flow.echo:
+            self.send_flow(self.delivery_count, self.credit, self.draining)
+        self.session.emit(Flowed(self))
+
+    def drained(self) -> None:
+        """Nothing is left to send: use up the credit, as a draining receiver asks."""
+        self.delivery_count = credit.advance(self.delivery_count, self.credit)
+        self.credit = 0
+        self.draining = False
+        self.send_flow(self.delivery_count, 0, drain=True)
+
+    def sent(self, deliveries: int) -> None:
+        self.delivery_count = credit.advance(self.delivery_count, deliveries)
+        self.credit -= deliveries
+
+    def send_ready(self, frames: bytes | bytearray, deliveries: int) -> None:
+        """Send finished transfer frames, one per delivery, numbered by `session.delivery_ids`."""
+        self.sent(deliveries)
+        self.session.sent_frames(deliveries)
+        self.session.write(frames)
+
+    def send(
+        self,
+        payload: bytes,
+        *,
+        tag: bytes = b"\0",
+        message_format: int = 0,
+        settled: bool = True,
+    ) -> int:
+        """Send one delivery, in as many frames as the peer's limit asks for; returns its id."""
+        delivery_id = self.session.delivery_ids(1)
+        room = self.session.frame_max - FRAME_OVERHEAD - len(tag)
+        pieces = [payload[at : at + room] for at in range(0, len(payload), room)] or [b""]
+        for number, piece in enumerate(pieces):
+            transfer = Transfer(
+                handle=self.handle,
+                delivery_id=delivery_id,
+                delivery_tag=tag,
+                message_format=message_format,
+                settled=settled,
+                more=number < len(pieces) - 1,
+            )
+            self.session.write(encode_frame(transfer, self.session.channel, piece))
+        self.sent(1)
+        self.session.sent_frames(len(pieces))
+        return delivery_id
+
+
+class ReceiverLink(Link):
+    """A link on which we receive."""
+
+    role = RECEIVER
+
+    def __init__(self, session: Session, name: str, handle: int) -> None:
+        super().__init__(session, name, handle)
+        self.size_max = NO_LIMIT
+        self.credit = 0
+        self.credit_full = 0  # what we top up to; 0: the user grants by hand
+        self.delivery_count = 0
+        self._first: Transfer | None = None  # of the delivery whose frames are arriving
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def on_flow(self, flow: Flow) -> None:
+        if flow.delivery_count is not None:
+            self.delivery_count = flow.delivery_count
+        if flow.drain:
+            self.credit = 0
+        if flow.echo:
+            self.send_flow(self.delivery_count, self.credit)
+
+    def grant(self, amount: int, drain: bool = False) -> None:
+        """Allow the peer so many deliveries from here on."""
+        self.credit = amount
+        self.send_flow(self.delivery_count, amount, drain)
+
+    def keep_granting(self, full: int) -> None:
+        """Grant `full` now and again whenever half of it is used."""
+        self.credit_full = full
+        self.grant(full)
+
+    def on_transfer(self, transfer: Transfer, piece: bytes) -> None:
+        if transfer.aborted:
+            self.drop()
+            return
+        first = self._first
+        if first is None:
+            if transfer.delivery_id is None:
+                raise RemoteProtocolError(
+                    f"the first transfer of a delivery on link {self.name!r} has no delivery-id",
+                    "amqp:invalid-field",
+                )
+            self._first = first = transfer
+        self.collect(piece)
+        if not transfer.more:
+            self.deliver(first, transfer)
+
+    def collect(self, piece: bytes) -> None:
+        """Keep a piece, unless the delivery has outgrown the limit: then only count."""
+        self._size += len(piece)
+        if self._size <= self.size_max:
+            self._pieces.append(piece)
+            self.session.hold(len(piece))
+        else:
+            self.release_pieces()
+
+    def release_pieces(self) -> None:
+        self.session.hold(-sum(map(len, self._pieces)))
+        self._pieces.clear()
+
+    def drop(self) -> None:
+        """Forget the delivery in the making."""
+        self.release_pieces()
+        self._first, self._size = None, 0
+
+    def deliver(self, first: Transfer, last: Transfer) -> None:
+        payload = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        size = self._size
+        self.drop()
+        self.delivery_count = credit.advance(self.delivery_count)
+        self.credit -= 1
+        delivery_id = first.delivery_id
+        assert delivery_id is not None  # on_transfer saw to it
+        settled = bool(first.settled or last.settled)
+        kind = first.message_format or 0
+        self.session.emit(Delivered(self, delivery_id, kind, settled, payload, size))
+        if self.credit_full and credit.needs_topping_up(self.credit, self.credit_full):
+            self.grant(self.credit_full)

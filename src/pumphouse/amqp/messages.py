@@ -1,0 +1,218 @@
+"""Messages: the sections that travel as the payload of transfers.
+
+A message is a row of sections, each a described value: header, annotations, properties, body and
+footer. `scan` finds where each section lies without decoding it, which is all that a hub needs to
+store a message; `decode_message` and `encode_message` are for those who read and write one.
+
+A batch (message format 0x80013700) is a message whose data sections each hold a whole message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pumphouse.amqp.codec import decode, encode, skip
+from pumphouse.amqp.composites import (
+    Composite,
+    fields_in,
+    show,
+    specs,
+    to_described,
+    wire,
+)
+from pumphouse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from pumphouse.errors import MalformedBytes
+
+HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES = 0x70, 0x71, 0x72, 0x73
+APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER = 0x74, 0x75, 0x76, 0x77, 0x78
+
+SINGLE_FORMAT = 0
+BATCH_FORMAT = 0x80013700
+
+SECTION_NAMES = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
+    "amqp:data:binary": DATA,
+    "amqp:amqp-sequence:list": SEQUENCE,
+    "amqp:amqp-value:*": VALUE,
+    "amqp:footer:map": FOOTER,
+}
+
+Section = tuple[int, int, int, int]  # code, start, start of the value, end
+
+
+# How many bytes of size follow a constructor, for those that say their size.
+SIZE_BYTES = bytes(
+    {0xA: 1, 0xC: 1, 0xE: 1, 0xB: 4, 0xD: 4, 0xF: 4}.get(c >> 4, 0) for c in range(256)
+)
+SIZE = struct.Struct(">I")
+
+
+def section_end(data: bytes, value: int, end: int) -> int:
+    """Where a section's value ends: `skip`, quicker for what nearly all sections are made of."""
+    width = SIZE_BYTES[data[value]]
+    if width == 1 and value + 1 < end:
+        after = value + 2 + data[value + 1]
+    elif width == 4 and value + 4 < end:
+        after = value + 5 + SIZE.unpack_from(data, value + 1)[0]
+    else:
+        return skip(data, value, end)
+    # Whatever is odd is left to the decoder, which says what is wrong.
+    return after if after <= end else skip(data, value, end)
+
+
+def scan(data: bytes, pos: int, end: int) -> list[Section]:
+    """Where each section lies between `pos` and `end`; raises MalformedBytes if that is not so."""
+    found = []
+    while pos < end:
+        start = pos
+        # Nearly every section of every producer starts so; the general way is below.
+        if data[pos : pos + 2] == b"\x00\x53" and pos + 3 < end:
+            code = data[pos + 2]
+            pos += 3
+        else:
+            code, pos = section_code(data, pos, end)
+        if not HEADER <= code <= FOOTER:
+            raise MalformedBytes(start, f"section 0x{code:02x} is not part of a message")
+        value = pos
+        pos = section_end(data, pos, end)
+        found.append((code, start, value, pos))
+    return found
+
+
+def section_code(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    """A section's descriptor in any spelling: its code, and where its value starts."""
+    if data[pos] != 0:
+        raise MalformedBytes(pos, f"expected a message section, found byte 0x{data[pos]:02x}")
+    descriptor, after = decode(data, pos + 1, end)
+    if isinstance(descriptor, Symbol):
+        descriptor = SECTION_NAMES.get(descriptor, -1)
+    if not isinstance(descriptor, ULong | int) or after >= end:
+        raise MalformedBytes(pos, f"{show(descriptor)} does not describe a message section")
+    return int(descriptor), after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header(Composite):
+    CODE = HEADER
+    NAME = "header"
+    durable: bool | None = wire(bool)
+    priority: int | None = wire(UByte)
+    ttl: int | None = wire(UInt)
+    first_acquirer: bool | None = wire(bool)
+    delivery_count: int | None = wire(UInt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Properties(Composite):
+    CODE = PROPERTIES
+    NAME = "properties"
+    message_id: Any = wire(object)
+    user_id: bytes | None = wire(bytes)
+    to: Any = wire(object)
+    subject: str | None = wire(str)
+    reply_to: Any = wire(object)
+    correlation_id: Any = wire(object)
+    content_type: str | None = wire(Symbol)
+    content_encoding: str | None = wire(Symbol)
+    absolute_expiry_time: Timestamp | None = wire(object)
+    creation_time: Timestamp | None = wire(object)
+    group_id: str | None = wire(str)
+    group_sequence: int | None = wire(UInt)
+    reply_to_group_id: str | None = wire(str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message. The body is in `data` (binary sections), `sequence` (lists) or `value`."""
+
+    header: Header | None = None
+    delivery_annotations: Mapping[Any, Any] = field(default_factory=dict)
+    annotations: Mapping[Any, Any] = field(default_factory=dict)
+    properties: Properties | None = None
+    application: Mapping[Any, Any] = field(default_factory=dict)
+    data: tuple[bytes, ...] = ()
+    sequence: tuple[list[Any], ...] = ()
+    value: Any = None
+    footer: Mapping[Any, Any] = field(default_factory=dict)
+
+
+def encode_section(code: int, value: Any) -> bytes:
+    return encode(Described(ULong(code), value))
+
+
+def encode_message(message: Message) -> bytes:
+    """A message as bytes, its sections in the order of the specification."""
+    parts = [
+        *([encode(to_described(message.header))] if message.header else ()),
+        *map_section(DELIVERY_ANNOTATIONS, message.delivery_annotations),
+        *map_section(MESSAGE_ANNOTATIONS, message.annotations),
+        *([encode(to_described(message.properties))] if message.properties else ()),
+        *map_section(APPLICATION_PROPERTIES, message.application),
+        *(encode_section(DATA, body) for body in message.data),
+        *(encode_section(SEQUENCE, items) for items in message.sequence),
+    ]
+    if not message.data and not message.sequence:
+        parts.append(encode_section(VALUE, message.value))
+    return b"".join((*parts, *map_section(FOOTER, message.footer)))
+
+
+def map_section(code: int, entries: Mapping[Any, Any]) -> tuple[bytes, ...]:
+    return (encode_section(code, dict(entries)),) if entries else ()
+
+
+def decode_message(data: bytes, pos: int = 0, end: int | None = None) -> Message:
+    """A message out of its bytes."""
+    stop = len(data) if end is None else end
+    single: dict[int, Any] = {}
+    bodies: list[bytes] = []
+    lists: list[list[Any]] = []
+    for code, start, value_at, after in scan(data, pos, stop):
+        value, _ = decode(data, value_at, after)
+        if code == DATA:
+            bodies.append(expect(bytes, value, "data", start))
+        elif code == SEQUENCE:
+            lists.append(expect(list, value, "amqp-sequence", start))
+        else:
+            single[code] = value if code == VALUE else checked(code, value, start)
+    return Message(
+        header=single.get(HEADER),
+        delivery_annotations=single.get(DELIVERY_ANNOTATIONS, {}),
+        annotations=single.get(MESSAGE_ANNOTATIONS, {}),
+        properties=single.get(PROPERTIES),
+        application=single.get(APPLICATION_PROPERTIES, {}),
+        data=tuple(bodies),
+        sequence=tuple(lists),
+        value=single.get(VALUE),
+        footer=single.get(FOOTER, {}),
+    )
+
+
+def checked(code: int, value: Any, at: int) -> Any:
+    """The value of a section that is neither a data, a sequence nor a value section."""
+    if code in (HEADER, PROPERTIES):
+        cls: type[Header | Properties] = Header if code == HEADER else Properties
+        known = specs(cls)
+        values = expect(list, value, cls.NAME, at)
+        if len(values) > len(known):
+            raise MalformedBytes(at, f"{cls.NAME} has {len(known)} fields, found {len(values)}")
+        return cls(**fields_in(cls.NAME, known, values, at))
+    return expect(dict, value, f"section 0x{code:02x}", at)
+
+
+def expect(kind: type, value: Any, name: str, at: int) -> Any:
+    if not isinstance(value, kind):
+        raise MalformedBytes(at, f"{name} must hold {kind.__name__}, found {show(value)}")
+    return value
+
+
+def encode_batch(messages: Iterable[bytes], annotations: Mapping[Any, Any] | None = None) -> bytes:
+    """Encoded messages as the payload of one batch."""
+    outer = map_section(MESSAGE_ANNOTATIONS, annotations or {})
+    return b"".join((*outer, *(encode_section(DATA, message) for message in messages)))

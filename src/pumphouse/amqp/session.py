@@ -1,0 +1,294 @@
+"""A session: a numbered two-way stream of frames on a connection, and the links within it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pumphouse.amqp import credit, states
+from pumphouse.amqp.composites import (
+    Composite,
+)
+from pumphouse.amqp.events import AttachAsked, Attached, Begun, Disposed, Ended, Event, WindowOpened
+from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
+from pumphouse.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Rejected,
+    Transfer,
+)
+from pumphouse.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from pumphouse.amqp.connection import Connection
+
+INCOMING_WINDOW = 65536  # frames; refreshed at half, so a peer that obeys it never stalls
+OUTGOING_WINDOW = 0x7FFFFFFF
+HANDLE_MAX = 262143
+ACCEPTED = Accepted()
+
+
+class Session:
+    """One session, seen from our end."""
+
+    def __init__(self, connection: Connection, channel: int) -> None:
+        self.connection = connection
+        self.channel = channel  # ours; the peer's frames come on `remote_channel`
+        self.remote_channel: int | None = None
+        self.state = "UNMAPPED"
+        self.links: dict[int, Link] = {}  # by the peer's handle
+        self.asked: dict[str, Link] = {}  # attaches of ours that the peer has not answered
+        self.next_handle = 0
+        self.next_outgoing_id = 0
+        self.next_delivery_id = 0
+        self.remote_window = 0
+        self.next_incoming_id: int | None = None
+        self.incoming_window = INCOMING_WINDOW
+        self._accepted: list[int] = []  # first and last of a run of deliveries to accept
+
+    def __repr__(self) -> str:
+        return f"<Session channel={self.channel} {self.state} {len(self.links)} links>"
+
+    # -- what the links and the user send ---------------------------------------------------------
+
+    @property
+    def frame_max(self) -> int:
+        return self.connection.remote_frame_max
+
+    def step(self, action: str) -> None:
+        self.state = states.step(states.SESSION, f"session {self.channel}", self.state, action)
+
+    def emit(self, event: Event) -> None:
+        self.connection.emit(event)
+
+    def hold(self, amount: int) -> None:
+        self.connection.hold(amount)
+
+    def send(self, performative: Composite) -> None:
+        self.connection.send(performative, self.channel)
+
+    def write(self, frames: bytes | bytearray) -> None:
+        self.connection.write(frames)
+
+    def begin(self) -> None:
+        self.step("send begin")
+        self.send(
+            Begin(
+                remote_channel=self.remote_channel,
+                next_outgoing_id=self.next_outgoing_id,
+                incoming_window=self.incoming_window,
+                outgoing_window=OUTGOING_WINDOW,
+                handle_max=HANDLE_MAX,
+            )
+        )
+
+    def end(self, error: Error | None = None) -> None:
+        self.step("send end with error" if error else "send end")
+        self.send(End(error=error))
+
+    def attach(self, name: str, role: bool, **fields: Any) -> Link:
+        """Ask the peer for a link; it answers with an Attached event."""
+        cls = SenderLink if role == SENDER else ReceiverLink
+        link = cls(self, name, self.next_handle)
+        self.next_handle += 1
+        self.asked[name] = link
+        link.answer(Attach(name=name, handle=link.handle, role=role, **fields))
+        return link
+
+    def delivery_ids(self, count: int) -> int:
+        """The first of `count` fresh delivery ids."""
+        first = self.next_delivery_id
+        self.next_delivery_id = credit.advance(first, count)
+        return first
+
+    def sent_frames(self, count: int) -> None:
+        self.next_outgoing_id = credit.advance(self.next_outgoing_id, count)
+        self.remote_window -= count
+
+    def send_flow(
+        self,
+        handle: int | None = None,
+        delivery_count: int | None = None,
+        link_credit: int | None = None,
+        drain: bool = False,
+    ) -> None:
+        """Tell our side of the windows, and of one link if it is named."""
+        self.incoming_window = INCOMING_WINDOW
+        self.send(
+            Flow(
+                next_incoming_id=self.next_incoming_id,
+                incoming_window=self.incoming_window,
+                next_outgoing_id=self.next_outgoing_id,
+                outgoing_window=OUTGOING_WINDOW,
+                handle=handle,
+                delivery_count=delivery_count,
+                link_credit=link_credit,
+                drain=drain,
+            )
+        )
+
+    def accept(self, delivery_id: int) -> None:
+        """Settle a received delivery as accepted; runs of them share one frame."""
+        if self._accepted and credit.advance(self._accepted[1]) == delivery_id:
+            self._accepted[1] = delivery_id
+            return
+        self.flush()
+        self._accepted = [delivery_id, delivery_id]
+
+    def reject(self, delivery_id: int, error: Error) -> None:
+        self.flush()
+        self.dispose(delivery_id, delivery_id, Rejected(error=error))
+
+    def flush(self) -> None:
+        """Send what was held back for company."""
+        if self._accepted and self.state == "MAPPED":
+            first, last = self._accepted
+            self.dispose(first, last, ACCEPTED)
+        self._accepted = []
+
+    def dispose(self, first: int, last: int, state: Composite) -> None:
+        self.send(Disposition(role=RECEIVER, first=first, last=last, settled=True, state=state))
+
+    def forget(self, link: Link) -> None:
+        if isinstance(link, ReceiverLink):
+            link.drop()
+        if link.remote_handle is not None and self.links.get(link.remote_handle) is link:
+            del self.links[link.remote_handle]
+        self.asked.pop(link.name, None)
+
+    # -- what the peer sends ----------------------------------------------------------------------
+
+    def on_begin(self, begin: Begin) -> None:
+        self.step("receive begin")
+        self.next_incoming_id = begin.next_outgoing_id
+        self.remote_window = begin.incoming_window
+        if self.state == "BEGIN_RCVD":
+            self.begin()
+        self.emit(Begun(self))
+
+    def on_end(self, end: End) -> None:
+        self.step("receive end")
+        if self.state == "END_RCVD":
+            self.step("send end")
+            self.send(End())
+        self.connection.forget(self)
+        self.emit(Ended(self, end.error))
+        for link in list(self.links.values()):
+            self.forget(link)
+
+    def on_frame(self, performative: Composite, payload: bytes) -> None:
+        """Any frame on this channel after begin."""
+        if self.state == "DISCARDING" and not isinstance(performative, End):
+            return
+        match performative:
+            case Transfer():
+                self.on_transfer(performative, payload)
+            case Flow():
+                self.on_flow(performative)
+            case Disposition():
+                self.on_disposition(performative)
+            case Attach():
+                self.on_attach(performative)
+            case Detach():
+                self.on_detach(performative)
+            case End():
+                self.on_end(performative)
+            case _:
+                raise RemoteProtocolError(
+                    f"{performative.NAME} is not expected on channel {self.channel}"
+                )
+
+    def on_transfer(self, transfer: Transfer, payload: bytes) -> None:
+        if self.next_incoming_id is not None:
+            self.next_incoming_id = credit.advance(self.next_incoming_id)
+        self.incoming_window -= 1
+        if credit.needs_topping_up(self.incoming_window, INCOMING_WINDOW):
+            self.send_flow()
+        link = self.links.get(transfer.handle)
+        if isinstance(link, ReceiverLink):
+            # Between our detach and the peer's answer, frames may still be under way: let them go.
+            if link.attached:
+                link.on_transfer(transfer, payload)
+            return
+        self.end_unattached(transfer.handle)
+
+    def on_flow(self, flow: Flow) -> None:
+        # A peer that has not seen our begin counts from its start.
+        seen = flow.next_incoming_id if flow.next_incoming_id is not None else 0
+        before = self.remote_window
+        self.remote_window = credit.allowed(seen, flow.incoming_window, self.next_outgoing_id)
+        if flow.handle is None:
+            if flow.echo:
+                self.send_flow()
+        elif (link := self.links.get(flow.handle)) is None:
+            self.end_unattached(flow.handle)
+        elif link.attached:
+            link.on_flow(flow)
+        if self.remote_window > before:
+            self.emit(WindowOpened(self))
+
+    def on_disposition(self, disposition: Disposition) -> None:
+        last = disposition.first if disposition.last is None else disposition.last
+        self.emit(
+            Disposed(
+                self,
+                disposition.role,
+                disposition.first,
+                last,
+                disposition.settled,
+                disposition.state,
+            )
+        )
+
+    def on_attach(self, attach: Attach) -> None:
+        if attach.handle > HANDLE_MAX or attach.handle in self.links:
+            raise RemoteProtocolError(
+                f"attach of link {attach.name!r}: handle {attach.handle} is "
+                + ("in use" if attach.handle in self.links else f"above {HANDLE_MAX}"),
+                "amqp:session:handle-in-use",
+            )
+        link = self.asked.pop(attach.name, None)
+        if link is not None and link.role != attach.role:
+            link.remote_handle = attach.handle
+            self.links[attach.handle] = link
+            link.step("receive attach")
+            if isinstance(link, ReceiverLink):
+                link.delivery_count = attach.initial_delivery_count or 0
+            self.emit(Attached(link, attach))
+            return
+        self.connection.check_room(self)
+        # The handle is the peer's own number: its uniqueness there makes it unique here.
+        asked = (SenderLink if attach.role == RECEIVER else ReceiverLink)(
+            self, attach.name, attach.handle
+        )
+        asked.remote_handle = attach.handle
+        asked.step("receive attach")
+        if isinstance(asked, ReceiverLink):
+            asked.delivery_count = attach.initial_delivery_count or 0
+        self.links[attach.handle] = asked
+        self.emit(AttachAsked(asked, attach))
+
+    def on_detach(self, detach: Detach) -> None:
+        link = self.links.get(detach.handle)
+        if link is None:
+            self.end_unattached(detach.handle)
+        else:
+            link.on_detach(detach)
+
+    def end_unattached(self, handle: int) -> None:
+        self.end(
+            Error(
+                condition="amqp:session:unattached-handle",
+                description=f"No link is attached to handle {handle} on channel {self.channel}.",
+            )
+        )
+        for link in list(self.links.values()):
+            self.forget(link)
+        self.emit(Ended(self, None))
