@@ -1,0 +1,300 @@
+"""What the hub writes onto an event: from a producer's payload to the frames of the log.
+
+The log keeps each event as a finished transfer frame, so that serving a reader is one copy and a
+few patched numbers (see delivery.py), whatever the number of readers:
+
+    +--------------------------+--------+------------------------+---------------------------+
+    | transfer frame, 35 bytes | header | message annotations    | the producer's own        |
+    | channel, handle and      | if any | sequence, offset, time | sections, byte for byte   |
+    | delivery-id are patched  |        | key, publisher, others | (properties, body, ...)   |
+    +--------------------------+--------+------------------------+---------------------------+
+
+Annotations that only the hub may write are taken out of what a producer sends (an event that was
+read and sent on still carries its old ones); delivery annotations end here, as the specification
+says. Everything else is kept to the byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from pumphouse.amqp.codec import decode, encode, skip
+from pumphouse.amqp.messages import (
+    BATCH_FORMAT,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SINGLE_FORMAT,
+    scan,
+    section_end,
+)
+from pumphouse.amqp.types import Symbol
+from pumphouse.errors import AmqpError, MalformedBytes
+
+SEQUENCE_KEY, OFFSET_KEY = b"x-opt-sequence-number", b"x-opt-offset"
+TIME_KEY, PARTITION_KEY = b"x-opt-enqueued-time", b"x-opt-partition-key"
+PUBLISHER_KEY = b"x-opt-publisher"
+OWN_KEYS = frozenset(
+    key.decode()
+    for key in (
+        SEQUENCE_KEY,
+        OFFSET_KEY,
+        TIME_KEY,
+        PARTITION_KEY,
+        PUBLISHER_KEY,
+        b"x-opt-partition-id",
+        b"x-opt-sequence-number-epoch",
+        b"x-opt-replication-segment",
+    )
+)
+PARTITION_KEY_CHARS_MAX = 128
+
+CHANNEL_AT, HANDLE_AT, DELIVERY_AT, MESSAGE_AT = 6, 15, 20, 35
+
+# size | doff 2, type 0, channel | transfer, list8 of 22 bytes, 11 fields | handle | delivery-id |
+# tag of one zero byte (a constant: the official client keeps every distinct tag for ever) |
+# format 0, settled, no more | five nulls
+FRAME_REST = (
+    b"\x02\x00\x00\x00"
+    b"\x00\x53\x14\xc0\x16\x0b"
+    b"\x70\x00\x00\x00\x00\x70\x00\x00\x00\x00"
+    b"\xa0\x01\x00\x43\x41\x42\x40\x40\x40\x40\x40"
+)
+SECTION_START = b"\x00\x53"
+SECTION_SMALL, SECTION_WIDE = b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"
+SEQUENCE_ENTRY = b"\xa3\x15" + SEQUENCE_KEY + b"\x81"
+OFFSET_ENTRY = b"\xa3\x0c" + OFFSET_KEY + b"\xa1"
+TIME_ENTRY = b"\xa3\x13" + TIME_KEY + b"\x83"
+
+# The frame, then of the annotations: section, size, count, sequence, offset up to its digits.
+SMALL = struct.Struct(">I31s4sBB24sq15sB")
+WIDE = struct.Struct(">I31s4sII24sq15sB")
+FIXED = 24 + 8 + 15 + 1  # bytes of annotation entries before the digits
+OWN_ENTRIES = 6  # sequence, offset and time: three keys and three values
+
+
+class Prefix(NamedTuple):
+    """What stands before an event's own sections, once the hub has looked at it."""
+
+    header: bytes = b""
+    kept: bytes = b""  # annotation entries of the producer's own, encoded
+    kept_count: int = 0  # keys and values
+    key: str | None = None
+
+
+class Group(NamedTuple):
+    """Consecutive events with the same prefix: in practice all events of a batch."""
+
+    prefix: Prefix
+    rests: list[bytes]  # of each event, the sections that are kept as they are
+
+
+class Batch(NamedTuple):
+    """The events of one transfer, and the key that decides their partition."""
+
+    groups: list[Group]
+    key: str | None = None
+
+    @property
+    def event_count(self) -> int:
+        return sum(len(group.rests) for group in self.groups)
+
+
+class Kept(NamedTuple):
+    """What stays of an annotations section."""
+
+    entries: bytes
+    keys_and_values: int
+    key: str | None
+
+
+NOTHING = Prefix()
+
+
+def parse_payload(payload: bytes, message_format: int) -> Batch:
+    """The events in a transfer's payload. Raises MalformedBytes, or AmqpError for a bad key."""
+    if message_format == SINGLE_FORMAT:
+        prefix, rest = parse_event(payload, 0, len(payload))
+        return Batch([Group(prefix, [rest])], prefix.key)
+    if message_format != BATCH_FORMAT:
+        raise AmqpError(
+            "amqp:not-implemented", f"The message format 0x{message_format:08x} is not supported."
+        )
+    return parse_batch(payload)
+
+
+def parse_batch(payload: bytes) -> Batch:
+    """A batch: outer annotations may hold the key, each data section holds one message."""
+    key = None
+    groups: list[Group] = []
+    lead: bytes | None = None  # the bytes that the events of the last group start with
+    for code, _, value, end in scan(payload, 0, len(payload)):
+        if code == MESSAGE_ANNOTATIONS:
+            key = filter_map(payload[value:end]).key
+        if code != DATA:
+            continue
+        start = binary_start(payload, value)
+        if lead is not None and payload.startswith(lead, start):
+            own = start + len(lead)
+            if is_plain(payload, own, end):
+                groups[-1].rests.append(payload[own:end])
+                continue
+        prefix, rest = parse_event(payload, start, end)
+        groups.append(Group(prefix, [rest]))
+        # If the rest is the tail of the event as it came, the lead is what came before it.
+        lead = payload[start : end - len(rest)] if payload.endswith(rest, start, end) else None
+    return with_key(groups, key)
+
+
+def with_key(groups: list[Group], key: str | None) -> Batch:
+    """The key of the batch, given to those of its events that do not carry one of their own."""
+    if key is None:
+        key = next((group.prefix.key for group in groups if group.prefix.key is not None), None)
+    if key is None:
+        return Batch(groups)
+    return Batch(
+        [
+            g if g.prefix.key is not None else Group(g.prefix._replace(key=key), g.rests)
+            for g in groups
+        ],
+        key,
+    )
+
+
+def binary_start(payload: bytes, value: int) -> int:
+    """Where the bytes of a binary start, given its constructor's place."""
+    code = payload[value]
+    if code == 0xA0:
+        return value + 2
+    if code == 0xB0:
+        return value + 5
+    raise MalformedBytes(value, f"a data section must hold binary, found constructor 0x{code:02x}")
+
+
+def is_plain(data: bytes, pos: int, end: int) -> bool:
+    """Whether there is neither header nor annotation ahead, so that all of it is kept as it is."""
+    while pos + 3 < end:
+        if data[pos : pos + 2] != SECTION_START or not PROPERTIES <= data[pos + 2] <= FOOTER:
+            return False
+        pos = section_end(data, pos + 3, end)
+    return pos == end
+
+
+def parse_event(data: bytes, pos: int, end: int) -> tuple[Prefix, bytes]:
+    """Header and annotations are taken out, the other sections keep their order."""
+    header, kept, rest = b"", Kept(b"", 0, None), []
+    for code, start, value, after in scan(data, pos, end):
+        if code == HEADER:
+            header = data[start:after]
+        elif code == MESSAGE_ANNOTATIONS:
+            kept = filter_map(data[value:after])
+        elif code != DELIVERY_ANNOTATIONS:
+            rest.append(data[start:after])
+    return Prefix(header, *kept), b"".join(rest)
+
+
+def filter_map(section: bytes) -> Kept:
+    entries, count, key = [], 0, None
+    for name, start, value, end in map_entries(section):
+        if name == PARTITION_KEY.decode():
+            key = check_key(decode(section, value, end)[0])
+        if name not in OWN_KEYS:
+            entries.append(section[start:end])
+            count += 2
+    return Kept(b"".join(entries), count, key)
+
+
+def map_entries(section: bytes) -> list[tuple[object, int, int, int]]:
+    """Name, start, start of the value and end of each entry of an encoded map."""
+    if section[:1] == b"\xc1" and len(section) >= 3:
+        count, pos = section[2], 3
+    elif section[:1] == b"\xd1" and len(section) >= 9:
+        count, pos = int.from_bytes(section[5:9], "big"), 9
+    else:
+        raise MalformedBytes(0, f"annotations must be a map, found bytes {section[:8]!r}")
+    found = []
+    for _ in range(count // 2):
+        name, value = decode(section, pos)
+        end = skip(section, value)
+        found.append((name, pos, value, end))
+        pos = end
+    return found
+
+
+def check_key(key: object) -> str | None:
+    """A partition key as the service takes it."""
+    if key is None:
+        return None
+    if not isinstance(key, str) or len(key) > PARTITION_KEY_CHARS_MAX:
+        size = f"{len(key)} characters" if isinstance(key, str) else type(key).__name__
+        raise AmqpError(
+            "com.microsoft:argument-error",
+            f"The partition key must be a string of at most {PARTITION_KEY_CHARS_MAX} characters, "
+            f"found {size}.",
+        )
+    return str(key)
+
+
+def entry(name: bytes, text: str) -> bytes:
+    """One annotation entry with a text value, encoded."""
+    return encode(Symbol(name.decode())) + encode(text)
+
+
+class Frames(NamedTuple):
+    """Events ready for the log: their frames in a row, and where each of them starts."""
+
+    data: bytes
+    starts: list[int]
+
+
+def build_frames(
+    batch: Batch,
+    sequence: int,
+    offset: int,
+    enqueued_ms: int,
+    publisher: str | None = None,
+    origin: int = 0,
+) -> Frames:
+    """The frames of a batch whose first event gets `sequence` and `offset`.
+
+    The offset of an event is the place of its frame in the partition's whole history, in bytes;
+    `starts` count from `origin`, the offset at which their segment began.
+    """
+    stamp = TIME_ENTRY + enqueued_ms.to_bytes(8, "big", signed=True)
+    parts: list[bytes] = []
+    starts: list[int] = []
+    for (header, kept, kept_count, key), rests in batch.groups:
+        tail = stamp + own_entries(key, publisher) + kept
+        count = OWN_ENTRIES + 2 * (key is not None) + 2 * (publisher is not None) + kept_count
+        fixed = FIXED + len(tail)
+        # The digits of the offset count too: 20 is as many as they can ever be.
+        wide = fixed + 20 > 254 or count > 255
+        pack = (WIDE if wide else SMALL).pack
+        section, own = (SECTION_WIDE, 4) if wide else (SECTION_SMALL, 1)
+        overhead = MESSAGE_AT + len(header) + 4 + 2 * own + fixed
+        for rest in rests:
+            digits = b"%d" % offset
+            width = len(digits)
+            size = overhead + width + len(rest)
+            lead = pack(
+                size, FRAME_REST, section, fixed + width + own, count, SEQUENCE_ENTRY, sequence,
+                OFFSET_ENTRY, width,
+            )  # fmt: skip
+            if header:
+                lead = lead[:MESSAGE_AT] + header + lead[MESSAGE_AT:]
+            parts += (lead, digits, tail, rest)
+            starts.append(offset - origin)
+            sequence += 1
+            offset += size
+    return Frames(b"".join(parts), starts)
+
+
+def own_entries(key: str | None, publisher: str | None) -> bytes:
+    """The entries that say by which key, and by which publisher, an event came."""
+    return (b"" if key is None else entry(PARTITION_KEY, key)) + (
+        b"" if publisher is None else entry(PUBLISHER_KEY, publisher)
+    )

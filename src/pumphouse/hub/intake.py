@@ -1,0 +1,96 @@
+"""A producer's end of a partition: events come in, and what became of them goes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pumphouse.amqp.events import Delivered
+from pumphouse.amqp.links import ReceiverLink
+from pumphouse.amqp.performatives import Attach, Error
+from pumphouse.errors import AmqpError, RemoteProtocolError
+from pumphouse.hub.annotations import parse_payload
+from pumphouse.hub.auth import Claim
+from pumphouse.hub.hub import EventHub, Partition
+from pumphouse.hub.node import Node, answer, as_error, find_hub, too_large
+from pumphouse.hub.routing import Address
+
+if TYPE_CHECKING:
+    from pumphouse.hub.server import Conversation
+
+SENDER_CREDIT = 300  # deliveries a producer may have under way; one of them is up to 1 MiB
+
+
+def open_intake(talk: Conversation, link: ReceiverLink, attach: Attach, address: Address) -> Intake:
+    if address.kind == "receiver":
+        raise AmqpError("amqp:not-allowed", f"Events cannot be sent to '{address.path}'.")
+    hub = find_hub(talk, address)
+    talk.guard.check(address.path, Claim.SEND)
+    partition = hub.partition(address.partition) if address.kind == "partition" else None
+    link.size_max = talk.namespace.message_bytes_max
+    answer(
+        link,
+        attach,
+        source=attach.source,
+        target=attach.target,
+        max_message_size=link.size_max,
+        properties=attach.properties,
+    )
+    link.keep_granting(SENDER_CREDIT)
+    return Intake(talk, link, hub, address, partition)
+
+
+class Intake(Node):
+    """A producer's link: events go into a partition, and the outcome comes back."""
+
+    link: ReceiverLink
+    claim = Claim.SEND
+
+    def __init__(
+        self,
+        talk: Conversation,
+        link: ReceiverLink,
+        hub: EventHub,
+        address: Address,
+        partition: Partition | None,
+    ) -> None:
+        super().__init__(talk, link)
+        self.hub = hub
+        self.path = address.path
+        self.partition = partition
+        self.publisher = address.publisher or None
+        hub.senders.add(self)
+
+    def on_delivery(self, delivered: Delivered) -> None:
+        try:
+            if delivered.oversize:
+                raise too_large(delivered)
+            self.publish(delivered)
+        except (AmqpError, RemoteProtocolError) as wrong:
+            self.settle(delivered, as_error(wrong))
+
+    def publish(self, delivered: Delivered) -> None:
+        batch = parse_payload(delivered.payload, delivered.message_format)
+        if self.publisher is not None and batch.key not in (None, self.publisher):
+            raise AmqpError(
+                "com.microsoft:argument-error",
+                f"The partition key '{batch.key}' must match the publisher '{self.publisher}'.",
+            )
+        partition = self.partition or self.hub.choose(batch.key or self.publisher)
+
+        def committed(failed: AmqpError | None) -> None:
+            self.settle(delivered, None if failed is None else as_error(failed))
+
+        self.talk.namespace.publish(partition, batch, self.publisher, committed)
+
+    def settle(self, delivered: Delivered, error: Error | None) -> None:
+        """Say what became of a delivery, unless the producer did not want to know."""
+        if delivered.settled or not self.link.attached:
+            return
+        session = self.link.session
+        if error is None:
+            session.accept(delivered.delivery_id)
+        else:
+            session.reject(delivered.delivery_id, error)
+
+    def closed(self) -> None:
+        self.hub.senders.discard(self)

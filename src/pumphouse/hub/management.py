@@ -1,0 +1,169 @@
+"""The node $management: what hubs and partitions there are, and how far they have come.
+
+READ of a hub or a partition is the service's own. CREATE, DELETE and QUERY of hubs and consumer
+groups are ours: the service does that over HTTP, in its control plane. They need Manage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pumphouse.amqp.messages import Message
+from pumphouse.amqp.types import Int, Timestamp, array_of
+from pumphouse.errors import AmqpError, AuthError, HubExists, HubNotFound, OptionError
+from pumphouse.hub import cbs
+from pumphouse.hub.auth import Claim
+from pumphouse.hub.guard import SAS_TOKEN, Guard
+from pumphouse.hub.hub import EventHub, Namespace
+
+HUB, PARTITION = "com.microsoft:eventhub", "com.microsoft:partition"
+GROUP = "com.microsoft:consumergroup"
+
+OK, CREATED, BAD_REQUEST, UNAUTHORIZED, NOT_FOUND, CONFLICT = 200, 201, 400, 401, 404, 409
+
+Asked = Mapping[Any, Any]
+
+
+def answer(request: Message, namespace: Namespace, guard: Guard, hub: str = "") -> Message:
+    """The reply to a request on $management; `hub` is the one the link's address names, if any."""
+    asked = {"name": hub, **request.application} if hub else request.application
+    operation = OPERATIONS.get((asked.get("operation"), asked.get("type")))
+    if operation is None:
+        return refuse(
+            request,
+            BAD_REQUEST,
+            "amqp:not-implemented",
+            f"Operation '{asked.get('operation')}' on type '{asked.get('type')}' is not known.",
+        )
+    try:
+        take_token(asked, guard)
+        status, value = operation(namespace, guard, asked)
+    except AuthError as wrong:
+        return refuse(request, UNAUTHORIZED, "amqp:unauthorized-access", wrong.description)
+    except HubNotFound as wrong:
+        return refuse(request, NOT_FOUND, "amqp:not-found", str(wrong))
+    except HubExists as wrong:
+        return refuse(request, CONFLICT, "amqp:not-allowed", str(wrong))
+    except OptionError as wrong:
+        return refuse(request, BAD_REQUEST, "com.microsoft:argument-error", str(wrong))
+    except AmqpError as wrong:
+        status = UNAUTHORIZED if wrong.condition == "amqp:unauthorized-access" else BAD_REQUEST
+        return refuse(request, status, wrong.condition, wrong.description)
+    return cbs.reply(request, status, "OK" if status == OK else "Created", value)
+
+
+def refuse(request: Message, status: int, condition: str, description: str) -> Message:
+    reply = cbs.reply(request, status, description)
+    return replace(reply, application={**reply.application, "error-condition": condition})
+
+
+def take_token(asked: Asked, guard: Guard) -> None:
+    """Some clients send their token with the request instead of, or besides, over $cbs."""
+    token, name = asked.get("security_token"), asked.get("name")
+    if (
+        isinstance(token, str)
+        and token.startswith("SharedAccessSignature ")
+        and isinstance(name, str)
+    ):
+        guard.put_token(name, SAS_TOKEN, token)
+
+
+def find_hub(namespace: Namespace, guard: Guard, asked: Asked, claim: Claim | None) -> EventHub:
+    """The hub a request names, if the connection may know of it."""
+    name = text(asked, "name")
+    # The JavaScript client puts its token for this very path, the Python one for the hub.
+    if not guard.allows(f"{name}/$management", claim):
+        raise AuthError(
+            f"Unauthorized access. '{claim or 'Listen'}' claim(s) are required to perform this "
+            f"operation. Resource: '{guard.resource(name)}'."
+        )
+    return namespace.hub(name)
+
+
+def text(asked: Asked, key: str) -> str:
+    value = asked.get(key)
+    if not isinstance(value, str) or not value:
+        raise OptionError(f"the request needs '{key}' as a string")
+    return value
+
+
+def read_hub(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    return OK, describe_hub(find_hub(namespace, guard, asked, None))
+
+
+def describe_hub(hub: EventHub) -> dict[str, Any]:
+    return {
+        "name": hub.name,
+        "type": HUB,
+        "created_at": Timestamp(hub.created_ms),
+        "partition_count": Int(len(hub.partitions)),
+        "partition_ids": array_of(str, [partition.id for partition in hub.partitions]),
+    }
+
+
+def read_partition(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    hub = find_hub(namespace, guard, asked, None)
+    partition = hub.partition(text(asked, "partition"))
+    log = partition.log
+    return OK, {
+        "name": hub.name,
+        "type": PARTITION,
+        "partition": partition.id,
+        "begin_sequence_number": log.begin,
+        "last_enqueued_sequence_number": log.next_sequence - 1,
+        "last_enqueued_offset": str(log.last_offset),
+        "last_enqueued_time_utc": Timestamp(log.last_ms),
+        "is_partition_empty": log.empty,
+    }
+
+
+def create_hub(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    guard.check("", Claim.MANAGE)
+    partitions = asked.get("partition_count")
+    if not isinstance(partitions, int) or isinstance(partitions, bool):
+        raise OptionError("the request needs 'partition_count' as a whole number")
+    return CREATED, describe_hub(namespace.create_hub(text(asked, "name"), int(partitions)))
+
+
+def delete_hub(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    guard.check("", Claim.MANAGE)
+    namespace.delete_hub(text(asked, "name"))
+    return OK, None
+
+
+def query_hubs(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    guard.check("", Claim.MANAGE)
+    return OK, [describe_hub(hub) for hub in namespace.hubs]
+
+
+def create_group(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    hub = find_hub(namespace, guard, asked, Claim.MANAGE)
+    namespace.create_group(hub.name, text(asked, "group"))
+    return CREATED, None
+
+
+def delete_group(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    hub = find_hub(namespace, guard, asked, Claim.MANAGE)
+    namespace.delete_group(hub.name, text(asked, "group"))
+    return OK, None
+
+
+def query_groups(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    hub = find_hub(namespace, guard, asked, Claim.MANAGE)
+    return OK, sorted(hub.groups.values())
+
+
+Operation = Callable[[Namespace, Guard, Asked], tuple[int, Any]]
+
+OPERATIONS: dict[tuple[Any, Any], Operation] = {
+    ("READ", HUB): read_hub,
+    ("READ", PARTITION): read_partition,
+    ("CREATE", HUB): create_hub,
+    ("DELETE", HUB): delete_hub,
+    ("QUERY", HUB): query_hubs,
+    ("CREATE", GROUP): create_group,
+    ("DELETE", GROUP): delete_group,
+    ("QUERY", GROUP): query_groups,
+}

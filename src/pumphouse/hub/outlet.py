@@ -1,0 +1,157 @@
+"""A consumer's end of a partition: events go out, as credit and windows allow."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from pumphouse.amqp.links import SenderLink
+from pumphouse.amqp.performatives import SETTLED, Attach, Source
+from pumphouse.clock import now_ms
+from pumphouse.errors import AmqpError
+from pumphouse.hub import epochs
+from pumphouse.hub.auth import Claim
+from pumphouse.hub.delivery import (
+    RUNTIME_METRIC,
+    messages,
+    patch,
+    runtime_metric,
+    whole,
+    with_metric,
+)
+from pumphouse.hub.filters import position_from_filter
+from pumphouse.hub.hub import Partition
+from pumphouse.hub.log import Run
+from pumphouse.hub.node import Node, answer, find_hub, not_found
+from pumphouse.hub.routing import Address
+
+if TYPE_CHECKING:
+    from pumphouse.hub.server import Conversation
+
+SLICE_BYTES = 512 * 1024  # what one reader gets before others have their turn
+
+reader_ids = count(1)
+
+
+def open_outlet(talk: Conversation, link: SenderLink, attach: Attach, address: Address) -> Outlet:
+    if address.kind != "receiver":
+        raise AmqpError(
+            "amqp:not-allowed",
+            f"Events are read from 'hub/ConsumerGroups/group/Partitions/id', not '{address.path}'.",
+        )
+    hub = find_hub(talk, address)
+    talk.guard.check(address.path, Claim.LISTEN)
+    group = address.group.lower()
+    if group not in hub.groups:
+        raise not_found(talk, f"{hub.name}/ConsumerGroups/{address.group}")
+    partition = hub.partition(address.partition)
+    start = position_from_filter(attach.source.filter)
+    sequence = partition.log.locate(start.position)
+    outlet = Outlet(talk, link, partition, group, sequence, attach)
+    outlet.path = address.path
+    partition.admit(group, outlet)
+    answer_reader(talk, link, attach, dict(start.honoured))
+    return outlet
+
+
+def answer_reader(
+    talk: Conversation, link: SenderLink, attach: Attach, honoured: dict[Any, Any]
+) -> None:
+    source = Source(
+        address=attach.source.address,
+        filter=honoured or None,
+        outcomes=attach.source.outcomes,
+        default_outcome=attach.source.default_outcome,
+    )
+    metric = tuple(name for name in attach.desired_capabilities if name == RUNTIME_METRIC)
+    answer(
+        link,
+        attach,
+        snd_settle_mode=SETTLED,
+        source=source,
+        target=attach.target,
+        initial_delivery_count=0,
+        max_message_size=talk.namespace.message_bytes_max,
+        offered_capabilities=metric,
+        properties=attach.properties,
+    )
+
+
+class Outlet(Node):
+    """A consumer's link: events of one partition go out, as credit and windows allow."""
+
+    link: SenderLink
+    claim = Claim.LISTEN
+
+    def __init__(
+        self,
+        talk: Conversation,
+        link: SenderLink,
+        partition: Partition,
+        group: str,
+        sequence: int,
+        attach: Attach,
+    ) -> None:
+        super().__init__(talk, link)
+        self.partition = partition
+        self.group = group
+        self.next_sequence = sequence
+        self.reader = reader_of(attach)
+        self.lingers = self.reader.epoch is not None
+        self.wants_metric = RUNTIME_METRIC in attach.desired_capabilities
+
+    def wake(self) -> None:
+        if self.link.credit:
+            self.talk.schedule(self)
+
+    def pump(self) -> bool:
+        """Send one slice of events; True if there is more to send and credit for it."""
+        run = self.partition.log.read(self.next_sequence, self.link.sendable, SLICE_BYTES)
+        if run is None:
+            if self.link.draining and self.link.credit and self.at_end:
+                self.link.drained()
+            return False
+        fit = 0 if self.wants_metric else whole(run, self.link.session.frame_max)
+        if fit == len(run.starts):
+            first = self.link.session.delivery_ids(fit)
+            frames = patch(run, self.link.session.channel, self.link.handle, first)
+            self.link.send_ready(frames, fit)
+            self.next_sequence = run.sequence + fit
+        else:
+            self.send_singly(run)
+        return self.link.sendable > 0 and not self.at_end
+
+    @property
+    def at_end(self) -> bool:
+        return self.next_sequence >= self.partition.log.next_sequence
+
+    def send_singly(self, run: Run) -> None:
+        """The general way: each event by itself, in as many frames as it needs."""
+        log = self.partition.log
+        metric = (
+            runtime_metric(log, now_ms(self.talk.namespace.clock)) if self.wants_metric else b""
+        )
+        for number, message in enumerate(messages(run), run.sequence):
+            if not self.link.sendable:
+                return
+            self.link.send(with_metric(message, metric))
+            self.next_sequence = number + 1
+
+    def closed(self) -> None:
+        self.partition.leave(self.group, self)
+
+
+def reader_of(attach: Attach) -> epochs.Reader:
+    """Who reads, as the epoch rules see it."""
+    properties = attach.properties or {}
+    epoch = properties.get("com.microsoft:epoch")
+    name = properties.get("com.microsoft:receiver-name")
+    if epoch is not None and (not isinstance(epoch, int) or isinstance(epoch, bool) or epoch < 0):
+        raise AmqpError(
+            "com.microsoft:argument-error", f"The epoch must be a whole number, found '{epoch}'."
+        )
+    return epochs.Reader(
+        id=next(reader_ids),
+        name=name if isinstance(name, str) and name else None,
+        epoch=None if epoch is None else int(epoch),
+    )

@@ -1,0 +1,345 @@
+"""The hub on the network: one conversation per connection, one ticker for all of them.
+
+All protocol lives in `amqp`, all meaning in the nodes. This file moves bytes, shares the event loop
+fairly among readers, and does what only the passing of time asks for: heartbeats, idle time-outs,
+tokens that run out, retention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import uuid
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import cast
+
+from pumphouse.amqp import events as amqp
+from pumphouse.amqp.connection import SERVER, Connection, Limits
+from pumphouse.amqp.performatives import (
+    Error,
+    Open,
+)
+from pumphouse.errors import AmqpError, LocalProtocolError, PortTaken, RemoteProtocolError
+from pumphouse.hub.guard import Guard
+from pumphouse.hub.hub import Namespace
+from pumphouse.hub.node import Node, as_error
+from pumphouse.hub.nodes import open_node
+
+log = logging.getLogger("pumphouse.hub")
+
+WRITE_HIGH_WATER = 1 << 20
+TICK_S = 1.0
+RETENTION_EVERY_S = 10.0
+FORCED = "amqp:connection:forced"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How the hub treats its connections."""
+
+    idle_timeout_s: float = 240.0  # announced, as the service does
+    enforce_idle: bool = False  # the official client's idle producers go silent: off by default
+    handshake_s: float = 60.0  # a connection that has not opened by then is dropped
+    # How long an epoch reader counts as present after its connection broke without a word. The
+    # service takes about ten minutes to notice; here it is at once, unless a test wants to see it.
+    vanished_s: float = 0.0
+    stop_s: float = 2.0  # how long `stop` waits for the last bytes to leave
+    limits: Limits = field(default_factory=Limits)
+
+
+class Conversation(asyncio.Protocol):
+    """One connection: bytes in, events to nodes, bytes out."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, server: HubServer) -> None:
+        self.server = server
+        self.namespace = server.namespace
+        self.options = server.options
+        self.writable = True
+        self.opened = False
+        self.closing = False
+        self._ready: deque[Node] = deque()  # nodes that may have something to send
+        self._scheduled = False
+        self._flushing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        self.peer = self.transport.get_extra_info("peername") or ("?", 0)
+        self.guard = Guard(self.namespace, self.server.authority)
+        self.amqp = Connection(
+            SERVER,
+            self.server.opening,
+            limits=self.options.limits,
+            authenticate=self.guard.authenticate,
+        )
+        self.since = self.heard = self.spoke = self.server.loop.time()
+        self.server.conversations.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        vanished = not self.closing
+        self.closing = True
+        self.server.conversations.discard(self)
+        self.server.check_emptied()
+        for node in self.nodes():
+            if vanished and self.options.vanished_s and node.lingers:
+                self.server.loop.call_later(self.options.vanished_s, node.closed)
+            else:
+                node.closed()
+        self._ready.clear()
+
+    def nodes(self) -> list[Node]:
+        return [
+            link.user
+            for session in self.amqp.sessions.values()
+            for link in session.links.values()
+            if link.user is not None
+        ]
+
+    # -- bytes ------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self.server.loop.time()
+        try:
+            for event in self.amqp.receive(data):
+                self.handle(event)
+        except RemoteProtocolError as wrong:
+            log.warning("peer=%s:%s broke the protocol: %s", *self.peer[:2], wrong)
+            self.finish()
+        except LocalProtocolError as wrong:
+            log.error("peer=%s:%s cannot be answered: %s", *self.peer[:2], wrong)
+            self.finish()
+        else:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand all waiting bytes to the transport."""
+        out = self.amqp.data_to_send()
+        if not out or self.transport.is_closing():
+            return
+        self.spoke = self.server.loop.time()
+        if len(out) == 1:
+            self.transport.write(out[0])
+        else:
+            self.transport.writelines(out)
+
+    def finish(self) -> None:
+        """Send what is left to say, then hang up."""
+        self.flush()
+        self.closing = True
+        self.transport.close()
+
+    def pause_writing(self) -> None:
+        # A client that does not read must not make us buffer: neither events nor its own replies.
+        self.writable = False
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self.transport.resume_reading()
+        if self._ready:
+            self.schedule_run()
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def handle(self, event: amqp.Event) -> None:
+        match event:
+            case amqp.Delivered():
+                event.link.user.on_delivery(event)
+            case amqp.Flowed():
+                self.schedule(event.link.user)
+            case amqp.WindowOpened():
+                for link in event.session.links.values():
+                    self.schedule(link.user)
+            case amqp.AttachAsked():
+                self.attach(event)
+            case amqp.Detached():
+                self.leave(event.link.user)
+            case amqp.Ended():
+                for link in list(event.session.links.values()):
+                    self.leave(link.user)
+            case amqp.Opened():
+                self.opened = True
+            case amqp.Closed():
+                self.finish()
+
+    def attach(self, asked: amqp.AttachAsked) -> None:
+        try:
+            asked.link.user = open_node(self, asked.link, asked.attach)
+        except AmqpError as refused:
+            log.info("refuse link=%s peer=%s:%s %s", asked.link.name, *self.peer[:2], refused)
+            asked.link.refuse(as_error(refused))
+
+    def leave(self, node: Node | None) -> None:
+        if node is not None:
+            node.closed()
+
+    # -- sending, a slice at a time ---------------------------------------------------------------
+
+    def schedule(self, node: Node | None) -> None:
+        """Let a node send, soon."""
+        if node is not None and node not in self._ready:
+            self._ready.append(node)
+            self.schedule_run()
+
+    def schedule_run(self) -> None:
+        if self.writable and not self._scheduled:
+            self._scheduled = True
+            self.server.loop.call_soon(self.run)
+
+    def run(self) -> None:
+        """Give the next node its slice; come back for more after everyone else had a turn."""
+        self._scheduled = False
+        if not self._ready or not self.writable or self.transport.is_closing():
+            return
+        node = self._ready.popleft()
+        if node.pump():
+            self._ready.append(node)
+        self.flush()
+        if self._ready:
+            self.schedule_run()
+
+    def wake_writer(self) -> None:
+        """A node has spoken outside of `data_received`: its words go out soon, once."""
+        if not self._flushing:
+            self._flushing = True
+            self.server.loop.call_soon(self.flush_soon)
+
+    def flush_soon(self) -> None:
+        self._flushing = False
+        self.flush()
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """What the passing of time asks for."""
+        if not self.opened and now - self.since > self.options.handshake_s:
+            self.transport.abort()
+            return
+        if self.guard.next_expiry <= self.namespace.clock.now():
+            self.close_expired()
+        if now - self.spoke >= self.heartbeat_s:
+            self.amqp.heartbeat()
+        if self.options.enforce_idle and now - self.heard > self.options.idle_timeout_s:
+            idle_ms = int(self.options.idle_timeout_s * 1000)
+            self.amqp.close(
+                Error(
+                    condition=FORCED,
+                    description="The connection was inactive for more than the allowed "
+                    f"{idle_ms} milliseconds and is closed by container "
+                    f"'{self.server.opening.container_id}'.",
+                )
+            )
+            self.finish()
+            return
+        self.flush()
+
+    @property
+    def heartbeat_s(self) -> float:
+        """How long we may be silent: half of what the peer tolerates."""
+        remote = self.amqp.remote
+        if remote is None or not remote.idle_time_out:
+            return float("inf")
+        return remote.idle_time_out / 2000
+
+    def close_expired(self) -> None:
+        """Detach the links whose token has run out."""
+        for node in self.nodes():
+            if node.claim is not None and not self.guard.allows(node.path, node.claim):
+                node.close(
+                    "amqp:unauthorized-access",
+                    f"ExpiredToken: the token for '{self.guard.resource(node.path)}' is expired. "
+                    f"'{node.claim}' claim(s) are required; put a new token and attach again.",
+                )
+
+    def stop(self) -> None:
+        self.amqp.close(Error(condition=FORCED, description="The hub is shutting down."))
+        self.finish()
+
+    def drop(self) -> None:
+        """Break the connection without a word, as a failing network would."""
+        self.transport.abort()
+
+
+class HubServer:
+    """The listening side: a namespace behind a TCP port."""
+
+    def __init__(self, namespace: Namespace, options: ServerOptions | None = None) -> None:
+        self.namespace = namespace
+        self.options = options or ServerOptions()
+        self.conversations: set[Conversation] = set()
+        self._emptied: asyncio.Event | None = None  # set once we stop and the last one has left
+        self.authority = ""
+        self.port = 0
+        self.opening = Open(
+            container_id=uuid.uuid4().hex,
+            max_frame_size=self.options.limits.max_frame_size,
+            channel_max=self.options.limits.channel_max,
+            idle_time_out=int(self.options.idle_timeout_s * 1000),
+        )
+
+    async def start(self, host: str, port: int) -> None:
+        self.loop = asyncio.get_running_loop()
+        try:
+            self._server = await self.loop.create_server(lambda: Conversation(self), host, port)
+        except OSError as failed:
+            raise cannot_listen(host, port, failed) from None
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.authority = f"{host}:{self.port}"
+        self._ticker = self.loop.create_task(self.tick_forever(), name="hub ticker")
+        log.info("listen address=%s hubs=%d", self.authority, len(self.namespace.hubs))
+
+    async def stop(self) -> None:
+        """Close every connection and the port; bounded by `stop_s`."""
+        self._server.close()
+        self._ticker.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._ticker
+        self._emptied = asyncio.Event()
+        for conversation in list(self.conversations):
+            conversation.stop()
+        self.check_emptied()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.options.stop_s):
+                await self._emptied.wait()
+        for conversation in list(self.conversations):
+            conversation.drop()
+        await asyncio.sleep(0)
+        log.info("stop address=%s", self.authority)
+
+    def check_emptied(self) -> None:
+        if not self.conversations and self._emptied is not None:
+            self._emptied.set()
+
+    async def tick_forever(self) -> None:
+        retention_at = 0.0
+        while True:
+            await asyncio.sleep(self.tick_s())
+            self.tick()
+            if (now := self.loop.time()) >= retention_at:
+                self.namespace.expire()
+                retention_at = now + RETENTION_EVERY_S
+
+    def tick(self) -> None:
+        now = self.loop.time()
+        for conversation in list(self.conversations):
+            conversation.tick(now)
+
+    def tick_s(self) -> float:
+        """A second, or less if a peer wants to hear from us more often."""
+        soonest = min((talk.heartbeat_s for talk in self.conversations), default=TICK_S)
+        own = self.options.idle_timeout_s / 4 if self.options.enforce_idle else TICK_S
+        return max(0.02, min(TICK_S, soonest / 2, own))
+
+
+def cannot_listen(host: str, port: int, failed: OSError) -> Exception:
+    if failed.errno == errno.EADDRINUSE:
+        return PortTaken(
+            f"port {port} on {host} is taken by another program; "
+            "stop that one, or choose another port (0 picks a free one)"
+        )
+    return PortTaken(f"cannot listen on {host} port {port}: {failed.strerror}")

@@ -1,0 +1,207 @@
+"""Selectors as the official clients write them, filters as they attach them, words for people."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.amqp.types import Described, Symbol, ULong
+from pumphouse.errors import AmqpError, OptionError
+from pumphouse.events import EARLIEST, LATEST, Position
+from pumphouse.hub.filters import (
+    SELECTOR_FILTER,
+    SELECTOR_FILTER_CODE,
+    parse_position,
+    parse_selector,
+    position_from_filter,
+    selector_for,
+)
+
+OFFSET, SEQUENCE, TIME = (
+    f"amqp.annotation.x-opt-{name}" for name in ("offset", "sequence-number", "enqueued-time")
+)
+NOW_MS = 1_714_564_800_000  # 2024-05-01 12:00 UTC
+
+
+@pytest.mark.parametrize(
+    ("selector", "position"),
+    [
+        (f"{OFFSET} > '-1'", EARLIEST),
+        (f"{OFFSET} >= '-1'", EARLIEST),
+        (f"{OFFSET} > '@latest'", LATEST),
+        (f"{OFFSET} >= '@latest'", LATEST),
+        (f"{OFFSET} > '0'", Position("offset", "0")),
+        (f"{OFFSET} > '4096'", Position("offset", "4096")),
+        (f"{OFFSET} >= '4096'", Position("offset", "4096", inclusive=True)),
+        (f"{SEQUENCE} > '0'", Position("sequence", "0")),
+        (f"{SEQUENCE} > '-1'", Position("sequence", "-1")),
+        (f"{SEQUENCE} >= '17'", Position("sequence", "17", inclusive=True)),
+        (f"{TIME} > '1714564800000'", Position("time", "1714564800000")),
+        (f"{TIME} >= '1714564800000'", Position("time", "1714564800000", inclusive=True)),
+        (f"{TIME} > '-62135596800000'", Position("time", "-62135596800000")),
+        # What older and less careful clients write.
+        ("amqp.annotation.x-opt-enqueuedtimeutc > '5'", Position("time", "5")),
+        (f"{OFFSET} > 4096", Position("offset", "4096")),
+        (f'{OFFSET} > "4096"', Position("offset", "4096")),
+        (f"  {OFFSET}>='4096' ", Position("offset", "4096", inclusive=True)),
+        (f"{OFFSET.upper()}  >  '@LATEST'", LATEST),
+        (f"{SEQUENCE} > '007'", Position("sequence", "7")),
+    ],
+)
+def test_a_selector_means_a_position(selector: str, position: Position) -> None:
+    assert parse_selector(selector) == position
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "",
+        "offset > '1'",
+        f"{OFFSET} < '1'",
+        f"{OFFSET} = '1'",
+        f"{OFFSET} > ''",
+        f"{OFFSET} > 'one'",
+        f"{OFFSET} > '-2'",
+        f"{OFFSET} > '1",
+        f"{OFFSET} > '1' OR 1 = 1",
+        f"{OFFSET} > '{10**19}'",
+        f"{OFFSET} > '\u0661'",  # a digit, but not one of the wire
+        f"{SEQUENCE} > '@latest'",
+        "amqp.annotation.x-opt-partition-key > '1'",
+    ],
+)
+def test_a_malformed_selector_is_refused_by_name(selector: str) -> None:
+    with pytest.raises(AmqpError) as refusal:
+        parse_selector(selector)
+    assert refusal.value.condition == "com.microsoft:argument-error"
+    assert f"The supplied filter '{selector}' is invalid." in refusal.value.description
+
+
+numbers = st.integers(0, 2**63 - 1).map(str)
+positions = st.sampled_from([EARLIEST, LATEST]) | st.builds(
+    Position, st.sampled_from(["offset", "sequence", "time"]), numbers, st.booleans()
+)
+
+
+@given(positions)
+def test_a_position_survives_the_wire(position: Position) -> None:
+    assert parse_selector(selector_for(position)) == position
+
+
+@given(st.text())
+def test_any_text_is_a_selector_or_an_amqp_error(text: str) -> None:
+    with contextlib.suppress(AmqpError):
+        selector_for(parse_selector(text))
+
+
+def test_an_unknown_kind_of_position_is_refused() -> None:
+    with pytest.raises(OptionError, match="'tomorrow' is no kind of position"):
+        selector_for(Position("tomorrow"))
+
+
+@pytest.mark.parametrize("inclusive", [False, True])
+@pytest.mark.parametrize("value", ["-1", "@latest", "4096", 17, datetime(2024, 5, 1, tzinfo=UTC)])
+def test_we_write_and_read_what_the_python_sdk_writes(value: Any, inclusive: bool) -> None:
+    sdk = pytest.importorskip("azure.eventhub._utils")
+    written = sdk.event_position_selector(value, inclusive).decode()
+    position = parse_selector(written)
+    if position in (EARLIEST, LATEST):
+        written = written.replace(">=", ">")
+    assert selector_for(position) == written
+
+
+@pytest.mark.parametrize("descriptor", [SELECTOR_FILTER, ULong(0x468C00000004)])
+def test_a_filter_is_known_by_its_descriptor(descriptor: Any) -> None:
+    filters = {SELECTOR_FILTER: Described(descriptor, f"{SEQUENCE} >= '9'")}
+    start = position_from_filter(filters)
+    assert start.position == Position("sequence", "9", inclusive=True)
+    assert start.honoured == filters
+    assert start.ignored == ()
+
+
+def test_the_code_is_the_one_that_traces_show_in_decimal() -> None:
+    assert SELECTOR_FILTER_CODE == 77567109365764
+
+
+def test_the_name_in_the_map_is_the_clients_own_choice() -> None:
+    filters = {Symbol("mine"): Described(ULong(SELECTOR_FILTER_CODE), f"{OFFSET} > '@latest'")}
+    assert position_from_filter(filters).position == LATEST
+
+
+def test_a_bare_string_under_the_well_known_name_is_understood() -> None:
+    assert position_from_filter({SELECTOR_FILTER: f"{OFFSET} > '3'"}).position.value == "3"
+
+
+@pytest.mark.parametrize("filters", [None, {}, {SELECTOR_FILTER: None}])
+def test_without_a_selector_reading_starts_at_the_first_event(filters: Any) -> None:
+    start = position_from_filter(filters)
+    assert start.position == EARLIEST
+    assert start.honoured == {}
+
+
+def test_filters_we_do_not_know_are_named_and_not_echoed() -> None:
+    no_local = Symbol("apache.org:no-local-filter:list")
+    selector = Described(SELECTOR_FILTER, f"{OFFSET} > '3'")
+    start = position_from_filter({no_local: Described(no_local, ()), SELECTOR_FILTER: selector})
+    assert start.honoured == {SELECTOR_FILTER: selector}
+    assert start.ignored == (no_local,)
+
+
+def test_two_selectors_are_one_too_many() -> None:
+    selector = Described(SELECTOR_FILTER, f"{OFFSET} > '3'")
+    with pytest.raises(AmqpError, match="One selector is allowed, the filter has 2"):
+        position_from_filter({Symbol("a"): selector, Symbol("b"): selector})
+
+
+def test_a_selector_that_is_no_string_is_an_invalid_field() -> None:
+    with pytest.raises(AmqpError, match="must be a string, got 7") as refusal:
+        position_from_filter({SELECTOR_FILTER: Described(SELECTOR_FILTER, 7)})
+    assert refusal.value.condition == "amqp:invalid-field"
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("earliest", EARLIEST),
+        (" Latest ", LATEST),
+        ("seq:0", Position("sequence", "0", inclusive=True)),
+        ("sequence:17", Position("sequence", "17", inclusive=True)),
+        ("offset:4096", Position("offset", "4096", inclusive=True)),
+        (f"time:{NOW_MS}", Position("time", str(NOW_MS), inclusive=True)),
+        ("time:2024-05-01T12:00:00Z", Position("time", str(NOW_MS), inclusive=True)),
+        ("time:2024-05-01T14:00:00+02:00", Position("time", str(NOW_MS), inclusive=True)),
+        ("time:2024-05-01T12:00:00.250Z", Position("time", str(NOW_MS + 250), inclusive=True)),
+        ("time:-15m", Position("time", str(NOW_MS - 900_000), inclusive=True)),
+        ("time:-2H", Position("time", str(NOW_MS - 7_200_000), inclusive=True)),
+        ("time:-30s", Position("time", str(NOW_MS - 30_000), inclusive=True)),
+        ("time:-1d", Position("time", str(NOW_MS - 86_400_000), inclusive=True)),
+    ],
+)
+def test_words_of_the_command_line(text: str, position: Position) -> None:
+    assert parse_position(text, NOW_MS) == position
+
+
+@given(positions.filter(lambda p: p.inclusive or p in (EARLIEST, LATEST)))
+def test_a_position_is_read_back_as_it_is_shown(position: Position) -> None:
+    assert parse_position(str(position), NOW_MS) == position
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "now", "earliest:", "latest:3", "seq", "seq:", "seq:-1", "seq:1.5", "seq:\u0661",
+     "offset:x", "time:", "time:yesterday", "time:15m", "time:-15", "time:-15w", f"seq:{10**19}"],
+)  # fmt: skip
+def test_other_words_are_refused_with_the_list_of_forms(text: str) -> None:
+    with pytest.raises(OptionError, match=r"use one of earliest, latest, seq:N, offset:N") as bad:
+        parse_position(text, NOW_MS)
+    assert repr(text) in str(bad.value)
+
+
+def test_a_time_without_zone_is_refused_with_an_example() -> None:
+    with pytest.raises(OptionError, match="a time needs a zone, for example 2024-05-01T12:00:00Z"):
+        parse_position("time:2024-05-01T12:00:00", NOW_MS)
