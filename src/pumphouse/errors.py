@@ -76,5 +76,9 @@ class PortTaken(PumphouseError):
     """Another program listens on the port we were told to use."""
 
 
+class DataDirectoryError(PumphouseError):
+    """A data directory is in use, unreadable, or not one of ours."""
+
+
 class ConnectionFailed(PumphouseError):
     """A hub could not be reached, or the connection to it broke."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -64,3 +65,38 @@ class Position:
 
 EARLIEST = Position("earliest")
 LATEST = Position("latest")
+
+FORMS = "earliest, latest, seq:N, offset:N, time:2024-05-01T12:00:00Z, time:MILLISECONDS, time:-15m"
+_NUMBER_WORDS = {"seq": "sequence", "sequence": "sequence", "offset": "offset"}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_AGO = re.compile(r"-(?P<count>[0-9]{1,9})(?P<unit>[smhd])")
+_DIGITS = re.compile(r"[0-9]{1,19}")
+
+
+def parse_position(text: str, now_ms: int) -> Position:
+    """The position that a word of the command line means. The event named is itself read."""
+    word, _, value = text.strip().partition(":")
+    word, value = word.lower(), value.strip()
+    if word in ("earliest", "latest") and ":" not in text:
+        return EARLIEST if word == "earliest" else LATEST
+    if word in _NUMBER_WORDS and _DIGITS.fullmatch(value):
+        return Position(_NUMBER_WORDS[word], str(int(value)), inclusive=True)
+    if word == "time":
+        return Position("time", str(_parse_time(text, value, now_ms)), inclusive=True)
+    raise _bad_position(text)
+
+
+def _parse_time(text: str, value: str, now_ms: int) -> int:
+    if _DIGITS.fullmatch(value):
+        return int(value)
+    if ago := _AGO.fullmatch(value.lower()):
+        return now_ms - int(ago["count"]) * _SECONDS[ago["unit"]] * 1000
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise _bad_position(text) from None
+    return to_ms(moment)
+
+
+def _bad_position(text: str) -> OptionError:
+    return OptionError(f"{text!r} is no position; use one of {FORMS}")

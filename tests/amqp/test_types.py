@@ -504,6 +504,8 @@ MALFORMED = [
     ("a1 03 eda080", 2, "string has a byte 0xed that is not UTF-8 (invalid continuation byte)"),
     ("a1 02 61c3", 3, "string has a byte 0xc3 that is not UTF-8 (unexpected end of data)"),
     ("a3 02 c3a9", 2, "symbol has a byte 0xc3 that is not ASCII (ordinal not in range(128))"),
+    ("b1 0000", 1, "string of 4 bytes passes the end at byte 3"),
+    ("d0 000000", 1, "list of 8 bytes passes the end at byte 4"),
     ("c0", 1, "list of 2 bytes passes the end at byte 1"),
     ("c0 05 01 40", 1, "list of 5 bytes passes the end at byte 4"),
     ("c0 00 00", 1, "list of 0 bytes has no room for its own count"),
@@ -527,7 +529,8 @@ MALFORMED = [
     ("e0 03 01 00 41", 5, "array ends before the constructor of its items"),
     ("e0 04 01 00 40 41", 4, "array items have null as their descriptor"),
     ("e0 06 01 00 41 00 41 40", 5, "array items have two descriptors"),
-    ("e0 02 01 46", 3, "constructor 0x46 is not an AMQP type"),
+    ("e0 02 00 46", 3, "constructor 0x46 is not an AMQP type"),
+    ("e0 02 01 10", 3, "constructor 0x10 is not an AMQP type"),
     ("e0 03 02 50 01", 4, "array of 2 items of ubyte has only 1 bytes for them"),
     ("e0 04 01 50 01 02", 5, "array has 1 bytes after the last of its 1 items"),
     ("e0 04 02 a1 01 61", 6, "string of 1 bytes passes the end at byte 6"),
@@ -611,11 +614,18 @@ def test_bytes_cut_anywhere_are_malformed(value: Any, hexadecimal: str) -> None:
             assert str(cut.value) == str(hidden.value)
 
 
+# Written here, since `encode` refuses them. Each value is the only item of the one around it.
 def lists(depth: int) -> bytes:
-    """Each list the only item of the one around it; written here, since `encode` refuses it."""
     data = b"@"
     for _ in range(depth):
         data = b"\xd0" + struct.pack(">II", len(data) + 4, 1) + data
+    return data
+
+
+def small_lists(depth: int) -> bytes:
+    data = b"@"
+    for _ in range(depth):
+        data = b"\xc0" + bytes((len(data) + 1, 1)) + data
     return data
 
 
@@ -626,27 +636,38 @@ def arrays(depth: int) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("nest", [lists, arrays])
-def test_nesting_has_a_limit(nest: Callable[[int], bytes]) -> None:
+def values(depth: int) -> bytes:
+    return b"\x00@" * depth + b"@"
+
+
+def descriptors(depth: int) -> bytes:
+    return b"\x00" * depth + b"@" * (depth + 1)
+
+
+@pytest.mark.parametrize(
+    ("nest", "deep"),
+    [
+        (lists, 1000),
+        (small_lists, 80),  # more would not fit their one-byte sizes
+        (arrays, 1000),
+        (values, 100_000),
+        (descriptors, 100_000),
+    ],
+)
+def test_nesting_has_a_limit(nest: Callable[[int], bytes], deep: int) -> None:
     assert decode(nest(MAX_DEPTH))[1] == len(nest(MAX_DEPTH))
-    for depth in (MAX_DEPTH + 1, 1000):
+    for depth in (MAX_DEPTH + 1, deep):
         with pytest.raises(MalformedBytes, match="more than 32 deep"):
             decode(nest(depth))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\x00" * 100_000,  # a descriptor that has a descriptor that has ...
-        b"\x00@" * 100_000 + b"@",  # a described value that is a described value that is ...
+def test_kinds_of_nesting_count_together() -> None:
+    for data in (
         b"\x00@" * MAX_DEPTH + lists(1),
-        b"\xe0\x7f\x01" + b"\x00" * 126,  # the descriptor of the items of an array
-    ],
-    ids=["descriptors", "values", "just too deep", "array"],
-)
-def test_descriptions_count_as_nesting(data: bytes) -> None:
-    with pytest.raises(MalformedBytes, match="more than 32 deep"):
-        decode(data)
+        b"\xe0\x7f\x01" + b"\x00" * 126,  # descriptors, of the items of an array
+    ):
+        with pytest.raises(MalformedBytes, match="more than 32 deep"):
+            decode(data)
 
 
 def test_items_without_bytes_are_counted_over_all_arrays() -> None:

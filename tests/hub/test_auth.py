@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pumphouse.client.sas import sign
 from pumphouse.errors import AuthError
 from pumphouse.hub.auth import (
     ALL_CLAIMS,
@@ -21,7 +22,6 @@ from pumphouse.hub.auth import (
     Grant,
     allows,
     required,
-    sign,
     verify_plain,
     verify_sas,
 )

@@ -2,7 +2,7 @@
 
 Feed it bytes and it answers with what happened; ask it for the bytes to send. The obligations:
 
-* after `receive(data)`, handle the events it returns, then send all of `data_to_send()`;
+* handle every event that `receive(data)` gives, then send all of `data_to_send()`;
 * after a `RemoteProtocolError`, still send `data_to_send()` (it ends in a close that tells the peer
   why), then drop the connection;
 * `data_to_send()` after any call that speaks: `start`, `close`, `begin`, `link.send`, ...
@@ -13,8 +13,9 @@ Feed it bytes and it answers with what happened; ask it for the bytes to send. T
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from pumphouse.amqp import sasl, states
 from pumphouse.amqp.composites import (
@@ -48,6 +49,8 @@ from pumphouse.amqp.session import Session
 from pumphouse.errors import AuthError, RemoteProtocolError
 
 CLIENT, SERVER = "client", "server"
+
+ERROR_ROOM = 160  # what a frame needs around the description of an error, generously
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ class Connection:
         self.authenticate = authenticate  # raises AuthError to say no
         self.state = "START"
         self.layer = "header"  # then "sasl" or "amqp"
+        self.logged_in = False  # SASL has come to a good end
+        self.silent = False  # we have said our last word
         self.remote: Open | None = None
         self.remote_frame_max = MIN_MAX_FRAME
         self.sessions: dict[int, Session] = {}  # by the peer's channel
@@ -94,7 +99,7 @@ class Connection:
         self.ended: set[int] = set()  # channels on which late frames are ignored
         self.held_bytes = 0
         self._reader = ByteReader(self.limits.max_frame_size)
-        self._events: list[Event] = []
+        self._events: deque[Event] = deque()
         self._out: list[bytes | bytearray] = []
 
     def __repr__(self) -> str:
@@ -116,10 +121,13 @@ class Connection:
         return session
 
     def close(self, error: Error | None = None) -> None:
-        """Say good-bye, once."""
-        if self.state in ("OPENED", "OPEN_SENT", "OPEN_PIPE"):
+        """Say good-bye, once. Whatever is said after it goes unsent."""
+        if self.state in ("OPENED", "OPEN_SENT", "OPEN_PIPE", "CLOSE_RCVD"):
+            for session in self.sessions.values():
+                session.flush()
             self.step("send close")
-            self.send(Close(error=error))
+            self.send(Close(error=self.cut(error)))
+            self.silent = True
 
     def heartbeat(self) -> None:
         """An empty frame, so that the peer does not take us for dead."""
@@ -142,11 +150,20 @@ class Connection:
         self._events.append(event)
 
     def write(self, data: bytes | bytearray) -> None:
-        self._out.append(data)
+        if not self.silent:
+            self._out.append(data)
 
     def send(self, performative: Composite, channel: int = 0) -> None:
         frame = encode_frame(performative, channel)
-        self.write(check_fits(frame, max(self.remote_frame_max, MIN_MAX_FRAME)))
+        self.write(check_fits(frame, self.remote_frame_max))
+
+    def cut(self, error: Error | None) -> Error | None:
+        """The error, its description cut to what the peer's frames hold: it may quote the peer."""
+        text = ((error and error.description) or "").encode()
+        room = self.remote_frame_max - ERROR_ROOM
+        if error is None or len(text) <= room:
+            return error
+        return replace(error, description=text[:room].decode("utf-8", "ignore"))
 
     def hold(self, amount: int) -> None:
         """Count the bytes of half-arrived deliveries, over all links."""
@@ -158,7 +175,7 @@ class Connection:
                 "amqp:resource-limit-exceeded",
             )
 
-    def check_room(self, session: Session) -> None:
+    def check_room(self) -> None:
         """May the peer attach one more link?"""
         if sum(len(s.links) for s in self.sessions.values()) >= self.limits.links_max:
             raise RemoteProtocolError(
@@ -173,26 +190,32 @@ class Connection:
 
     # -- listening --------------------------------------------------------------------------------
 
-    def receive(self, data: bytes) -> list[Event]:
-        """Take in bytes; return what happened."""
-        self._reader.feed(data)
+    def receive(self, data: bytes) -> Iterator[Event]:
+        """Take in bytes; what happened comes out as it is asked for, and must all be asked for.
+
+        A frame is looked at only once the events of those before it have been handled. So an attach
+        is answered before the credit that came right behind it is counted, and what happened before
+        the peer broke the rules is known before the error.
+        """
+        if self.state != "END":
+            self._reader.feed(data)
         try:
-            while self.take():
-                pass
+            while self._events or self.take():
+                if self._events:
+                    yield self._events.popleft()
         except RemoteProtocolError as wrong:
             self.close_for(wrong)
             raise
-        events, self._events = self._events, []
-        return events
+        except AuthError:
+            self.state = "END"
+            raise
 
     def close_for(self, wrong: RemoteProtocolError) -> None:
-        """Tell the peer what it did wrong, if we have come far enough to be understood."""
-        for session in self.sessions.values():
-            session.flush()
-        if self.state == "HDR_EXCH" and self.role == SERVER:
+        """Tell the peer what it did wrong, in the language we had come to."""
+        if self.role == SERVER and self.layer == "header":
+            self.write(AMQP_HEADER if self.logged_in else SASL_HEADER)
+        if self.role == SERVER and self.state in ("HDR_EXCH", "OPEN_RCVD"):
             self.open()
-        if self.state == "OPEN_RCVD":
-            self.step("send open")
         self.close(Error(condition=wrong.condition, description=str(wrong)[:1000]))
         self.state = "END"
 
@@ -212,18 +235,15 @@ class Connection:
         return True
 
     def take_header(self) -> bool:
-        if not self._reader.pending:
-            return False
         header = self._reader.header()
         if header is None:
             return False
-        if header == SASL_HEADER and self.state == "START":
+        if header == SASL_HEADER and not self.logged_in:
             self.on_sasl_header()
-        elif header == AMQP_HEADER:
+        # A client may leave out the login; a server that does has not understood our header.
+        elif header == AMQP_HEADER and (self.logged_in or self.role == SERVER):
             self.on_amqp_header()
         else:
-            self.write(SASL_HEADER)  # the specification's answer: name what we do speak, then leave
-            self.state = "END"
             raise RemoteProtocolError(f"protocol header {header!r} is not spoken here")
         return True
 
@@ -258,7 +278,7 @@ class Connection:
                 )
             case SaslOutcome() if self.role == CLIENT:
                 sasl.check_outcome(said)
-                self.layer = "header"
+                self.layer, self.logged_in = "header", True
                 self.step("send header")
                 self.write(AMQP_HEADER)
                 self.open()
@@ -275,7 +295,7 @@ class Connection:
             self.state = "END"
             raise RemoteProtocolError(str(refused), "amqp:unauthorized-access") from None
         self.send_sasl(SaslOutcome(code=sasl.OK))
-        self.layer = "header"
+        self.layer, self.logged_in = "header", True
 
     def send_sasl(self, said: Composite) -> None:
         self.write(encode_frame(said, kind=SASL_FRAME))
@@ -290,6 +310,8 @@ class Connection:
         if frame.start == frame.end:
             return  # a heartbeat
         said, after = decode_performative(frame.data, frame.start, frame.end)
+        if self.silent and not isinstance(said, Open | Close):
+            return  # it was under way when we said good-bye
         session = self.sessions.get(frame.channel)
         if session is not None and not isinstance(said, Open | Close | Begin):
             payload = frame.data[after : frame.end] if isinstance(said, Transfer) else b""
@@ -303,7 +325,7 @@ class Connection:
                 self.on_open(said)
             case Close():
                 self.on_close(said)
-            case Begin() if self.state in ("OPENED", "OPEN_SENT", "CLOSE_SENT"):
+            case Begin() if self.state == "OPENED":
                 self.on_begin(channel, said)
             case _ if channel in self.ended:
                 pass  # the official client detaches links after it has ended their session
@@ -328,9 +350,7 @@ class Connection:
 
     def on_close(self, close: Close) -> None:
         self.step("receive close")
-        if self.state == "CLOSE_RCVD":
-            self.step("send close")
-            self.send(Close())
+        self.close()
         self.emit(Closed(close.error))
 
     def on_begin(self, channel: int, begin: Begin) -> None:

@@ -39,10 +39,11 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The peer has ended a session; its links are gone."""
+    """A session has ended, and with it these links."""
 
     session: Session
     error: Error | None
+    links: tuple[Link, ...]
 
 
 @dataclass(frozen=True, slots=True)

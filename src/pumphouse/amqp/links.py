@@ -6,6 +6,7 @@ of a delivery together and grants credit. Neither does any IO: frames go out thr
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.amqp import credit, states
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 NO_LIMIT = 1 << 63
 FRAME_OVERHEAD = 64  # what a transfer frame adds to its payload, generously
+PIECE_OVERHEAD = 64  # what keeping a piece of a delivery costs besides its bytes
 
 
 class Link:
@@ -65,8 +67,10 @@ class Link:
 
     def detach(self, error: Error | None = None) -> None:
         """Close the link from our side."""
+        self.drop()
         self.step("send detach")
-        self.session.send(Detach(handle=self.handle, closed=True, error=error))
+        cut = self.session.connection.cut(error)
+        self.session.send(Detach(handle=self.handle, closed=True, error=cut))
 
     def on_detach(self, detach: Detach) -> None:
         answer = self.state == "ATTACHED"
@@ -74,12 +78,16 @@ class Link:
             self.step("receive detach")
         if answer:
             self.step("send detach")
-            self.session.send(Detach(handle=self.handle, closed=True))
+            self.session.send(Detach(handle=self.handle, closed=detach.closed))
         self.session.forget(self)
         self.session.emit(Detached(self, detach.error))
 
     def on_flow(self, flow: Flow) -> None:
         """A flow that names this link."""
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Forget the delivery that is under way."""
         raise NotImplementedError
 
     def send_flow(self, delivery_count: int, link_credit: int, drain: bool = False) -> None:
@@ -96,11 +104,19 @@ class SenderLink(Link):
         self.credit = 0
         self.delivery_count = 0
         self.draining = False
+        self._unsent: deque[bytes] = deque()  # frames for which the session has no window
 
     @property
     def sendable(self) -> int:
         """Deliveries of one frame each that may be sent now."""
-        return min(self.credit, self.session.remote_window) if self.attached else 0
+        if not self.attached or self._unsent:
+            return 0
+        return min(self.credit, self.session.remote_window)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a delivery is under way of which the window has not let all frames through."""
+        return bool(self._unsent)
 
     def on_flow(self, flow: Flow) -> None:
         if flow.link_credit is not None:
@@ -137,7 +153,10 @@ class SenderLink(Link):
         message_format: int = 0,
         settled: bool = True,
     ) -> int:
-        """Send one delivery, in as many frames as the peer's limit asks for; returns its id."""
+        """Send one delivery, in as many frames as the peer's limit asks for; returns its id.
+
+        Frames for which the session has no window wait, and leave when it opens.
+        """
         delivery_id = self.session.delivery_ids(1)
         room = self.session.frame_max - FRAME_OVERHEAD - len(tag)
         pieces = [payload[at : at + room] for at in range(0, len(payload), room)] or [b""]
@@ -150,10 +169,22 @@ class SenderLink(Link):
                 settled=settled,
                 more=number < len(pieces) - 1,
             )
-            self.session.write(encode_frame(transfer, self.session.channel, piece))
+            self._unsent.append(encode_frame(transfer, self.session.channel, piece))
         self.sent(1)
-        self.session.sent_frames(len(pieces))
+        self.push()
         return delivery_id
+
+    def push(self) -> None:
+        """Send the waiting frames, as many as the window lets through."""
+        while self._unsent and self.session.remote_window > 0:
+            self.session.write(self._unsent.popleft())
+            self.session.sent_frames(1)
+        if self._unsent:
+            self.session.stalled[self] = None
+
+    def drop(self) -> None:
+        self._unsent.clear()
+        self.session.stalled.pop(self, None)
 
 
 class ReceiverLink(Link):
@@ -170,6 +201,7 @@ class ReceiverLink(Link):
         self._first: Transfer | None = None  # of the delivery whose frames are arriving
         self._pieces: list[bytes] = []
         self._size = 0
+        self._held = 0
 
     def on_flow(self, flow: Flow) -> None:
         if flow.delivery_count is not None:
@@ -190,17 +222,18 @@ class ReceiverLink(Link):
         self.grant(full)
 
     def on_transfer(self, transfer: Transfer, piece: bytes) -> None:
+        first = self._first or transfer
         if transfer.aborted:
             self.drop()
+            self.count_one()
             return
-        first = self._first
-        if first is None:
-            if transfer.delivery_id is None:
-                raise RemoteProtocolError(
-                    f"the first transfer of a delivery on link {self.name!r} has no delivery-id",
-                    "amqp:invalid-field",
-                )
-            self._first = first = transfer
+        if first.delivery_id is None or transfer.delivery_id not in (None, first.delivery_id):
+            raise RemoteProtocolError(
+                f"transfer.delivery-id on link {self.name!r:.80} is {transfer.delivery_id}, "
+                + ("expected a number" if first is transfer else f"after {first.delivery_id}"),
+                "amqp:invalid-field",
+            )
+        self._first = first
         self.collect(piece)
         if not transfer.more:
             self.deliver(first, transfer)
@@ -208,18 +241,19 @@ class ReceiverLink(Link):
     def collect(self, piece: bytes) -> None:
         """Keep a piece, unless the delivery has outgrown the limit: then only count."""
         self._size += len(piece)
-        if self._size <= self.size_max:
-            self._pieces.append(piece)
-            self.session.hold(len(piece))
-        else:
+        if self._size > self.size_max:
             self.release_pieces()
+            return
+        self._pieces.append(piece)
+        self._held += len(piece) + PIECE_OVERHEAD
+        self.session.hold(len(piece) + PIECE_OVERHEAD)
 
     def release_pieces(self) -> None:
-        self.session.hold(-sum(map(len, self._pieces)))
+        self.session.hold(-self._held)
+        self._held = 0
         self._pieces.clear()
 
     def drop(self) -> None:
-        """Forget the delivery in the making."""
         self.release_pieces()
         self._first, self._size = None, 0
 
@@ -227,12 +261,16 @@ class ReceiverLink(Link):
         payload = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         size = self._size
         self.drop()
-        self.delivery_count = credit.advance(self.delivery_count)
-        self.credit -= 1
         delivery_id = first.delivery_id
         assert delivery_id is not None  # on_transfer saw to it
         settled = bool(first.settled or last.settled)
         kind = first.message_format or 0
         self.session.emit(Delivered(self, delivery_id, kind, settled, payload, size))
+        self.count_one()
+
+    def count_one(self) -> None:
+        """A delivery is over: one credit is used, and perhaps it is time for more."""
+        self.delivery_count = credit.advance(self.delivery_count)
+        self.credit -= 1
         if self.credit_full and credit.needs_topping_up(self.credit, self.credit_full):
             self.grant(self.credit_full)

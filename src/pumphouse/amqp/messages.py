@@ -71,19 +71,22 @@ def scan(data: bytes, pos: int, end: int) -> list[Section]:
     """Where each section lies between `pos` and `end`; raises MalformedBytes if that is not so."""
     found = []
     while pos < end:
-        start = pos
-        # Nearly every section of every producer starts so; the general way is below.
-        if data[pos : pos + 2] == b"\x00\x53" and pos + 3 < end:
-            code = data[pos + 2]
-            pos += 3
-        else:
-            code, pos = section_code(data, pos, end)
-        if not HEADER <= code <= FOOTER:
-            raise MalformedBytes(start, f"section 0x{code:02x} is not part of a message")
-        value = pos
-        pos = section_end(data, pos, end)
-        found.append((code, start, value, pos))
+        section = section_at(data, pos, end)
+        found.append(section)
+        pos = section[3]
     return found
+
+
+def section_at(data: bytes, pos: int, end: int) -> Section:
+    """The section that starts at `pos`."""
+    # Nearly every section of every producer starts so; the general way is below.
+    if data[pos : pos + 2] == b"\x00\x53" and pos + 3 < end:
+        code, value = data[pos + 2], pos + 3
+    else:
+        code, value = section_code(data, pos, end)
+    if not HEADER <= code <= FOOTER:
+        raise MalformedBytes(pos, f"section 0x{code:02x} is not part of a message")
+    return code, pos, value, section_end(data, value, end)
 
 
 def section_code(data: bytes, pos: int, end: int) -> tuple[int, int]:

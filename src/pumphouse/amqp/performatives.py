@@ -17,6 +17,8 @@ SENDER, RECEIVER = False, True  # the `role` field: which end of the link is spe
 UNSETTLED, SETTLED, MIXED = 0, 1, 2  # snd-settle-mode
 FIRST, SECOND = 0, 1  # rcv-settle-mode
 
+SELECTOR_FILTER = Symbol("apache.org:selector-filter:string")  # of a source: which messages, in SQL
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error(Composite):

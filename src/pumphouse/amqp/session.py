@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.amqp import credit, states
-from pumphouse.amqp.composites import (
-    Composite,
-)
+from pumphouse.amqp.composites import Composite
 from pumphouse.amqp.events import AttachAsked, Attached, Begun, Disposed, Ended, Event, WindowOpened
 from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
 from pumphouse.amqp.performatives import (
@@ -44,7 +42,9 @@ class Session:
         self.remote_channel: int | None = None
         self.state = "UNMAPPED"
         self.links: dict[int, Link] = {}  # by the peer's handle
-        self.asked: dict[str, Link] = {}  # attaches of ours that the peer has not answered
+        # Attaches of ours that the peer has not answered, by name and our role.
+        self.asked: dict[tuple[str, bool], Link] = {}
+        self.stalled: dict[SenderLink, None] = {}  # in the midst of a delivery, for want of window
         self.next_handle = 0
         self.next_outgoing_id = 0
         self.next_delivery_id = 0
@@ -90,15 +90,16 @@ class Session:
         )
 
     def end(self, error: Error | None = None) -> None:
+        self.flush()
         self.step("send end with error" if error else "send end")
-        self.send(End(error=error))
+        self.send(End(error=self.connection.cut(error)))
 
     def attach(self, name: str, role: bool, **fields: Any) -> Link:
         """Ask the peer for a link; it answers with an Attached event."""
         cls = SenderLink if role == SENDER else ReceiverLink
         link = cls(self, name, self.next_handle)
         self.next_handle += 1
-        self.asked[name] = link
+        self.asked[name, role] = link
         link.answer(Attach(name=name, handle=link.handle, role=role, **fields))
         return link
 
@@ -144,7 +145,7 @@ class Session:
 
     def reject(self, delivery_id: int, error: Error) -> None:
         self.flush()
-        self.dispose(delivery_id, delivery_id, Rejected(error=error))
+        self.dispose(delivery_id, delivery_id, Rejected(error=self.connection.cut(error)))
 
     def flush(self) -> None:
         """Send what was held back for company."""
@@ -157,11 +158,11 @@ class Session:
         self.send(Disposition(role=RECEIVER, first=first, last=last, settled=True, state=state))
 
     def forget(self, link: Link) -> None:
-        if isinstance(link, ReceiverLink):
-            link.drop()
+        link.drop()
+        link.state = "DETACHED"  # also if a session's end took it along without a detach
         if link.remote_handle is not None and self.links.get(link.remote_handle) is link:
             del self.links[link.remote_handle]
-        self.asked.pop(link.name, None)
+        self.asked.pop((link.name, link.role), None)
 
     # -- what the peer sends ----------------------------------------------------------------------
 
@@ -179,14 +180,18 @@ class Session:
             self.step("send end")
             self.send(End())
         self.connection.forget(self)
-        self.emit(Ended(self, end.error))
-        for link in list(self.links.values()):
+        self.lose_links(end.error)
+
+    def lose_links(self, error: Error | None) -> None:
+        links = tuple(self.links.values())
+        for link in links:
             self.forget(link)
+        self.emit(Ended(self, error, links))
 
     def on_frame(self, performative: Composite, payload: bytes) -> None:
         """Any frame on this channel after begin."""
-        if self.state == "DISCARDING" and not isinstance(performative, End):
-            return
+        if self.state != "MAPPED" and not isinstance(performative, End):
+            return  # it was under way when we ended the session
         match performative:
             case Transfer():
                 self.on_transfer(performative, payload)
@@ -232,7 +237,14 @@ class Session:
         elif link.attached:
             link.on_flow(flow)
         if self.remote_window > before:
-            self.emit(WindowOpened(self))
+            self.resume()
+
+    def resume(self) -> None:
+        """The window has grown: first to those whose delivery it cut in two."""
+        stalled, self.stalled = self.stalled, {}
+        for link in stalled:
+            link.push()
+        self.emit(WindowOpened(self))
 
     def on_disposition(self, disposition: Disposition) -> None:
         last = disposition.first if disposition.last is None else disposition.last
@@ -248,32 +260,24 @@ class Session:
         )
 
     def on_attach(self, attach: Attach) -> None:
-        if attach.handle > HANDLE_MAX or attach.handle in self.links:
-            raise RemoteProtocolError(
-                f"attach of link {attach.name!r}: handle {attach.handle} is "
-                + ("in use" if attach.handle in self.links else f"above {HANDLE_MAX}"),
-                "amqp:session:handle-in-use",
-            )
-        link = self.asked.pop(attach.name, None)
-        if link is not None and link.role != attach.role:
-            link.remote_handle = attach.handle
-            self.links[attach.handle] = link
-            link.step("receive attach")
-            if isinstance(link, ReceiverLink):
-                link.delivery_count = attach.initial_delivery_count or 0
-            self.emit(Attached(link, attach))
+        if attach.handle > HANDLE_MAX:
+            raise RemoteProtocolError(f"attach.handle is {attach.handle}, at most {HANDLE_MAX}")
+        if attach.handle in self.links:
+            self.fail("amqp:session:handle-in-use", f"Handle {attach.handle} is in use.")
             return
-        self.connection.check_room(self)
-        # The handle is the peer's own number: its uniqueness there makes it unique here.
-        asked = (SenderLink if attach.role == RECEIVER else ReceiverLink)(
-            self, attach.name, attach.handle
-        )
-        asked.remote_handle = attach.handle
-        asked.step("receive attach")
-        if isinstance(asked, ReceiverLink):
-            asked.delivery_count = attach.initial_delivery_count or 0
-        self.links[attach.handle] = asked
-        self.emit(AttachAsked(asked, attach))
+        link = self.asked.pop((attach.name, not attach.role), None)
+        answered = link is not None
+        if link is None:
+            self.connection.check_room()
+            # The handle is the peer's own number: its uniqueness there makes it unique here.
+            cls = SenderLink if attach.role == RECEIVER else ReceiverLink
+            link = cls(self, attach.name, attach.handle)
+        link.remote_handle = attach.handle
+        link.step("receive attach")
+        if isinstance(link, ReceiverLink):
+            link.delivery_count = attach.initial_delivery_count or 0
+        self.links[attach.handle] = link
+        self.emit(Attached(link, attach) if answered else AttachAsked(link, attach))
 
     def on_detach(self, detach: Detach) -> None:
         link = self.links.get(detach.handle)
@@ -283,12 +287,12 @@ class Session:
             link.on_detach(detach)
 
     def end_unattached(self, handle: int) -> None:
-        self.end(
-            Error(
-                condition="amqp:session:unattached-handle",
-                description=f"No link is attached to handle {handle} on channel {self.channel}.",
-            )
+        self.fail(
+            "amqp:session:unattached-handle",
+            f"No link is attached to handle {handle} on channel {self.channel}.",
         )
-        for link in list(self.links.values()):
-            self.forget(link)
-        self.emit(Ended(self, None))
+
+    def fail(self, condition: str, description: str) -> None:
+        """End the session for something the peer did on it."""
+        self.end(Error(condition=condition, description=description))
+        self.lose_links(None)

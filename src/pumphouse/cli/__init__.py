@@ -1,9 +1,69 @@
-"""The command line."""
+"""The command line: `pumphouse up`, `hubs`, `groups`, `send`, `tail`, `demo`.
+
+One file per noun. A command's module is imported when it is called, and imports what it works with
+when it runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any
 
 import click
 
+from pumphouse.cli import console
 
-@click.group()
-@click.version_option(package_name="pumphouse")
+COMMANDS = ("up", "hubs", "groups", "send", "tail", "demo")
+
+
+class Commands(click.Group):
+    """The commands by name, and the way out: every expected error is one sentence."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"pumphouse.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            console.hush()
+            return None
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        call = partial(super().main, args, prog_name or "pumphouse", complete_var, **extra)
+        if not standalone_mode:
+            return call(standalone_mode=False)
+        with console.errors_as_sentences():
+            # Outside of standalone mode click returns what `ctx.exit` was called with.
+            code: object = call(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pumphouse", prog_name="pumphouse")
 def main() -> None:
-    """Pumphouse: an embedded event hub that speaks AMQP 1.0, and the tools around it."""
+    """An event hub on your own machine, and tools to look into one.
+
+    `pumphouse up` starts a hub that the official Azure Event Hubs clients connect to and prints a
+    connection string. The other commands find the hub by --connection, or by that string in
+    PUMPHOUSE_CONNECTION or EVENT_HUB_CONN_STR.
+    """

@@ -30,7 +30,7 @@ from pumphouse.amqp.messages import (
     PROPERTIES,
     SINGLE_FORMAT,
     scan,
-    section_end,
+    section_at,
 )
 from pumphouse.amqp.types import Symbol
 from pumphouse.errors import AmqpError, MalformedBytes
@@ -64,11 +64,20 @@ FRAME_REST = (
     b"\x70\x00\x00\x00\x00\x70\x00\x00\x00\x00"
     b"\xa0\x01\x00\x43\x41\x42\x40\x40\x40\x40\x40"
 )
-SECTION_START = b"\x00\x53"
 SECTION_SMALL, SECTION_WIDE = b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"
 SEQUENCE_ENTRY = b"\xa3\x15" + SEQUENCE_KEY + b"\x81"
 OFFSET_ENTRY = b"\xa3\x0c" + OFFSET_KEY + b"\xa1"
 TIME_ENTRY = b"\xa3\x13" + TIME_KEY + b"\x83"
+
+# How a section starts in nearly every message: 00, 53, its code, the constructor of its value. Then
+# comes the size of the value, in one byte or in four.
+SECTION_HEAD = struct.Struct(">II")
+DATA_SMALL, DATA_WIDE = 0x005375A0, 0x005375B0
+PLAIN_WIDTHS = {
+    0x00530000 | code << 8 | constructor: 1 if constructor in (0xA0, 0xA1, 0xC0, 0xC1) else 4
+    for code in range(PROPERTIES, FOOTER + 1)
+    for constructor in (0xA0, 0xA1, 0xB0, 0xB1, 0xC0, 0xC1, 0xD0, 0xD1)
+}
 
 # The frame, then of the annotations: section, size, count, sequence, offset up to its digits.
 SMALL = struct.Struct(">I31s4sBB24sq15sB")
@@ -131,23 +140,46 @@ def parse_batch(payload: bytes) -> Batch:
     """A batch: outer annotations may hold the key, each data section holds one message."""
     key = None
     groups: list[Group] = []
-    lead: bytes | None = None  # the bytes that the events of the last group start with
-    for code, _, value, end in scan(payload, 0, len(payload)):
+    pos, end = 0, len(payload)
+    while pos < end:
+        code, _, value, pos = section_at(payload, pos, end)
         if code == MESSAGE_ANNOTATIONS:
-            key = filter_map(payload[value:end]).key
-        if code != DATA:
-            continue
-        start = binary_start(payload, value)
-        if lead is not None and payload.startswith(lead, start):
-            own = start + len(lead)
-            if is_plain(payload, own, end):
-                groups[-1].rests.append(payload[own:end])
-                continue
-        prefix, rest = parse_event(payload, start, end)
-        groups.append(Group(prefix, [rest]))
-        # If the rest is the tail of the event as it came, the lead is what came before it.
-        lead = payload[start : end - len(rest)] if payload.endswith(rest, start, end) else None
+            key = filter_map(payload[value:pos]).key
+        elif code == DATA:
+            start = binary_start(payload, value)
+            prefix, rest = parse_event(payload, start, pos)
+            groups.append(Group(prefix, [rest]))
+            # If the rest is the tail of the event as it came, the lead is what came before it.
+            if payload.endswith(rest, start, pos):
+                pos = take_alike(payload, pos, payload[start : pos - len(rest)], groups[-1].rests)
     return with_key(groups, key)
+
+
+def take_alike(payload: bytes, pos: int, lead: bytes, rests: list[bytes]) -> int:
+    """Collect the events that start with the same header and annotations as the one before them.
+
+    Those are nearly all events of nearly all batches, so this loop is kept quick: it knows the
+    usual spellings, and where it finds another it stops and says where.
+    """
+    end, lead_size, unpack = len(payload), len(lead), SECTION_HEAD.unpack_from
+    while pos + SECTION_HEAD.size <= end:
+        word, size = unpack(payload, pos)
+        if word == DATA_WIDE:
+            start = pos + 8
+            after = start + size
+        elif word == DATA_SMALL:
+            start = pos + 5
+            after = start + (size >> 24)
+        else:
+            break
+        if after > end or (lead and not payload.startswith(lead, start)):
+            break
+        own = start + lead_size
+        if not is_plain(payload, own, after):
+            break
+        rests.append(payload[own:after])
+        pos = after
+    return pos
 
 
 def with_key(groups: list[Group], key: str | None) -> Batch:
@@ -177,10 +209,17 @@ def binary_start(payload: bytes, value: int) -> int:
 
 def is_plain(data: bytes, pos: int, end: int) -> bool:
     """Whether there is neither header nor annotation ahead, so that all of it is kept as it is."""
-    while pos + 3 < end:
-        if data[pos : pos + 2] != SECTION_START or not PROPERTIES <= data[pos + 2] <= FOOTER:
+    unpack = SECTION_HEAD.unpack_from
+    last = len(data) - SECTION_HEAD.size
+    while pos < end and pos <= last:
+        word, size = unpack(data, pos)
+        width = PLAIN_WIDTHS.get(word)
+        if width == 4:
+            pos += 8 + size
+        elif width == 1:
+            pos += 5 + (size >> 24)
+        else:
             return False
-        pos = section_end(data, pos + 3, end)
     return pos == end
 
 
@@ -200,9 +239,11 @@ def parse_event(data: bytes, pos: int, end: int) -> tuple[Prefix, bytes]:
 def filter_map(section: bytes) -> Kept:
     entries, count, key = [], 0, None
     for name, start, value, end in map_entries(section):
-        if name == PARTITION_KEY.decode():
+        is_key = name == PARTITION_KEY.decode()
+        if is_key:
             key = check_key(decode(section, value, end)[0])
-        if name not in OWN_KEYS:
+        # A key that is no string is no key: it decides nothing, and is handed on as it came.
+        if name not in OWN_KEYS or (is_key and key is None):
             entries.append(section[start:end])
             count += 2
     return Kept(b"".join(entries), count, key)
@@ -226,15 +267,14 @@ def map_entries(section: bytes) -> list[tuple[object, int, int, int]]:
 
 
 def check_key(key: object) -> str | None:
-    """A partition key as the service takes it."""
-    if key is None:
+    """A partition key as the service takes it; None if it is not a string."""
+    if not isinstance(key, str):
         return None
-    if not isinstance(key, str) or len(key) > PARTITION_KEY_CHARS_MAX:
-        size = f"{len(key)} characters" if isinstance(key, str) else type(key).__name__
+    if len(key) > PARTITION_KEY_CHARS_MAX:
         raise AmqpError(
             "com.microsoft:argument-error",
             f"The partition key must be a string of at most {PARTITION_KEY_CHARS_MAX} characters, "
-            f"found {size}.",
+            f"found {len(key)} characters.",
         )
     return str(key)
 
@@ -247,7 +287,7 @@ def entry(name: bytes, text: str) -> bytes:
 class Frames(NamedTuple):
     """Events ready for the log: their frames in a row, and where each of them starts."""
 
-    data: bytes
+    data: bytearray
     starts: list[int]
 
 
@@ -290,7 +330,7 @@ def build_frames(
             starts.append(offset - origin)
             sequence += 1
             offset += size
-    return Frames(b"".join(parts), starts)
+    return Frames(bytearray().join(parts), starts)
 
 
 def own_entries(key: str | None, publisher: str | None) -> bytes:

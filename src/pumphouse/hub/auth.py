@@ -88,16 +88,6 @@ def required(claim: Claim, resource: str) -> AmqpError:
     )
 
 
-def sign(resource: str, rule_name: str, key: str, expiry: int) -> str:
-    """A shared access signature for a resource, valid until `expiry` (seconds since 1970)."""
-    place = quote_plus(resource)
-    signature = b64encode(hmac_sha256(key.encode(), f"{place}\n{expiry}")).decode()
-    return (
-        f"SharedAccessSignature sr={place}&sig={quote_plus(signature)}"
-        f"&se={expiry}&skn={quote_plus(rule_name)}"
-    )
-
-
 def verify_sas(token: str, audience: str, rules: Iterable[AccessRule], now: float) -> Grant:
     """The grant that a shared access signature gives for the audience it was put for."""
     fields = _sas_fields(token)

@@ -25,6 +25,7 @@ from pumphouse.hub.server import HubServer, ServerOptions
 
 ROOT_RULE = "RootManageSharedAccessKey"
 START_S = 10.0
+EVERYWHERE = ("", "0.0.0.0", "::")  # addresses to listen on; nobody can connect to them
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ class EmbeddedHub:
         self._thread: HubThread | None = None
 
     def __repr__(self) -> str:
-        where = f"sb://{self.host}:{self.port}" if self._server else "not started"
+        where = f"sb://{self.authority}" if self._server else "not started"
         names = " ".join(f"{hub.name}:{len(hub.partitions)}" for hub in self.namespace.hubs[:8])
         return f"<EmbeddedHub {where} | {names or 'no hubs'}>"
 
@@ -80,6 +81,12 @@ class EmbeddedHub:
     def port(self) -> int:
         """The port it listens on; known once it has started."""
         return self.server.port
+
+    @property
+    def authority(self) -> str:
+        """Host and port as a client on this machine reaches them."""
+        host = "localhost" if self.host in EVERYWHERE else self.host
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     # -- starting and stopping --------------------------------------------------------------------
 
@@ -120,7 +127,7 @@ class EmbeddedHub:
         """A ready-to-paste connection string, of one hub or (without a name) of the namespace."""
         found = self.find_rule(rule, hub)
         parts = {
-            "Endpoint": f"sb://{self.host}:{self.port}",
+            "Endpoint": f"sb://{self.authority}",
             "SharedAccessKeyName": found.name,
             "SharedAccessKey": found.key,
             "UseDevelopmentEmulator": "true",

@@ -1,12 +1,10 @@
-"""Where does a reader start? Selectors, attach filters and command-line words to a Position.
+"""Where does a reader start? Selectors and attach filters to a Position.
 
 A client says where it starts with a selector, a one-line expression inside the filter of its
-attach. The same sentence is written by our own client, and people write a shorter form on the
-command line. All three become a Position here; the log then finds the event.
+attach. It becomes a Position here; the log then finds the event.
 
     attach -> position_from_filter -> log
-    words  -> parse_position -> client -> selector_for -> attach
-              ^^^^^^^^^^^^^^ this module  ^^^^^^^^^^^^
+              ^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -14,14 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
-from pumphouse.amqp.types import Described, Symbol
-from pumphouse.errors import AmqpError, OptionError
-from pumphouse.events import EARLIEST, LATEST, Position, to_ms
+from pumphouse.amqp.performatives import SELECTOR_FILTER
+from pumphouse.amqp.types import Described
+from pumphouse.errors import AmqpError
+from pumphouse.events import EARLIEST, LATEST, Position
 
-SELECTOR_FILTER = Symbol("apache.org:selector-filter:string")
 SELECTOR_FILTER_CODE = 0x468C00000004  # the same descriptor as a number, as Go's client sends it
 
 ARGUMENT_ERROR = "com.microsoft:argument-error"
@@ -39,11 +36,6 @@ _SELECTOR = re.compile(
     r"(?P<quote>['\"]?)\s*(?P<value>-?[0-9]{1,19}|@latest)\s*(?P=quote)\s*",
     re.IGNORECASE,
 )
-_WRITTEN = {
-    "offset": "x-opt-offset",
-    "sequence": "x-opt-sequence-number",
-    "time": "x-opt-enqueued-time",
-}
 
 
 def parse_selector(text: str) -> Position:
@@ -67,18 +59,6 @@ def _position(kind: str, value: int, inclusive: bool, text: str) -> Position:
         raise _bad_selector(text)
     # -1 is the place before the first event, so it makes no difference whether it is included.
     return EARLIEST if value == -1 else Position(kind, str(value), inclusive)
-
-
-def selector_for(position: Position) -> str:
-    """The selector that means this position, as the official clients write it."""
-    if position.kind == "earliest":
-        return "amqp.annotation.x-opt-offset > '-1'"
-    if position.kind == "latest":
-        return "amqp.annotation.x-opt-offset > '@latest'"
-    if position.kind not in _WRITTEN:
-        raise OptionError(f"{position.kind!r} is no kind of position (got {position})")
-    operator = ">=" if position.inclusive else ">"
-    return f"amqp.annotation.{_WRITTEN[position.kind]} {operator} '{position.value}'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,39 +106,3 @@ def _bad_selector(text: str) -> AmqpError:
         f"The supplied filter '{text:.200}' is invalid. Expected amqp.annotation.x-opt-offset, "
         "x-opt-sequence-number or x-opt-enqueued-time, then > or >=, then a number in quotes.",
     )
-
-
-FORMS = "earliest, latest, seq:N, offset:N, time:2024-05-01T12:00:00Z, time:MILLISECONDS, time:-15m"
-_NUMBER_WORDS = {"seq": "sequence", "sequence": "sequence", "offset": "offset"}
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_AGO = re.compile(r"-(?P<count>[0-9]{1,9})(?P<unit>[smhd])")
-_DIGITS = re.compile(r"[0-9]{1,19}")
-
-
-def parse_position(text: str, now_ms: int) -> Position:
-    """The position that a word of the command line means. The event named is itself read."""
-    word, _, value = text.strip().partition(":")
-    word, value = word.lower(), value.strip()
-    if word in ("earliest", "latest") and ":" not in text:
-        return EARLIEST if word == "earliest" else LATEST
-    if word in _NUMBER_WORDS and _DIGITS.fullmatch(value):
-        return Position(_NUMBER_WORDS[word], str(int(value)), inclusive=True)
-    if word == "time":
-        return Position("time", str(_parse_time(text, value, now_ms)), inclusive=True)
-    raise _bad_position(text)
-
-
-def _parse_time(text: str, value: str, now_ms: int) -> int:
-    if _DIGITS.fullmatch(value):
-        return int(value)
-    if ago := _AGO.fullmatch(value.lower()):
-        return now_ms - int(ago["count"]) * _SECONDS[ago["unit"]] * 1000
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise _bad_position(text) from None
-    return to_ms(moment)
-
-
-def _bad_position(text: str) -> OptionError:
-    return OptionError(f"{text!r} is no position; use one of {FORMS}")

@@ -60,11 +60,14 @@ class Segment:
         self.group_firsts: array[int] = array("I")
         self.group_times: array[int] = array("q")
 
-    def append(self, frames: bytes, starts: Sequence[int], enqueued_ms: int) -> None:
+    def append(self, frames: bytearray, starts: Sequence[int], enqueued_ms: int) -> None:
         self.group_firsts.append(len(self.starts))
         self.group_times.append(enqueued_ms)
         self.starts.extend(starts)
-        self.data += frames
+        if self.data:
+            self.data += frames
+        else:
+            self.data = frames  # a full batch fills a segment: not copied, it is ours now
 
     @property
     def next_sequence(self) -> int:

@@ -107,19 +107,23 @@ class Outlet(Node):
     def pump(self) -> bool:
         """Send one slice of events; True if there is more to send and credit for it."""
         run = self.partition.log.read(self.next_sequence, self.link.sendable, SLICE_BYTES)
-        if run is None:
-            if self.link.draining and self.link.credit and self.at_end:
+        if run is not None:
+            self.send(run)
+        if self.at_end:
+            if self.link.draining and self.link.attached:
                 self.link.drained()
             return False
-        fit = 0 if self.wants_metric else whole(run, self.link.session.frame_max)
-        if fit == len(run.starts):
-            first = self.link.session.delivery_ids(fit)
-            frames = patch(run, self.link.session.channel, self.link.handle, first)
-            self.link.send_ready(frames, fit)
-            self.next_sequence = run.sequence + fit
-        else:
+        return self.link.sendable > 0
+
+    def send(self, run: Run) -> None:
+        """Send a run whole if it may go out as it is stored, otherwise event by event."""
+        session, events = self.link.session, len(run.starts)
+        if self.wants_metric or whole(run, session.frame_max) < events:
             self.send_singly(run)
-        return self.link.sendable > 0 and not self.at_end
+            return
+        frames = patch(run, session.channel, self.link.handle, session.delivery_ids(events))
+        self.link.send_ready(frames, events)
+        self.next_sequence = run.sequence + events
 
     @property
     def at_end(self) -> bool:

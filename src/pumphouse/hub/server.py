@@ -160,7 +160,7 @@ class Conversation(asyncio.Protocol):
             case amqp.Detached():
                 self.leave(event.link.user)
             case amqp.Ended():
-                for link in list(event.session.links.values()):
+                for link in event.links:
                     self.leave(link.user)
             case amqp.Opened():
                 self.opened = True

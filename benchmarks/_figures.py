@@ -1,0 +1,189 @@
+"""Figures: what a benchmark answers with, and how it is run and shown.
+
+A figure compares us with a named peer, both measured several times in one run, in turns, so that
+whatever else the machine does falls on both; medians count. A benchmark is a function that measures
+and returns figures; `run` gives it a command line.
+
+    alternate -> compare -> Figure, Figure, ... -> a table or lines of JSON, and the exit status
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, TypeVar
+
+EVENTS_PER_CPU_S = "events/cpu-s"
+COLUMNS = ("figure", "ours", "peer", "unit", "ratio", "range", "goal", "met")
+NUMBER_COLUMNS = ("ours", "peer", "ratio", "range", "goal")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One comparison.
+
+    With a peer, the goal is the ratio to reach. Without one it is a limit for our own number: the
+    least it may be, or the most where lower is better.
+    """
+
+    figure: str
+    ours: float
+    unit: str
+    peer: float | None = None
+    goal: float | None = None
+    lower_is_better: bool = False
+    rounds: int = 1
+    low: float | None = None  # the ratio of the worst round, and of the best
+    high: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times better than the peer we are."""
+        return None if self.peer is None else ratio(self.ours, self.peer, self.lower_is_better)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is reached; None without one."""
+        if self.goal is None:
+            return None
+        if self.ratio is not None:
+            return self.ratio >= self.goal
+        return self.ours <= self.goal if self.lower_is_better else self.ours >= self.goal
+
+    def to_json(self) -> str:
+        shown = {**asdict(self), "ratio": rounded(self.ratio), "met": self.met}
+        first = ("figure", "ours", "peer", "unit", "ratio", "goal", "met")
+        return json.dumps({key: shown.pop(key) for key in first} | shown)
+
+    @classmethod
+    def from_json(cls, line: str) -> Figure:
+        fields: dict[str, Any] = json.loads(line)
+        return cls(**{key: fields[key] for key in fields if key not in ("ratio", "met")})
+
+
+def compare(
+    figure: str,
+    unit: str,
+    ours: Sequence[float],
+    peer: Sequence[float] = (),
+    *,
+    goal: float | None = None,
+    lower_is_better: bool = False,
+) -> Figure:
+    """The figure of all rounds: medians, and between which ratios the rounds lie."""
+    ratios = [ratio(*pair, lower_is_better) for pair in zip(ours, peer, strict=bool(peer))]
+    return Figure(
+        figure,
+        shorten(median(ours)),
+        unit,
+        peer=shorten(median(peer)) if peer else None,
+        goal=goal,
+        lower_is_better=lower_is_better,
+        rounds=len(ours),
+        low=shorten(min(ratios)) if ratios else None,
+        high=shorten(max(ratios)) if ratios else None,
+    )
+
+
+def ratio(ours: float, peer: float, lower_is_better: bool) -> float:
+    over, under = (peer, ours) if lower_is_better else (ours, peer)
+    return over / under
+
+
+def shorten(number: float) -> float:
+    """Four digits: more would be noise."""
+    return float(f"{number:.4g}")
+
+
+def rounded(number: float | None) -> float | None:
+    return None if number is None else shorten(number)
+
+
+def alternate(
+    rounds: int, sides: Mapping[str, Callable[[], T]], quiet: bool = False
+) -> dict[str, list[T]]:
+    """Run every side once per round, in turns, so that a busy minute does not fall on one of them."""
+    answers: dict[str, list[T]] = {name: [] for name in sides}
+    for number in range(1, rounds + 1):
+        for name, side in sides.items():
+            say(f"round {number} of {rounds}: {name}")
+            answers[name].append(side())
+    return answers
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+# -- showing ----------------------------------------------------------------------------------------
+
+
+def cells(figure: Figure) -> dict[str, str]:
+    """A figure as the words of its row."""
+    spread = "" if figure.low is None else f"{show(figure.low)}-{show(figure.high)}"
+    bound = "at most " if figure.lower_is_better and figure.peer is None else ""
+    return {
+        "figure": figure.figure,
+        "ours": show(figure.ours),
+        "peer": show(figure.peer),
+        "unit": figure.unit,
+        "ratio": show(figure.ratio),
+        "range": spread,
+        "goal": "" if figure.goal is None else bound + show(figure.goal),
+        "met": {None: "", True: "yes", False: "NO"}[figure.met],
+    }
+
+
+def show(number: float | None) -> str:
+    """A number for people: three or four digits, thousands set apart."""
+    if number is None:
+        return ""
+    size = abs(number)
+    if size >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.3g}" if size < 10 else f"{number:.1f}"
+
+
+def text_table(figures: Iterable[Figure]) -> str:
+    rows = [dict(zip(COLUMNS, COLUMNS, strict=True)), *map(cells, figures)]
+    widths = {column: max(len(row[column]) for row in rows) for column in COLUMNS}
+    return "\n".join(
+        "  ".join(
+            row[column].rjust(width) if column in NUMBER_COLUMNS else row[column].ljust(width)
+            for column, width in widths.items()
+        ).rstrip()
+        for row in rows
+    )
+
+
+def markdown_table(figures: Iterable[Figure]) -> str:
+    ruler = ["--:" if column in NUMBER_COLUMNS else ":--" for column in COLUMNS]
+    rows = [COLUMNS, ruler, *(cells(figure).values() for figure in figures)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+# -- running ----------------------------------------------------------------------------------------
+
+
+def run(measure: Callable[[bool], Iterable[Figure]], argv: Sequence[str] | None = None) -> int:
+    """The command line of a benchmark: `measure(quick)`, shown; 0 only if every goal is met."""
+    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a short form, within 45 s")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    options = parser.parse_args(argv)
+    figures = []
+    for figure in measure(options.quick):
+        figures.append(figure)
+        if options.output == "json":
+            print(figure.to_json(), flush=True)
+    if options.output == "text":
+        print(text_table(figures))
+    return 0 if all(figure.met is not False for figure in figures) else 1

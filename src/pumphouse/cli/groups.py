@@ -1,0 +1,65 @@
+"""`pumphouse groups`: create, list and delete the consumer groups of a hub."""
+
+from __future__ import annotations
+
+import click
+
+from pumphouse.cli import console
+from pumphouse.cli.options import connection_option, output_option
+
+hub_option = click.option(
+    "--hub", metavar="HUB", help="The hub; by default the EntityPath of the connection string."
+)
+
+
+@click.group()
+def groups() -> None:
+    """Create, list and delete consumer groups."""
+
+
+@groups.command()
+@click.argument("group")
+@hub_option
+@connection_option
+@output_option
+def create(group: str, hub: str | None, connection: str | None, output: str) -> None:
+    """Create the consumer group GROUP."""
+    from pumphouse.cli.talk import manage
+
+    manage(connection, hub, lambda ask, hub: ask.create_group(hub, group))
+    report(output, group, "created")
+
+
+@groups.command("list")
+@hub_option
+@connection_option
+@output_option
+def list_groups(hub: str | None, connection: str | None, output: str) -> None:
+    """List the consumer groups of a hub."""
+    from pumphouse.cli.talk import manage
+
+    for group in manage(connection, hub, lambda ask, hub: ask.groups(hub)):
+        if output == "json":
+            console.put({"group": group})
+        else:
+            print(group)
+
+
+@groups.command()
+@click.argument("group")
+@hub_option
+@connection_option
+@output_option
+def delete(group: str, hub: str | None, connection: str | None, output: str) -> None:
+    """Delete the consumer group GROUP; its readers are cut off."""
+    from pumphouse.cli.talk import manage
+
+    manage(connection, hub, lambda ask, hub: ask.delete_group(hub, group))
+    report(output, group, "deleted")
+
+
+def report(output: str, group: str, done: str) -> None:
+    if output == "json":
+        console.put({"group": group, done: True})
+    else:
+        print(f"{done} consumer group {group}")

@@ -1,0 +1,88 @@
+"""`pumphouse hubs`: create, list and delete event hubs while the namespace runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pumphouse.cli import console
+from pumphouse.cli.options import PARTITIONS, connection_option, output_option
+from pumphouse.events import to_datetime
+
+if TYPE_CHECKING:
+    from pumphouse.client.management import HubProperties
+    from pumphouse.client.native import Client
+
+
+@click.group()
+def hubs() -> None:
+    """Create, list and delete event hubs."""
+
+
+@hubs.command()
+@click.argument("name")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=PARTITIONS,
+    show_default=True,
+    help="How many partitions; they cannot be changed later.",
+)
+@connection_option
+@output_option
+def create(name: str, partitions: int, connection: str | None, output: str) -> None:
+    """Create the hub NAME."""
+    from pumphouse.cli.talk import manage
+
+    made = manage(connection, name, lambda ask, hub: ask.create_hub(hub, partitions))
+    if output == "json":
+        console.put(as_json(made))
+    else:
+        print(f"created hub {made.name} with {console.plural(len(made.partitions), 'partition')}")
+
+
+@hubs.command("list")
+@connection_option
+@output_option
+def list_hubs(connection: str | None, output: str) -> None:
+    """List the hubs of the namespace."""
+    from pumphouse.cli.talk import talk
+
+    async def say(client: Client) -> list[HubProperties]:
+        return await (await client.management()).hubs()
+
+    found = talk(connection, None, say)
+    if output == "json":
+        for hub in found:
+            console.put(as_json(hub))
+    else:
+        rows = [(hub.name, str(len(hub.partitions)), moment(hub.created_ms)) for hub in found]
+        console.table(("NAME", "PARTITIONS", "CREATED"), rows)
+
+
+@hubs.command()
+@click.argument("name")
+@connection_option
+@output_option
+def delete(name: str, connection: str | None, output: str) -> None:
+    """Delete the hub NAME and all its events."""
+    from pumphouse.cli.talk import manage
+
+    manage(connection, name, lambda ask, hub: ask.delete_hub(hub))
+    if output == "json":
+        console.put({"hub": name, "deleted": True})
+    else:
+        print(f"deleted hub {name}")
+
+
+def as_json(hub: HubProperties) -> dict[str, object]:
+    return {
+        "hub": hub.name,
+        "partitions": len(hub.partitions),
+        "created": moment(hub.created_ms),
+    }
+
+
+def moment(ms: int) -> str:
+    return f"{to_datetime(ms):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,233 @@
+"""`pumphouse tail`: the last events of a hub, those from a position on, and those that come."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from base64 import b64encode
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+from pumphouse.cli import console
+from pumphouse.cli.options import Form, connection_option, output_option, verbose_option
+from pumphouse.clock import SystemClock, now_ms
+from pumphouse.errors import OptionError
+from pumphouse.events import FORMS, Event, Position, parse_position
+
+if TYPE_CHECKING:
+    from pumphouse.cli.feeds import Span
+    from pumphouse.client.native import Client
+
+LAST = 10
+
+
+def read_position(text: str) -> Position:
+    return parse_position(text, now_ms(SystemClock()))
+
+
+def read_pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as wrong:
+        raise OptionError(f"{text!r} is no regular expression: {wrong}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events to show."""
+
+    partition: str | None  # None is all of them
+    group: str
+    position: Position | None  # None is the last ones
+    number: int | None  # at the most; of the last ones LAST unless given
+    grep: re.Pattern[str] | None
+    follow: bool
+
+    def matches(self, event: Event) -> bool:
+        grep = self.grep
+        return grep is None or any(map(grep.search, (plain(event.body), event.partition_key or "")))
+
+
+@click.command()
+@click.argument("hub", required=False)
+@click.option("-p", "--partition", metavar="N", help="Only this partition.")
+@click.option("--group", default="$Default", show_default=True, help="Consumer group to read in.")
+@click.option(
+    "--from",
+    "position",
+    type=Form("position", read_position),
+    help=f"Where to start: {FORMS}.",
+)
+@click.option(
+    "-n",
+    "number",
+    type=click.IntRange(min=1),
+    help="How many events at the most; without --from it is the last 10.",
+)
+@click.option("--follow", is_flag=True, help="Go on with the events that come.")
+@click.option(
+    "--grep",
+    type=Form("regex", read_pattern),
+    help="Only events whose body or key matches this regular expression.",
+)
+@connection_option
+@output_option
+@verbose_option
+def tail(
+    hub: str | None,
+    partition: str | None,
+    group: str,
+    position: Position | None,
+    number: int | None,
+    follow: bool,
+    grep: re.Pattern[str] | None,
+    connection: str | None,
+    output: str,
+) -> None:
+    """Show events of HUB: the last ones, or those from a position on.
+
+    Without --from the last 10 events are shown (-n says how many), and with --follow whatever
+    comes after them. With --from all events from there to the end are shown, or as many as -n
+    says; with --follow it goes on until that many were shown. Partitions are merged by time.
+
+    A line has partition, sequence number, time, key and body. HUB may be left out if the
+    connection string has an EntityPath.
+    """
+    from pumphouse.cli.talk import talk
+
+    wanted = Wanted(partition, group, position, number, grep, follow)
+    show = Screen(as_json if output == "json" else as_text, wanted).show
+    if position is not None and position.kind == "latest" and not follow:
+        console.say("Nothing comes after the latest event unless you --follow.")
+    unwrapped(lambda: talk(connection, hub, lambda client: run(client, wanted, show)))
+
+
+def unwrapped(call: Callable[[], None]) -> None:
+    """A task group wraps what went wrong in a group; people want the one thing."""
+    try:
+        call()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
+class Screen:
+    """Where events are shown, and how many still may be."""
+
+    def __init__(self, line: Callable[[Event], str], wanted: Wanted) -> None:
+        self.line = line
+        self.wanted = wanted
+        # The last ones are a beginning; a number from a position on is a limit.
+        self.left = sys.maxsize if wanted.position is None else wanted.number or sys.maxsize
+
+    def show(self, events: list[Event]) -> bool:
+        """Show those that are wanted; False if that is enough."""
+        chosen = [event for event in events if self.wanted.matches(event)][: self.left]
+        self.left -= len(chosen)
+        if chosen:
+            print("\n".join(map(self.line, chosen)), flush=True)
+        return self.left > 0
+
+
+async def run(client: Client, wanted: Wanted, show: Callable[[list[Event]], bool]) -> None:
+    from pumphouse.cli.feeds import follow, merge, open_feeds
+
+    spans = [span for span in await find_spans(client, wanted) if wanted.follow or not span.empty]
+    feeds = await open_feeds(client, wanted.group, spans)
+    async with aclosing(merge(feeds)) as past:
+        if wanted.position is None:
+            more = show(await last_of(past, wanted))
+        else:
+            more = await show_all(past, show)
+    if more and wanted.follow:
+        await follow(feeds, show)
+
+
+async def find_spans(client: Client, wanted: Wanted) -> list[Span]:
+    from pumphouse.cli.feeds import span_for
+
+    every = (await client.properties()).partitions
+    # To find the last that match, all have to be looked at.
+    last = sys.maxsize if wanted.grep is not None else wanted.number or LAST
+    return [
+        span_for(await client.partition_properties(partition), wanted.position, last)
+        for partition in ([wanted.partition] if wanted.partition is not None else every)
+    ]
+
+
+async def last_of(past: AsyncIterator[Event], wanted: Wanted) -> list[Event]:
+    kept: deque[Event] = deque(maxlen=wanted.number or LAST)
+    async for event in past:
+        if wanted.matches(event):
+            kept.append(event)
+    return list(kept)
+
+
+async def show_all(past: AsyncIterator[Event], show: Callable[[list[Event]], bool]) -> bool:
+    async for event in past:
+        if not show([event]):
+            return False
+    return True
+
+
+# -- an event as a line ---------------------------------------------------------------------------
+
+
+def as_text(event: Event) -> str:
+    place = f"{event.partition}:{event.sequence}"
+    if console.colour_wanted():
+        place = click.style(place, fg="cyan")
+    return f"{place}  {moment(event)}  {event.partition_key or '-'}  {escaped(plain(event.body))}"
+
+
+def as_json(event: Event) -> str:
+    shown = {
+        "partition": event.partition,
+        "sequence": event.sequence,
+        "offset": event.offset,
+        "time": moment(event),
+        "key": event.partition_key,
+        **body(event.body),
+        "properties": {str(name): value for name, value in event.properties.items()},
+    }
+    return json.dumps(shown, ensure_ascii=False, default=other)
+
+
+def body(data: bytes) -> dict[str, str]:
+    try:
+        return {"body": data.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": b64encode(data).decode()}
+
+
+def plain(data: bytes) -> str:
+    """A body as text; bytes that are none appear as \\xNN."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def escaped(text: str) -> str:
+    """Text that stays on its line and cannot play with the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def moment(event: Event) -> str | None:
+    at = event.enqueued_at
+    return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def other(value: Any) -> Any:
+    """An AMQP value that JSON does not know."""
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, UUID | datetime):
+        return str(value)
+    return getattr(value, "items", str(value))

@@ -1,0 +1,151 @@
+"""`pumphouse up`: an event hub in the foreground, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pumphouse.cli import console
+from pumphouse.cli.options import (
+    DURATION_FORM,
+    SIZE_FORM,
+    output_option,
+    parse_hubs,
+    verbose_option,
+)
+from pumphouse.errors import OptionError
+
+if TYPE_CHECKING:
+    from pumphouse.hub.embedded import EmbeddedHub
+
+PORT = 5672
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME[:PARTITIONS]]...")
+@click.option(
+    "--hubs",
+    multiple=True,
+    metavar="NAME[:PARTITIONS]",
+    help="Hubs to create, 4 partitions unless said; several with commas, or the option again.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port to listen on; 0 picks a free one.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--key",
+    envvar="PUMPHOUSE_KEY",
+    show_envvar=True,
+    help="Key of the rule RootManageSharedAccessKey; random unless given. Other users of the "
+    "machine can read command lines: prefer the variable or --key-file.",
+)
+@click.option(
+    "--key-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File that holds the key.",
+)
+@click.option(
+    "--retention",
+    type=DURATION_FORM,
+    default="1d",
+    show_default=True,
+    help="How long events are kept: 30s, 15m, 1h, 7d.",
+)
+@click.option(
+    "--retention-bytes",
+    type=SIZE_FORM,
+    default="256MB",
+    show_default=True,
+    help="How much of each partition is kept: 64KB, 64MB, 1GB.",
+)
+@output_option
+@verbose_option
+def up(
+    names: tuple[str, ...],
+    hubs: tuple[str, ...],
+    port: int,
+    host: str,
+    key: str | None,
+    key_file: Path | None,
+    retention: float,
+    retention_bytes: int,
+    output: str,
+) -> None:
+    """Start an event hub for the official Azure clients.
+
+    It keeps events in memory and runs until Ctrl-C or SIGTERM, both of which end it cleanly with
+    exit code 0. With `-o json` one line says when it is ready: {"port": ..., "connection_strings":
+    {NAME: ...}, "namespace_connection_string": ...}.
+    """
+    from pumphouse.hub.embedded import EmbeddedHub
+    from pumphouse.hub.log import Retention
+
+    hub = EmbeddedHub(
+        parse_hubs([*hubs, *names]),
+        host=host,
+        port=port,
+        root_key=choose_key(key, key_file),
+        retention=Retention(retention, retention_bytes),
+    )
+    asyncio.run(serve(hub, announce_json if output == "json" else announce))
+
+
+def choose_key(key: str | None, key_file: Path | None) -> str | None:
+    """The key as given, or None for a random one; never one that would not open anything."""
+    chosen = key_file.read_text().strip() if key_file is not None else key
+    if chosen is not None and (not chosen or ";" in chosen or chosen != chosen.strip()):
+        raise OptionError("the key must not be empty, hold a semicolon or have spaces around it")
+    return chosen
+
+
+async def serve(hub: EmbeddedHub, announce: Callable[[EmbeddedHub], None]) -> None:
+    """Run the hub until a signal comes."""
+    with stop_on_signal() as stop:
+        async with hub:
+            announce(hub)
+            await stop.wait()
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[asyncio.Event]:
+    """An event that Ctrl-C and SIGTERM set."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def announce(hub: EmbeddedHub) -> None:
+    partitions = console.plural(sum(hub.hubs.values()), "partition")
+    what = f"{console.plural(len(hub.hubs), 'hub')}, {partitions}"
+    print(f"hub        sb://{hub.authority}   memory   {what}")
+    for name in hub.hubs or [None]:
+        print(f"connect    export EVENT_HUB_CONN_STR={shlex.quote(hub.connection_string(name))}")
+    print("Ctrl-C stops it. Data is lost on stop.", flush=True)
+
+
+def announce_json(hub: EmbeddedHub) -> None:
+    console.put(
+        {
+            "port": hub.port,
+            "connection_strings": {name: hub.connection_string(name) for name in hub.hubs},
+            "namespace_connection_string": hub.connection_string(),
+        }
+    )

@@ -1,0 +1,117 @@
+"""What hubs and partitions there are, asked over $management; and creating and deleting them.
+
+READ is the service's own. The rest is understood by the embedded hub only (see hub/management.py):
+the service does that over HTTP, in its control plane.
+
+    Client -> Management -> Calls
+              ^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pumphouse.amqp.types import Array, Int
+from pumphouse.client.calls import Calls
+from pumphouse.client.tokens import Tokens
+from pumphouse.errors import RemoteProtocolError
+
+HUB, PARTITION = "com.microsoft:eventhub", "com.microsoft:partition"
+GROUP = "com.microsoft:consumergroup"
+
+NAMESPACE = ""  # the path that all hubs lie below
+
+
+@dataclass(frozen=True, slots=True)
+class HubProperties:
+    name: str
+    created_ms: int
+    partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProperties:
+    hub: str
+    partition: str
+    first_sequence: int  # the oldest still there; above `last_sequence` if there is none
+    last_sequence: int  # -1 if there has never been one
+    last_offset: str  # "-1" likewise
+    last_enqueued_ms: int
+    empty: bool
+
+
+class Management:
+    """The calls that one connection makes to $management."""
+
+    def __init__(self, calls: Calls, tokens: Tokens) -> None:
+        self.calls = calls
+        self.tokens = tokens
+
+    async def hub(self, name: str) -> HubProperties:
+        return hub_from(await self.ask("READ", HUB, name, name=name))
+
+    async def partition(self, hub: str, partition: str) -> PartitionProperties:
+        found = await self.ask("READ", PARTITION, hub, name=hub, partition=partition)
+        return partition_from(found)
+
+    async def hubs(self) -> list[HubProperties]:
+        found = await self.ask("QUERY", HUB, NAMESPACE)
+        return [hub_from(one) for one in items(found)]
+
+    async def create_hub(self, name: str, partitions: int) -> HubProperties:
+        asked = {"name": name, "partition_count": Int(partitions)}
+        return hub_from(await self.ask("CREATE", HUB, NAMESPACE, **asked))
+
+    async def delete_hub(self, name: str) -> None:
+        await self.ask("DELETE", HUB, NAMESPACE, name=name)
+
+    async def groups(self, hub: str) -> list[str]:
+        return [str(name) for name in items(await self.ask("QUERY", GROUP, hub, name=hub))]
+
+    async def create_group(self, hub: str, group: str) -> None:
+        await self.ask("CREATE", GROUP, hub, name=hub, group=group)
+
+    async def delete_group(self, hub: str, group: str) -> None:
+        await self.ask("DELETE", GROUP, hub, name=hub, group=group)
+
+    async def ask(self, operation: str, kind: str, path: str, **asked: Any) -> Any:
+        """One call, with a token for the path that the hub will check it against."""
+        await self.tokens.cover(path)
+        return await self.calls.ask({"operation": operation, "type": kind, **asked})
+
+
+def items(found: Any) -> list[Any]:
+    """A list, whichever of AMQP's two kinds it came as."""
+    if isinstance(found, Array):
+        return list(found.items)
+    if not isinstance(found, list):
+        raise unexpected(found)
+    return found
+
+
+def hub_from(found: Any) -> HubProperties:
+    try:
+        ids = tuple(str(item) for item in items(found["partition_ids"]))
+        return HubProperties(str(found["name"]), int(found["created_at"]), ids)
+    except (KeyError, TypeError, ValueError):
+        raise unexpected(found) from None
+
+
+def partition_from(found: Any) -> PartitionProperties:
+    try:
+        return PartitionProperties(
+            hub=str(found["name"]),
+            partition=str(found["partition"]),
+            first_sequence=int(found["begin_sequence_number"]),
+            last_sequence=int(found["last_enqueued_sequence_number"]),
+            last_offset=str(found["last_enqueued_offset"]),
+            last_enqueued_ms=int(found["last_enqueued_time_utc"]),
+            empty=bool(found["is_partition_empty"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise unexpected(found) from None
+
+
+def unexpected(found: Any) -> RemoteProtocolError:
+    return RemoteProtocolError(f"$management answered with {found!r:.100}", "amqp:invalid-field")

@@ -1,0 +1,37 @@
+"""Where we start to read, as the hub wants to hear it.
+
+Position -> selector_for -> the filter of an attach -> hub
+            ^^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumphouse.amqp.performatives import SELECTOR_FILTER
+from pumphouse.amqp.types import Described
+from pumphouse.errors import OptionError
+from pumphouse.events import Position
+
+_WRITTEN = {
+    "offset": "x-opt-offset",
+    "sequence": "x-opt-sequence-number",
+    "time": "x-opt-enqueued-time",
+}
+
+
+def selector_for(position: Position) -> str:
+    """The selector that means this position, as the official clients write it."""
+    if position.kind == "earliest":
+        return "amqp.annotation.x-opt-offset > '-1'"
+    if position.kind == "latest":
+        return "amqp.annotation.x-opt-offset > '@latest'"
+    if position.kind not in _WRITTEN:
+        raise OptionError(f"{position.kind!r} is no kind of position (got {position})")
+    operator = ">=" if position.inclusive else ">"
+    return f"amqp.annotation.{_WRITTEN[position.kind]} {operator} '{position.value}'"
+
+
+def filter_for(position: Position) -> dict[Any, Any]:
+    """The filter of a source that starts at this position."""
+    return {SELECTOR_FILTER: Described(SELECTOR_FILTER, selector_for(position))}

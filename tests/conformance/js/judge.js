@@ -1,0 +1,159 @@
+// What every scenario uses: the hub it was given, the pytest wrapper at the other end of stdin and
+// stdout, and a reader that collects what a subscription hands out.
+//
+// No scenario sleeps or watches a clock. It waits for what must happen, and the wrapper ends a
+// scenario that waits in vain.
+
+import { createInterface } from "node:readline";
+import {
+  EventHubBufferedProducerClient,
+  EventHubConsumerClient,
+  EventHubProducerClient,
+  earliestEventPosition,
+} from "@azure/event-hubs";
+
+// connection, namespace, sendOnly, listenOnly: connection strings; hub, partitions, group: names.
+export const given = JSON.parse(process.env.PUMPHOUSE_JUDGE);
+
+// The client's own waits are 30 s and more: right for the cloud, not for a test on one machine.
+export const quick = { maxRetries: 3, retryDelayInMs: 50, maxRetryDelayInMs: 200, timeoutInMs: 10_000 };
+export const once = { maxRetries: 0, timeoutInMs: 10_000 };
+
+// -- the wrapper ----------------------------------------------------------------------------------
+
+let answers;
+
+// Asks the wrapper to do something to the hub, and waits until it is done.
+export async function ask(what, details = {}) {
+  answers ??= createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+  say({ ask: what, ...details });
+  return JSON.parse((await answers.next()).value).answer;
+}
+
+export function say(words) {
+  process.stdout.write(`${JSON.stringify(words)}\n`);
+}
+
+export const readers = (count, { partition = "0", group = given.group } = {}) =>
+  ask("readers", { partition, group, count });
+
+// -- clients, closed when the scenario ends -------------------------------------------------------
+
+const opened = [];
+let lingers = false;
+
+export function keep(closable) {
+  opened.push(closable);
+  return closable;
+}
+
+export async function closeAll() {
+  for (const closable of opened.reverse()) await closable.close();
+  answers?.return();
+  if (lingers) process.exit();
+}
+
+export const producer = (options = {}, connection = given.connection) =>
+  keep(new EventHubProducerClient(connection, { retryOptions: quick, ...options }));
+
+export function bufferedProducer(options = {}) {
+  lingers = true; // a timer of this client outlives its close by up to ten seconds
+  return keep(new EventHubBufferedProducerClient(given.connection, { retryOptions: quick, ...options }));
+}
+
+export function consumer({ group = given.group, store, connection = given.connection, ...rest } = {}) {
+  const options = { retryOptions: quick, ...rest };
+  const more = store ? [store, options] : [options];
+  return keep(new EventHubConsumerClient(group, connection, ...more));
+}
+
+// -- reading --------------------------------------------------------------------------------------
+
+// What one subscription has handed out so far.
+export class Reading {
+  events = [];
+  errors = [];
+  closed = []; // partition and reason, in the order of closing
+  opened = [];
+  #waiting = new Set();
+
+  // Resolves once the test holds; it is made anew whenever something has happened.
+  when(test) {
+    return new Promise((resolve) => {
+      this.#waiting.add([test, resolve]);
+      this.#look();
+    });
+  }
+
+  #look() {
+    for (const waiter of this.#waiting) {
+      if (waiter[0]()) {
+        this.#waiting.delete(waiter);
+        waiter[1]();
+      }
+    }
+  }
+
+  // The events, once there are so many; an error on the way is thrown.
+  async take(count) {
+    await this.when(() => this.events.length >= count || this.errors.length > 0);
+    if (this.errors.length > 0) throw this.errors[0];
+    return this.events;
+  }
+
+  // The first error, once there is one.
+  async failure() {
+    await this.when(() => this.errors.length > 0);
+    return this.errors[0];
+  }
+
+  handlers = {
+    processInitialize: async (context) => {
+      this.opened.push(context.partitionId);
+      this.#look();
+    },
+    processEvents: async (events, context) => {
+      for (const event of events) this.events.push({ ...event, partition: context.partitionId });
+      this.last = context.lastEnqueuedEventProperties;
+      await this.onEvents?.(events, context);
+      this.#look();
+    },
+    processError: async (error) => {
+      this.errors.push(error);
+      this.#look();
+    },
+    processClose: async (reason, context) => {
+      this.closed.push([context.partitionId, reason]);
+      this.#look();
+    },
+  };
+
+  close() {
+    return this.subscription.close();
+  }
+}
+
+// Subscribes to one partition, or to all of them if it is null.
+export function read(client, partition, options = {}) {
+  const reading = new Reading();
+  const all = {
+    startPosition: earliestEventPosition,
+    maxBatchSize: 100,
+    maxWaitTimeInSeconds: 1,
+    ...options,
+  };
+  const target = partition === null ? [] : [partition];
+  reading.subscription = client.subscribe(...target, reading.handlers, all);
+  return reading;
+}
+
+// The first events of a partition from a position on, and then no more.
+export async function readSome(partition, count, options = {}) {
+  const client = consumer();
+  const reading = read(client, partition, options);
+  const events = await reading.take(count);
+  await reading.close();
+  return events;
+}
+
+export const bodies = (events) => events.map((event) => event.body);

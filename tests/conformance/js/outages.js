@@ -1,0 +1,98 @@
+// The network fails; the client comes back, and nothing is lost or read twice.
+
+import assert from "node:assert/strict";
+import { ask, bodies, bufferedProducer, consumer, producer, read, readers, readSome } from "./judge.js";
+import { MemoryStore } from "./store.js";
+
+const partitionId = "0";
+const send = (client, body) => client.sendBatch([{ body }], { partitionId });
+const drop = async () => assert.ok((await ask("drop")) > 0, "there was a connection to break");
+
+export async function producerComesBack() {
+  const client = producer();
+  await send(client, "before");
+  await drop();
+  await send(client, "after");
+  assert.deepEqual(bodies(await readSome(partitionId, 2)), ["before", "after"]);
+}
+
+export async function producerComesBackAgainAndAgain() {
+  const client = producer();
+  for (const round of [0, 1, 2, 3]) {
+    await send(client, round);
+    await drop();
+  }
+  await send(client, 4);
+  assert.deepEqual(bodies(await readSome(partitionId, 5)), [0, 1, 2, 3, 4]);
+}
+
+// A send without an answer may have arrived: then it comes twice. It never comes not at all.
+export async function sendsUnderWay() {
+  const client = producer();
+  await send(client, "first");
+  const numbers = Array.from({ length: 100 }, (_, i) => i);
+  const sending = Promise.all(numbers.map((number) => send(client, number)));
+  await drop();
+  await sending;
+  await send(client, "last");
+  const reading = read(consumer(), partitionId);
+  await reading.when(() => reading.events.at(-1)?.body === "last");
+  const found = new Set(bodies(reading.events));
+  assert.ok(numbers.every((number) => found.has(number)));
+}
+
+export async function readerComesBack() {
+  const client = producer();
+  const reading = read(consumer(), partitionId);
+  await send(client, 0);
+  await reading.take(1);
+  for (const round of [1, 2, 3]) {
+    await drop();
+    await send(client, round);
+    await reading.when(() => reading.events.length > round);
+  }
+  assert.deepEqual(bodies(reading.events), [0, 1, 2, 3]);
+  assert.deepEqual(reading.events.map((event) => event.sequenceNumber), [0, 1, 2, 3]);
+}
+
+export async function readerWithOwnerLevelComesBack() {
+  const client = producer();
+  const reading = read(consumer(), partitionId, { ownerLevel: 7 });
+  await send(client, 0);
+  await reading.take(1);
+  await drop();
+  await readers(1); // the dead reader is forgotten, the same one is back
+  await send(client, 1);
+  await reading.when(() => reading.events.length > 1);
+  assert.deepEqual(bodies(reading.events), [0, 1]);
+}
+
+export async function questionsAfterwards() {
+  const client = producer();
+  await client.getEventHubProperties();
+  await drop();
+  assert.equal((await client.getPartitionProperties("0")).isEmpty, true);
+}
+
+export async function bufferedProducerComesBack() {
+  const client = bufferedProducer({ maxWaitTimeInMs: 20, onSendEventsErrorHandler: async () => {} });
+  await client.enqueueEvent({ body: 0 }, { partitionId });
+  await client.flush();
+  await drop();
+  await client.enqueueEvent({ body: 1 }, { partitionId });
+  await client.flush();
+  assert.deepEqual(bodies(await readSome(partitionId, 2)), [0, 1]);
+}
+
+export async function balancedConsumerComesBack() {
+  const options = { loadBalancingOptions: { updateIntervalInMs: 100 } };
+  const reading = read(consumer({ store: new MemoryStore(), ...options }), null);
+  const client = producer();
+  await send(client, 0);
+  await reading.when(() => reading.events.length === 1);
+  await drop();
+  await readers(1);
+  await send(client, 1);
+  await reading.when(() => reading.events.length === 2);
+  assert.deepEqual(bodies(reading.events), [0, 1]);
+}

@@ -1,0 +1,449 @@
+"""The official client, held so that one judge serves both of its faces.
+
+azure-eventhub has two hand-kept twins: a blocking client with threads, and an asyncio one. Both must
+find our hub indistinguishable from the service, so a test takes `sdk` and runs with each. The
+calls themselves are the SDK's own, arguments and all; the blocking ones are made on threads.
+
+    async with sdk.producer(eh.connection) as producer, sdk.read(eh, "0") as reader:
+        await producer.send_batch([EventData(b"hello")], partition_id="0")
+        [event] = await reader.take(1)
+
+The SDK takes a second to put a consumer away, so that is left to a `Reaper`, which the whole run
+shares and which must end with nothing to complain about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from azure.eventhub import (
+    CloseReason,
+    EventData,
+    EventHubConsumerClient,
+    EventHubProducerClient,
+    PartitionContext,
+)
+from azure.eventhub import aio as azure_aio
+from azure.eventhub._eventprocessor.in_memory_checkpoint_store import InMemoryCheckpointStore
+from azure.eventhub.aio._eventprocessor.in_memory_checkpoint_store import (
+    InMemoryCheckpointStore as AioInMemoryCheckpointStore,
+)
+from azure.eventhub.exceptions import EventHubError
+
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.hub import EventHub, Partition
+
+T = TypeVar("T")
+
+# No judgement depends on speed: this only ends a wait for something that will not come.
+DEADLINE_S = 30.0
+# The SDK starts a failed consumer again at this pace. Never, as far as a test is concerned.
+NEVER_S = 3600.0
+
+
+# -- the hub --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entity:
+    """One event hub of the namespace under test."""
+
+    hub: EmbeddedHub
+    name: str
+
+    @property
+    def connection(self) -> str:
+        return self.hub.connection_string(self.name)
+
+    @property
+    def address(self) -> str:
+        """Host and port, for clients that are made from a credential."""
+        return f"{self.hub.host}:{self.hub.port}"
+
+    @property
+    def model(self) -> EventHub:
+        return self.hub.namespace.hub(self.name)
+
+    def partition(self, number: int | str) -> Partition:
+        return self.model.partitions[int(number)]
+
+    def reader_count(self, number: int | str = 0, group: str = "$default") -> int:
+        return len(self.partition(number).readers.get(group, []))
+
+    async def attached(self, count: int = 1, number: int | str = 0, group: str = "$default") -> None:
+        """Wait until so many readers are on a partition."""
+        await eventually(
+            lambda: self.reader_count(number, group) == count,
+            lambda: f"{count} readers on {self.name}/{number}: {self.reader_count(number, group)}",
+        )
+
+
+async def eventually(
+    condition: Callable[[], object], complaint: Callable[[], str] = lambda: "the condition"
+) -> None:
+    """Wait for something that no event tells of."""
+    give_up_at = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < give_up_at, f"waited {DEADLINE_S} s for {complaint()}"
+        await asyncio.sleep(0.01)
+
+
+class MovableClock:
+    """Real time, and however much a test has added to it."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def advance(self, seconds: float) -> None:
+        self.ahead_s += seconds
+
+    def now(self) -> float:
+        return time.time() + self.ahead_s
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+# -- what came back -------------------------------------------------------------------------------
+
+
+def body(event: EventData) -> bytes:
+    """The body of an event that was sent as data."""
+    return b"".join(event.body)  # type: ignore[arg-type]
+
+
+def bodies(events: Iterable[EventData]) -> list[bytes]:
+    return [body(event) for event in events]
+
+
+def sequences(events: Iterable[EventData]) -> list[int | None]:
+    return [event.sequence_number for event in events]
+
+
+def condition(error: BaseException) -> str | None:
+    """The AMQP condition as the SDK keeps it: without the part before the first colon."""
+    assert isinstance(error, EventHubError), repr(error)
+    return error.error
+
+
+def numbered(count: int, start: int = 0) -> list[EventData]:
+    return [EventData(str(number)) for number in range(start, start + count)]
+
+
+# -- readers --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Reader:
+    """A running `receive`, and what it has called back with so far."""
+
+    what: str
+    events: list[EventData] = field(default_factory=list)
+    calls: list[Any] = field(default_factory=list)  # as they came: an event, a list, or None
+    contexts: list[PartitionContext] = field(default_factory=list)  # one for each call
+    errors: list[Exception] = field(default_factory=list)
+    opened: list[str] = field(default_factory=list)  # partitions, as they were initialised
+    closed: list[tuple[str, CloseReason]] = field(default_factory=list)
+    ended: BaseException | None = None  # what `receive` itself raised
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: Callable[[], Coroutine[Any, Any, None]] | None = None
+
+    def called(self, context: PartitionContext, value: Any) -> None:
+        self.calls.append(value)
+        self.contexts.append(context)
+        if value:
+            self.events += value if isinstance(value, list) else [value]
+        self.changed.set()
+
+    def failed(self, context: PartitionContext | None, error: Exception) -> None:
+        self.errors.append(error)
+        self.changed.set()
+
+    def initialised(self, context: PartitionContext) -> None:
+        self.opened.append(context.partition_id)
+        self.changed.set()
+
+    def put_away(self, context: PartitionContext, reason: CloseReason) -> None:
+        self.closed.append((context.partition_id, reason))
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition that a callback of this reader makes true."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while not condition():
+                    assert self.ended is None, f"{self}"
+                    self.changed.clear()
+                    await self.changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"waited {DEADLINE_S} s for {self}") from self.ended
+
+    async def take(self, count: int) -> list[EventData]:
+        """The first events, once there are so many. An error meanwhile is the test's failure."""
+        await self.until(lambda: len(self.events) >= count or self.errors)
+        assert not self.errors, self.errors
+        return self.events[:count]
+
+    async def error(self) -> Exception:
+        """The first error told to `on_error`."""
+        await self.until(lambda: self.errors)
+        return self.errors[0]
+
+    async def close(self) -> None:
+        """Close the client and wait for it."""
+        if self.stop is not None:
+            stop, self.stop = self.stop, None
+            await stop()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}: {len(self.events)} events, {len(self.calls)} calls, "
+            f"errors {self.errors}, closed {self.closed}, ended {self.ended!r}"
+        )
+
+
+class Reaper:
+    """Puts readers away while the next test runs."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.complaints: list[str] = []
+
+    def take(self, reader: Reader) -> None:
+        task = asyncio.create_task(self.put_away(reader))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def put_away(self, reader: Reader) -> None:
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await reader.close()
+        except Exception as wrong:
+            self.complaints.append(f"closing {reader}: {wrong!r}")
+
+    async def finish(self) -> None:
+        await asyncio.gather(*self.tasks)
+        assert not self.complaints
+
+
+# -- the two faces --------------------------------------------------------------------------------
+
+
+class Facade:
+    """A client whose methods are all to be awaited."""
+
+    def __init__(self, client: Any, run: Callable[..., Awaitable[Any]]) -> None:
+        self.client = client
+        self.run = run
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self.client, name)
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return await self.run(method, *args, **options)
+
+        return call
+
+
+class Sdk:
+    """One face of the SDK. The subclasses say what differs."""
+
+    name: str
+    producer_class: Any
+    consumer_class: Any
+
+    def __init__(self, reaper: Reaper) -> None:
+        self.reaper = reaper
+
+    async def run(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        raise NotImplementedError
+
+    def callback(self, act: Callable[..., None]) -> Callable[..., Any]:
+        """A callback of the kind the SDK wants, which acts on the test's own loop."""
+        raise NotImplementedError
+
+    def start(self, reader: Reader, client: Any, receive: Callable[[], Any]) -> None:
+        """Start a `receive`, and say how it is stopped."""
+        raise NotImplementedError
+
+    # -- clients --
+
+    def producer(self, connection: str, **options: Any) -> AbstractAsyncContextManager[Any]:
+        return self.open(self.producer_class.from_connection_string(connection, **options))
+
+    def consumer(
+        self, connection: str, group: str = "$Default", **options: Any
+    ) -> AbstractAsyncContextManager[Any]:
+        return self.open(self.consumer_class.from_connection_string(connection, group, **options))
+
+    @asynccontextmanager
+    async def open(self, client: Any) -> AsyncIterator[Any]:
+        facade = Facade(client, self.run)
+        try:
+            yield facade
+        finally:
+            await facade.close()
+
+    # -- reading --
+
+    def read(
+        self,
+        eh: Entity,
+        partition: str | None = "0",
+        *,
+        group: str = "$Default",
+        start: Any = "-1",
+        client: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> AbstractAsyncContextManager[Reader]:
+        """Receive from one partition, or from all of them (None)."""
+        settings = {"load_balancing_interval": NEVER_S, "retry_total": 0, **(client or {})}
+        made = self.consumer_class.from_connection_string(eh.connection, group, **settings)
+        return self.read_with(made, partition, start=start, **options)
+
+    @asynccontextmanager
+    async def read_with(
+        self,
+        client: Any,
+        partition: str | None = "0",
+        *,
+        start: Any = "-1",
+        batch: bool = False,
+        checkpoint: bool = False,
+        **options: Any,
+    ) -> AsyncIterator[Reader]:
+        """Receive with a given client; with `checkpoint` each call ends with one."""
+        reader = Reader(f"{self.name} reader of {client.eventhub_name}/{partition}")
+        receive = client.receive_batch if batch else client.receive
+        called = self.callback(reader.called)
+        if checkpoint:
+            called = self.checkpointing(called)
+        callbacks = {
+            "on_error": self.callback(reader.failed),
+            "on_partition_initialize": self.callback(reader.initialised),
+            "on_partition_close": self.callback(reader.put_away),
+        }
+        settings = {"partition_id": partition, "starting_position": start, **callbacks, **options}
+        self.start(reader, client, lambda: receive(called, **settings))
+        try:
+            yield reader
+        finally:
+            self.reaper.take(reader)
+
+    def checkpointing(self, called: Callable[..., Any]) -> Callable[..., Any]:
+        raise NotImplementedError
+
+
+class AioSdk(Sdk):
+    name = "aio"
+    producer_class = azure_aio.EventHubProducerClient
+    consumer_class = azure_aio.EventHubConsumerClient
+
+    async def run(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        answer = method(*args, **options)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def callback(self, act: Callable[..., None]) -> Callable[..., Any]:
+        async def call(*args: Any) -> None:
+            act(*args)
+
+        return call
+
+    def checkpointing(self, called: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(context: Any, value: Any) -> None:
+            await called(context, value)
+            await context.update_checkpoint()
+
+        return call
+
+    def start(self, reader: Reader, client: Any, receive: Callable[[], Any]) -> None:
+        async def run() -> None:
+            try:
+                await receive()
+            except Exception as wrong:
+                reader.ended = wrong
+                reader.changed.set()
+
+        task = asyncio.create_task(run())
+
+        async def stop() -> None:
+            await client.close()
+            # `receive` sleeps until its next look at the partitions, closed or not.
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+        reader.stop = stop
+
+
+class SyncSdk(Sdk):
+    name = "sync"
+    producer_class = EventHubProducerClient
+    consumer_class = EventHubConsumerClient
+
+    threads = ThreadPoolExecutor(64, "sync sdk")
+
+    async def run(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.threads, lambda: method(*args, **options))
+
+    def callback(self, act: Callable[..., None]) -> Callable[..., Any]:
+        loop = asyncio.get_running_loop()
+
+        def call(*args: Any) -> None:
+            loop.call_soon_threadsafe(act, *args)
+
+        return call
+
+    def checkpointing(self, called: Callable[..., Any]) -> Callable[..., Any]:
+        def call(context: Any, value: Any) -> None:
+            called(context, value)
+            context.update_checkpoint()
+
+        return call
+
+    def start(self, reader: Reader, client: Any, receive: Callable[[], Any]) -> None:
+        changed = self.callback(reader.changed.set)
+
+        def run() -> None:
+            try:
+                receive()
+            except Exception as wrong:
+                reader.ended = wrong
+                changed()
+
+        thread = threading.Thread(target=run, name=reader.what, daemon=True)
+        thread.start()
+
+        def close() -> None:
+            client.close()
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive(), "receive goes on after close"
+
+        async def stop() -> None:
+            await self.run(close)
+
+        reader.stop = stop
+
+
+# What each face keeps checkpoints and ownership in when there is only one process.
+STORES: dict[str, type[Any]] = {
+    "sync": InMemoryCheckpointStore,
+    "aio": AioInMemoryCheckpointStore,
+}
+
+FACES: dict[str, type[Sdk]] = {"sync": SyncSdk, "aio": AioSdk}
+
+MILLISECOND = timedelta(milliseconds=1)

@@ -1,0 +1,386 @@
+"""Every way the SDK receives: from where, how much at a time, and with what knowledge of the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from azure.eventhub import EventData
+from azure.eventhub.exceptions import ConnectError
+
+from pumphouse.amqp.messages import SINGLE_FORMAT
+from pumphouse.hub.annotations import parse_payload
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.log import Retention
+from tests.conformance.support import (
+    FACES,
+    MILLISECOND,
+    STORES,
+    Entity,
+    MovableClock,
+    Reaper,
+    Sdk,
+    bodies,
+    body,
+    condition,
+    numbered,
+    sequences,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+# -- start positions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where ten events lie that were sent in pairs, a minute apart."""
+
+    offsets: list[str]
+    times: list[datetime]
+
+
+# name -> position, inclusive, the first sequence number that comes (10 is sent later)
+POSITIONS: dict[str, tuple[Callable[[Written], Any], bool, int]] = {
+    "the beginning": (lambda w: "-1", False, 0),
+    "the beginning, inclusive": (lambda w: "-1", True, 0),
+    "the end": (lambda w: "@latest", False, 10),
+    "the end, inclusive": (lambda w: "@latest", True, 10),
+    "nothing said": (lambda w: None, False, 10),
+    "offset of the first": (lambda w: w.offsets[0], False, 1),
+    "offset of the first, inclusive": (lambda w: w.offsets[0], True, 0),
+    "offset in the middle": (lambda w: w.offsets[4], False, 5),
+    "offset in the middle, inclusive": (lambda w: w.offsets[4], True, 4),
+    "offset between two": (lambda w: str(int(w.offsets[4]) + 1), True, 5),
+    "offset of the last": (lambda w: w.offsets[9], False, 10),
+    "offset of the last, inclusive": (lambda w: w.offsets[9], True, 9),
+    "sequence number 0": (lambda w: 0, False, 1),
+    "sequence number 0, inclusive": (lambda w: 0, True, 0),
+    "sequence number in the middle": (lambda w: 5, False, 6),
+    "sequence number in the middle, inclusive": (lambda w: 5, True, 5),
+    "sequence number of the last": (lambda w: 9, False, 10),
+    "sequence number of the last, inclusive": (lambda w: 9, True, 9),
+    "sequence number of the next, inclusive": (lambda w: 10, True, 10),
+    "sequence number -1": (lambda w: -1, False, 0),
+    "long ago": (lambda w: datetime(2020, 1, 1, tzinfo=UTC), False, 0),
+    "just before a time": (lambda w: w.times[4] - MILLISECOND, False, 4),
+    "a time": (lambda w: w.times[4], False, 6),
+    "a time, inclusive": (lambda w: w.times[4], True, 4),
+    "a time elsewhere": (lambda w: w.times[4].astimezone(timezone(timedelta(hours=5))), True, 4),
+    "between two times": (lambda w: w.times[4] + timedelta(seconds=30), True, 6),
+    "the last time": (lambda w: w.times[9], False, 10),
+    "the last time, inclusive": (lambda w: w.times[9], True, 8),
+    "a time to come": (lambda w: w.times[9] + timedelta(seconds=30), True, 10),
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session", params=FACES)
+async def readings(request: pytest.FixtureRequest, reaper: Reaper) -> dict[str, list[int | None]]:
+    """What is read from each position. All are read at once, each in a consumer group of its own."""
+    sdk, clock, groups = FACES[request.param](reaper), MovableClock(), dict(enumerate(POSITIONS))
+    hub = EmbeddedHub(clock=clock)
+    hub.namespace.create_hub("eh", 1, [f"g{number}" for number in groups])
+    async with AsyncExitStack() as stack:
+        stack.enter_context(hub)
+        eh = Entity(hub, "eh")
+        producer = await stack.enter_async_context(sdk.producer(eh.connection))
+        written = await write_pairs(sdk, eh, producer, clock)
+        readers = []
+        for number, name in groups.items():
+            start, inclusive, _ = POSITIONS[name]
+            opened = sdk.read(
+                eh,
+                group=f"g{number}",
+                start=start(written),
+                starting_position_inclusive=inclusive,
+            )
+            readers.append(await stack.enter_async_context(opened))
+        for number in groups:
+            await eh.attached(group=f"g{number}")
+        await producer.send_event(EventData(b"10"))
+        for reader, (_, _, first) in zip(readers, POSITIONS.values(), strict=True):
+            await reader.until(lambda r=reader, f=first: len(r.events) >= 11 - f or r.errors)
+        await asyncio.gather(*(reader.close() for reader in readers))
+    assert [reader.errors for reader in readers] == [[]] * len(readers)
+    return dict(zip(POSITIONS, (sequences(reader.events) for reader in readers), strict=True))
+
+
+async def write_pairs(sdk: Sdk, eh: Entity, producer: Any, clock: MovableClock) -> Written:
+    async with sdk.read(eh) as reader:
+        for pair in range(5):
+            await producer.send_batch(numbered(2, 2 * pair))
+            clock.advance(60)
+        events = await reader.take(10)
+        await reader.close()
+    times = [event.enqueued_time for event in events if event.enqueued_time is not None]
+    assert times[0] == times[1] < times[2]
+    return Written([event.offset or "" for event in events], times)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+async def test_a_start_position(readings: dict[str, list[int | None]], name: str) -> None:
+    assert readings[name] == list(range(POSITIONS[name][2], 11))
+
+
+async def test_an_offset_beyond_the_end(sdk: Sdk, single: Entity) -> None:
+    async with sdk.producer(single.connection) as producer:
+        await producer.send_batch(numbered(3))
+    last = single.partition(0).log.last_offset
+    async with sdk.read(single, start=str(last + 1)) as reader:
+        error = await reader.error()
+    assert isinstance(error, ConnectError)
+    assert condition(error) == "argument-error"
+    assert f"The supplied offset '{last + 1}' is invalid." in str(error)
+    assert f"The last offset in the system is '{last}'" in str(error)
+    assert reader.events == []
+
+
+async def test_an_offset_in_an_empty_partition(sdk: Sdk, single: Entity) -> None:
+    async with sdk.read(single, start="0") as reader:
+        assert "The last offset in the system is '-1'" in str(await reader.error())
+
+
+async def test_a_sequence_number_beyond_the_end(sdk: Sdk, single: Entity) -> None:
+    async with sdk.read(single, start=1) as reader:
+        error = await reader.error()
+    assert isinstance(error, ConnectError)
+    assert "The supplied sequence number '1' is invalid." in str(error)
+    assert "The last sequence number in the system is '-1'" in str(error)
+
+
+async def test_a_position_that_is_none(sdk: Sdk, single: Entity) -> None:
+    async with sdk.read(single, start="soon") as reader:
+        error = await reader.error()
+    assert condition(error) == "argument-error"
+    assert "x-opt-offset > 'soon'' is invalid" in str(error)
+
+
+async def test_a_position_for_each_partition(sdk: Sdk, eh: Entity) -> None:
+    async with sdk.producer(eh.connection) as producer:
+        await asyncio.gather(
+            *(producer.send_batch(numbered(5), partition_id=str(n)) for n in range(4))
+        )
+    starts = {"0": "-1", "1": 2, "2": 2, "3": "@latest"}
+    async with sdk.read(
+        eh,
+        None,
+        start=starts,
+        starting_position_inclusive={"1": True, "2": False},
+        batch=True,
+    ) as reader:
+        # "@latest" is the end at the time of attaching, so that one has to be there first.
+        await eh.attached(number=3)
+        eh.hub._call(lambda: append(eh, 3, b"late"))
+        await reader.until(lambda: len(reader.events) >= 5 + 3 + 2 + 1)
+    got = {str(n): list[int | None]() for n in range(4)}
+    for context, events in zip(reader.contexts, reader.calls, strict=True):
+        got[context.partition_id] += sequences(events)
+    assert got == {"0": [0, 1, 2, 3, 4], "1": [2, 3, 4], "2": [3, 4], "3": [5]}
+
+
+def append(eh: Entity, number: int, content: bytes) -> None:
+    """Put an event into a partition behind the SDK's back."""
+    data = b"\x00\x53\x75\xa0" + bytes([len(content)]) + content
+    eh.hub.namespace.publish(
+        eh.partition(number), parse_payload(data, SINGLE_FORMAT), None, lambda failed: None
+    )
+
+
+# -- how much at a time ---------------------------------------------------------------------------
+
+
+async def test_one_event_at_a_time(sdk: Sdk, single: Entity) -> None:
+    async with sdk.producer(single.connection) as producer, sdk.read(single) as reader:
+        await producer.send_batch(numbered(5))
+        await reader.take(5)
+    assert all(isinstance(call, EventData) for call in reader.calls)
+    [context] = {id(context): context for context in reader.contexts}.values()
+    assert context.partition_id == "0"
+    assert context.eventhub_name == single.name
+    assert context.consumer_group == "$Default"
+    assert context.fully_qualified_namespace == single.address
+    assert reader.opened == ["0"]
+
+
+async def test_batches_have_an_upper_bound(sdk: Sdk, single: Entity) -> None:
+    async with sdk.producer(single.connection) as producer:
+        await producer.send_batch(numbered(100))
+        async with sdk.read(single, batch=True, max_batch_size=30) as reader:
+            assert sequences(await reader.take(100)) == list(range(100))
+    sizes = [len(call) for call in reader.calls if call]
+    assert max(sizes) <= 30
+    assert len(sizes) >= 4
+
+
+async def test_nothing_to_say_after_a_while(sdk: Sdk, single: Entity) -> None:
+    async with sdk.read(single, max_wait_time=0.1) as reader:
+        await reader.until(lambda: len(reader.calls) >= 2)
+        assert reader.calls == [None] * len(reader.calls)
+    async with sdk.read(single, batch=True, max_wait_time=0.1) as reader:
+        await reader.until(lambda: len(reader.calls) >= 2)
+        assert reader.calls == [[]] * len(reader.calls)
+
+
+async def test_events_do_not_wait_for_max_wait_time(sdk: Sdk, single: Entity) -> None:
+    async with sdk.producer(single.connection) as producer:
+        await producer.send_batch(numbered(5))
+    async with sdk.read(single, batch=True, max_batch_size=5, max_wait_time=3600) as reader:
+        assert sequences(await reader.take(5)) == list(range(5))
+
+
+@pytest.mark.parametrize("prefetch", [1, 7, 300, 5000])
+async def test_prefetch(sdk: Sdk, single: Entity, prefetch: int) -> None:
+    """Each time its credit is used up the SDK asks for more; nothing is lost at the seams."""
+    # With a prefetch of one, the asyncio client takes 50 ms for each event.
+    count = 20 if prefetch == 1 else 1000
+    async with sdk.producer(single.connection) as producer:
+        await producer.send_batch(numbered(count))
+        async with sdk.read(single, prefetch=prefetch, batch=True) as reader:
+            await reader.take(count)
+            await producer.send_event(EventData(b"last"))
+            events = await reader.take(count + 1)
+    assert sequences(events) == list(range(count + 1))
+    assert body(events[-1]) == b"last"
+
+
+async def test_the_hub_sends_no_more_than_was_asked_for(sdk: Sdk, single: Entity) -> None:
+    async with sdk.producer(single.connection) as producer:
+        await producer.send_batch(numbered(100))
+    async with sdk.read(single, prefetch=10, batch=True) as reader:
+        await reader.take(100)
+    [credit] = {link.link.credit for link in single.partition(0).readers["$default"]}  # type: ignore[attr-defined]
+    assert credit <= 10
+
+
+async def test_many_events_through_a_window(sdk: Sdk, single: Entity) -> None:
+    """More than fit one write buffer; order and number hold."""
+    async with sdk.producer(single.connection) as producer:
+        for _ in range(8):
+            batch = await producer.create_batch()
+            with pytest.raises(ValueError, match="size limit"):
+                while True:
+                    batch.add(EventData(b"x" * 2000))
+            await producer.send_batch(batch)
+    count = single.partition(0).log.next_sequence
+    assert count > 4000
+    async with sdk.read(single, prefetch=3000, batch=True) as reader:
+        assert sequences(await reader.take(count)) == list(range(count))
+
+
+# -- the end of the partition ---------------------------------------------------------------------
+
+
+async def test_last_enqueued_event_properties(sdk: Sdk, single: Entity) -> None:
+    async with sdk.producer(single.connection) as producer:
+        await producer.send_batch(numbered(5))
+        before = await producer.get_partition_properties("0")
+        async with sdk.read(
+            single, prefetch=1, track_last_enqueued_event_properties=True
+        ) as reader:
+            [event] = await reader.take(1)
+            [context] = reader.contexts[:1]
+            # The context belongs to the partition; it tells of the newest event handled.
+            known = context.last_enqueued_event_properties
+            await reader.take(5)
+    assert known is not None
+    assert known["sequence_number"] == 4 == before["last_enqueued_sequence_number"]
+    assert known["offset"] == before["last_enqueued_offset"]
+    assert known["enqueued_time"] == before["last_enqueued_time_utc"]
+    assert known["retrieval_time"] >= known["enqueued_time"]
+    assert event.sequence_number == 0
+    assert event.raw_amqp_message.delivery_annotations[b"last_enqueued_sequence_number"] == 4  # type: ignore[index]
+    assert bodies(reader.events) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_untracked_events_do_not_know_the_end(sdk: Sdk, single: Entity) -> None:
+    async with sdk.producer(single.connection) as producer, sdk.read(single) as reader:
+        await producer.send_event(EventData(b""))
+        [event] = await reader.take(1)
+        assert reader.contexts[0].last_enqueued_event_properties is None
+        assert event.raw_amqp_message.delivery_annotations == {}
+
+
+async def test_tracking_a_large_event(sdk: Sdk, single: Entity) -> None:
+    async with sdk.producer(single.connection) as producer:
+        await producer.send_event(EventData(b"x" * 700_000))
+        async with sdk.read(single, track_last_enqueued_event_properties=True) as reader:
+            [event] = await reader.take(1)
+            await producer.send_event(EventData(b"y"))
+            await reader.take(2)
+    assert len(body(event)) == 700_000
+    known = reader.contexts[-1].last_enqueued_event_properties
+    assert known is not None
+    assert known["sequence_number"] == 1
+
+
+# -- more than one reader -------------------------------------------------------------------------
+
+
+async def test_all_partitions_at_once(sdk: Sdk, eh: Entity) -> None:
+    async with sdk.producer(eh.connection) as producer, sdk.read(eh, None, batch=True) as reader:
+        for key in range(40):
+            await producer.send_batch([EventData(str(key))], partition_key=str(key))
+        await reader.take(40)
+    assert sorted(bodies(reader.events)) == sorted(b"%d" % key for key in range(40))
+    assert set(reader.opened) == {"0", "1", "2", "3"}
+
+
+async def test_each_group_gets_everything(sdk: Sdk, single: Entity) -> None:
+    single.hub.create_group(single.name, "Other")
+    async with (
+        sdk.producer(single.connection) as producer,
+        sdk.read(single) as one,
+        # Group names are case-insensitive.
+        sdk.read(single, group="oTHER") as other,
+    ):
+        await producer.send_batch(numbered(10))
+        assert sequences(await one.take(10)) == sequences(await other.take(10)) == list(range(10))
+
+
+async def test_readers_of_one_group_get_everything_each(sdk: Sdk, single: Entity) -> None:
+    async with (
+        sdk.producer(single.connection) as producer,
+        sdk.read(single) as one,
+        sdk.read(single, start="@latest") as two,
+    ):
+        await single.attached(2)
+        await producer.send_batch(numbered(10))
+        assert sequences(await one.take(10)) == sequences(await two.take(10)) == list(range(10))
+
+
+async def test_going_on_from_a_checkpoint(sdk: Sdk, single: Entity) -> None:
+    store = STORES[sdk.name]()
+    client = {"checkpoint_store": store}
+    async with sdk.producer(single.connection) as producer:
+        await producer.send_batch(numbered(5))
+        async with sdk.read(single, client=client, checkpoint=True) as reader:
+            await reader.take(5)
+            await reader.close()
+        await producer.send_batch(numbered(3, 5))
+        async with sdk.read(single, client=client, checkpoint=True) as reader:
+            assert sequences(await reader.take(3)) == [5, 6, 7]
+
+
+async def test_what_has_expired_is_passed_over(sdk: Sdk) -> None:
+    clock = MovableClock()
+    with EmbeddedHub({"eh": 1}, clock=clock, retention=Retention(seconds=3600)) as hub:
+        eh = Entity(hub, "eh")
+        async with sdk.producer(eh.connection) as producer:
+            await producer.send_batch(numbered(5))
+            offset = hub.namespace.hub("eh").partitions[0].log.last_offset
+            clock.advance(3000)
+            await producer.send_batch(numbered(5, 5))
+            clock.advance(1000)
+            hub._call(hub.namespace.expire)
+            begins = [sdk.read(eh, start=start) for start in ("-1", 2, str(offset))]
+            async with begins[0] as one, begins[1] as two, begins[2] as three:
+                for reader in (one, two, three):
+                    assert sequences(await reader.take(5)) == [5, 6, 7, 8, 9]
+                await asyncio.gather(one.close(), two.close(), three.close())

@@ -1,0 +1,114 @@
+"""What the documents show must work: snippets run, commands exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pumphouse.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+DOCS = sorted(ROOT.glob("docs/*.md"))
+PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+SNIPPETS = [
+    pytest.param(code, id=f"{path.name}-{number}")
+    for path in (ROOT / "README.md", *DOCS)
+    for number, code in enumerate(blocks(path.read_text(), "python"))
+]
+
+
+@pytest.mark.parametrize("code", SNIPPETS)
+def test_python_snippets_run(code: str, tmp_path: Path) -> None:
+    script = tmp_path / "test_snippet.py"
+    script.write_text(code)
+    runner = ["-m", "pytest", "-q"] if "def test_" in code else ["-W", "error"]
+    done = subprocess.run(
+        [sys.executable, *runner, str(script)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)
+def test_examples_run_and_are_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 60
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.fixture
+def shell() -> Iterator[dict[str, str]]:
+    """The environment of a shell in which the README's hub runs, on a free port."""
+    up = subprocess.Popen(
+        [PUMPHOUSE, "up", "--hubs", "sensors:16", "--port", "0", "-o", "json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert up.stdout is not None
+    try:
+        ready = json.loads(up.stdout.readline())
+        yield {**os.environ, "EVENT_HUB_CONN_STR": ready["namespace_connection_string"]}
+    finally:
+        up.terminate()
+        assert up.wait(10) == 0
+        up.stdout.close()
+
+
+def test_the_commands_of_the_readme_run(shell: dict[str, str]) -> None:
+    lines = [line for block in blocks(README, "") for line in block.splitlines()]
+    commands = [line for line in lines if re.search(r"pumphouse (?!up\b)", line)]
+    assert len(commands) >= 4
+    path = f"{PUMPHOUSE.parent}:{os.environ['PATH']}"
+    for line in commands:
+        # A tail that follows would never end: the same line without that word must find the event.
+        command = line.split("#")[0].replace(" --follow", "")
+        done = subprocess.run(
+            command, shell=True, env={**shell, "PATH": path}, capture_output=True, text=True,
+            timeout=30,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        if " tail " in command:
+            assert '{"coffee": 1}' in done.stdout
+
+
+def commands(group: click.Group, path: str = "pumphouse") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands(main)), ids=lambda v: str(v)[:40])
+def test_every_command_has_help_and_is_documented(path: str, command: click.Command) -> None:
+    result = CliRunner().invoke(main, [*shlex.split(path)[1:], "--help"])
+    assert result.exit_code == 0
+    assert command.help, f"{path} has no help"
+    assert path in (ROOT / "docs/cli.md").read_text(), f"{path} is not in docs/cli.md"
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *DOCS], ids=lambda path: path.name)
+def test_links_between_documents_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text()):
+        assert (path.parent / target).exists(), f"{path.name} links to {target}"
