@@ -24,7 +24,8 @@ PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
 
 
 def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [block for kind, block in found if kind == language]
 
 
 SNIPPETS = [

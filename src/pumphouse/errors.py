@@ -16,6 +16,10 @@ class OptionError(PumphouseError, ValueError):
     """An option, name or position given by the user makes no sense; nothing was changed."""
 
 
+class QuotaExceeded(OptionError):
+    """The tier that the hub was told to keep to does not allow this much; nothing was changed."""
+
+
 class ProtocolError(PumphouseError):
     """The AMQP rules were broken by one side or the other."""
 
@@ -27,7 +31,7 @@ class LocalProtocolError(ProtocolError):
 class RemoteProtocolError(ProtocolError):
     """The peer broke the rules. The connection is closed with `condition` and this message."""
 
-    condition = "amqp:framing-error"
+    condition = "amqp:connection:framing-error"
 
     def __init__(self, message: str, condition: str | None = None) -> None:
         super().__init__(message)

@@ -348,6 +348,19 @@ def test_a_named_value_is_its_plain_self_and_shows_its_name(
     [
         (type(None), [None], 0x40),
         (bool, [True], 0x56),
+        (UByte, [1], 0x50),
+        (Byte, [-1], 0x51),
+        (UShort, [1], 0x60),
+        (Short, [-1], 0x61),
+        (Int, [-1], 0x71),
+        (ULong, [1], 0x80),
+        (int, [1], 0x81),
+        (float, [0.5], 0x82),
+        (bytes, [b"x"], 0xB0),
+        (str, ["x"], 0xB1),
+        (list, [[1]], 0xD0),
+        (Decimal64, [Decimal64(bytes(8))], 0x84),
+        (Decimal128, [Decimal128(bytes(16))], 0x94),
         (Symbol, ["a", Symbol("b")], 0xB3),
         (Char, ["a"], 0x73),
         (Timestamp, [1], 0x83),
@@ -462,6 +475,35 @@ def test_what_a_type_cannot_hold_is_refused_and_nothing_is_written(
             encode_into(out, nesting)
         assert str(caught.value) == message
         assert out == b"before"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Array(0xA0, (b"x" * 255,)),
+        Array(0xA1, ("x" * 255,)),
+        Array(0xC0, ([None] * 254,)),
+        Array(0xE0, (Array(0x40, (None,) * 255),)),
+        Array(0x40, (None,) * MAX_EMPTY_ITEMS),
+    ],
+    ids=["binary", "string", "list", "array", "no bytes"],
+)
+def test_the_most_that_a_form_holds_is_written(value: Any) -> None:
+    assert_read(encode(value), value)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(b"x" * 401, "binary (0xb0)"), ("x" * 401, "string (0xb1)"), ([b"x" * 392], "list (0xd0)")],
+)
+def test_more_than_a_size_can_say_is_refused(
+    value: Any, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pumphouse.amqp.writers.LARGEST_SIZE", 400)  # four gigabytes are slow
+    encode(value[:-1] or [b"x" * 391])
+    with pytest.raises(LocalProtocolError) as caught:
+        encode(value)
+    assert str(caught.value) == f"{found} cannot hold 401 bytes, 400 at most"
 
 
 def test_the_deepest_value_that_is_written_is_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 
@@ -9,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.conformance.support import FACES, Entity, Reaper, Sdk
+from tests.conformance.support import FACES, Entity, Reaper, Refusals, Sdk
 
 numbers = count(1)
 
@@ -41,6 +42,18 @@ def eh(make_entity: Callable[[int], Entity]) -> Entity:
 def single(make_entity: Callable[[int], Entity]) -> Entity:
     """One with a single partition: what is sent to it, wherever, is found in partition 0."""
     return make_entity(1)
+
+
+@pytest.fixture
+def refusals() -> Iterator[Refusals]:
+    """The links that are refused during a test."""
+    log, refusals = logging.getLogger("pumphouse.hub"), Refusals()
+    before = log.level
+    log.setLevel(logging.INFO)
+    log.addHandler(refusals)
+    yield refusals
+    log.removeHandler(refusals)
+    log.setLevel(before)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -162,9 +162,16 @@ def field_in(kind: Any, value: Any, pos: int) -> Any:
     if isinstance(kind, type) and issubclass(kind, Composite):
         return composite_of(kind, value, pos)
     if kind is Symbol:
-        kind = str
+        return symbol_in(value)
     if not isinstance(value, kind):
         raise TypeError(f"expected {kind.__name__}, found {show(value)}")
+    return value
+
+
+def symbol_in(value: Any) -> str:
+    """A symbol; a string is taken for one if it could be one, since some peers write that."""
+    if not isinstance(value, str) or not value.isascii():
+        raise TypeError(f"expected symbol, found {show(value)}")
     return value
 
 
@@ -184,9 +191,7 @@ def composite_of(kind: type[Composite], value: Any, pos: int) -> Composite:
 
 def symbols_in(value: Any) -> tuple[str, ...]:
     items = value.items if isinstance(value, Array) else (value,)
-    if not all(isinstance(item, str) for item in items):
-        raise TypeError(f"expected symbols, found {show(value)}")
-    return tuple(items)
+    return tuple(symbol_in(item) for item in items)
 
 
 def find_class(descriptor: Any) -> type[Composite] | None:

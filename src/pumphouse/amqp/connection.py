@@ -99,6 +99,7 @@ class Connection:
         self.ended: set[int] = set()  # channels on which late frames are ignored
         self.held_bytes = 0
         self._reader = ByteReader(self.limits.max_frame_size)
+        self._more: tuple[bytes, Transfer] | None = None  # the last transfer with more to follow
         self._events: deque[Event] = deque()
         self._out: list[bytes | bytearray] = []
 
@@ -309,7 +310,7 @@ class Connection:
             raise RemoteProtocolError(f"frame type {frame.kind}, expected 0 (AMQP)")
         if frame.start == frame.end:
             return  # a heartbeat
-        said, after = decode_performative(frame.data, frame.start, frame.end)
+        said, after = self.decode(frame)
         if self.silent and not isinstance(said, Open | Close):
             return  # it was under way when we said good-bye
         session = self.sessions.get(frame.channel)
@@ -318,6 +319,16 @@ class Connection:
             session.on_frame(said, payload)
         else:
             self.on_connection_frame(frame.channel, said)
+
+    def decode(self, frame: Frame) -> tuple[Composite, int]:
+        """What a frame says, and where its payload starts."""
+        # The frames of a large delivery all say the same, to the byte: that is decoded once.
+        if self._more and frame.data.startswith(self._more[0], frame.start, frame.end):
+            return self._more[1], frame.start + len(self._more[0])
+        said, after = decode_performative(frame.data, frame.start, frame.end)
+        if isinstance(said, Transfer) and said.more:
+            self._more = frame.data[frame.start : after], said
+        return said, after
 
     def on_connection_frame(self, channel: int, said: Composite) -> None:
         match said:

@@ -113,11 +113,6 @@ class SenderLink(Link):
             return 0
         return min(self.credit, self.session.remote_window)
 
-    @property
-    def stalled(self) -> bool:
-        """Whether a delivery is under way of which the window has not let all frames through."""
-        return bool(self._unsent)
-
     def on_flow(self, flow: Flow) -> None:
         if flow.link_credit is not None:
             # A receiver that has not seen our attach yet knows no delivery count: it means zero.
@@ -128,8 +123,10 @@ class SenderLink(Link):
             self.send_flow(self.delivery_count, self.credit, self.draining)
         self.session.emit(Flowed(self))
 
-    def drained(self) -> None:
-        """Nothing is left to send: use up the credit, as a draining receiver asks."""
+    def answer_drain(self) -> None:
+        """Nothing is left to send: if the receiver drains, use up the credit and say so."""
+        if not self.draining or not self.attached or self._unsent:
+            return
         self.delivery_count = credit.advance(self.delivery_count, self.credit)
         self.credit = 0
         self.draining = False

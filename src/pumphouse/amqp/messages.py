@@ -23,6 +23,7 @@ from pumphouse.amqp.composites import (
     to_described,
     wire,
 )
+from pumphouse.amqp.constructors import NAMES, WIDTHS
 from pumphouse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
 from pumphouse.errors import MalformedBytes
 
@@ -48,9 +49,7 @@ Section = tuple[int, int, int, int]  # code, start, start of the value, end
 
 
 # How many bytes of size follow a constructor, for those that say their size.
-SIZE_BYTES = bytes(
-    {0xA: 1, 0xC: 1, 0xE: 1, 0xB: 4, 0xD: 4, 0xF: 4}.get(c >> 4, 0) for c in range(256)
-)
+SIZE_BYTES = bytes(WIDTHS[c >> 4] if c in NAMES and c >= 0xA0 else 0 for c in range(256))
 SIZE = struct.Struct(">I")
 
 

@@ -58,7 +58,7 @@ class Commands(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("pumphouse", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="pumphouse", prog_name="pumphouse")
 def main() -> None:
     """An event hub on your own machine, and tools to look into one.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HUB = "sensors"
 SETTLE_S = 5.0  # after the last event was sent: time for it to be read
 LOOK_S = 0.05
-STOP_S = 3.0
+STOP_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,10 @@ async def watch(
     tasks = [asyncio.create_task(side) for side in (sending, reading)]
     try:
         await report(meter, stop, duration_s, tasks)
-        if not stop.is_set():
-            tasks[0].cancel()
-            await settle(meter)
+        # What is under way is counted before the end, or more would have come out than went in.
+        meter.open = False
+        await asyncio.wait(tasks[:1], timeout=STOP_S / 2)
+        await settle(meter, 0.0 if stop.is_set() else SETTLE_S)
     finally:
         for task in tasks:
             task.cancel()
@@ -154,9 +155,9 @@ def samples() -> Iterator[Callable[[Sample], None]]:
     print()
 
 
-async def settle(meter: Meter) -> None:
+async def settle(meter: Meter, seconds: float) -> None:
     """Let the readers catch up, for a while."""
-    for _ in range(int(SETTLE_S / LOOK_S)):
+    for _ in range(int(seconds / LOOK_S)):
         if not meter.lag:
             return
         await asyncio.sleep(LOOK_S)

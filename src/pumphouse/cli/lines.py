@@ -51,8 +51,8 @@ def read(file: IO[bytes], put: Callable[[Block], None]) -> None:
             put(None)
         except (OSError, OptionError) as failed:
             put(failed)
-    except RuntimeError:
-        pass  # the loop has closed: nobody wants the lines any more
+    except (RuntimeError, ValueError):
+        pass  # the loop or the file was closed: nobody wants the lines any more
 
 
 def blocks(file: IO[bytes]) -> Iterator[list[bytes]]:

@@ -32,6 +32,7 @@ PREFETCH = 3000
 class Meter:
     """What has gone in and come out."""
 
+    open: bool = True  # False asks the sender to come to an end
     sent: int = 0
     received: int = 0
     by_partition: Counter[str] = field(default_factory=Counter)
@@ -58,10 +59,10 @@ def due(elapsed_s: float, rate: float, sent: int) -> int:
 
 
 async def produce(connection: str, rate: float, meter: Meter, clock: Clock, rng: Random) -> None:
-    """Send at a rate, until cancelled."""
+    """Send at a rate, until the meter is closed."""
     async with EventHubProducerClient.from_connection_string(connection) as producer:
         start = clock.monotonic()
-        while True:
+        while meter.open:
             count = due(clock.monotonic() - start, rate, meter.sent)
             size = -(-count // BATCHES_PER_TICK)
             for taken in range(0, count, max(1, size)):

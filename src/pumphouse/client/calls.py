@@ -46,6 +46,8 @@ class Calls:
     def __init__(self, wire: Wire, node: str) -> None:
         self.wire = wire
         self.node = node
+        # The hub tells the reply links of a session apart by this address.
+        self.here = wire.new_name()
         self._numbers = count(1)
         self._pending: dict[str, asyncio.Future[Message]] = {}
         self._room = asyncio.Event()
@@ -54,18 +56,17 @@ class Calls:
     @classmethod
     async def open(cls, wire: Wire, node: str) -> Self:
         calls = cls(wire, node)
-        here = f"{node}-reply"
         answering, _ = await wire.attach(
             calls,
             RECEIVER,
             source=Source(address=node),
-            target=Target(address=here),
+            target=Target(address=calls.here),
             snd_settle_mode=SETTLED,
         )
         asking, _ = await wire.attach(
             calls,
             SENDER,
-            source=Source(address=here),
+            source=Source(address=calls.here),
             target=Target(address=node),
             snd_settle_mode=SETTLED,
             initial_delivery_count=0,
@@ -81,7 +82,7 @@ class Calls:
         """Make a call; the value of the reply, or the hub's refusal as an error."""
         number = str(next(self._numbers))
         request = Message(
-            properties=Properties(message_id=number, reply_to=f"{self.node}-reply"),
+            properties=Properties(message_id=number, reply_to=self.here),
             application=dict(application),
             value=value,
         )

@@ -48,6 +48,7 @@ class Client:
         self.clock: Clock = clock or SystemClock()
         self._hub = hub or self.connection.hub
         self._management: Management | None = None
+        self._asking = asyncio.Lock()  # so that two who ask at once open it once
         if self.connection.tls:
             raise OptionError(
                 f"{self.connection.place} needs TLS, which is not spoken here yet; for an embedded "
@@ -112,9 +113,10 @@ class Client:
 
     async def management(self) -> Management:
         """The calls about hubs, partitions and groups."""
-        if self._management is None:
-            calls = await Calls.open(self.wire, "$management")
-            self._management = Management(calls, self.tokens)
+        async with self._asking:
+            if self._management is None:
+                calls = await Calls.open(self.wire, "$management")
+                self._management = Management(calls, self.tokens)
         return self._management
 
     async def properties(self) -> HubProperties:

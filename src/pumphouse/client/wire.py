@@ -17,6 +17,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Protocol, cast
 
 from pumphouse.amqp import credit
@@ -91,7 +92,7 @@ class Wire(asyncio.Protocol):
         self._attaching: dict[Link, asyncio.Future[Attach]] = {}
         self._leaving: dict[Link, asyncio.Future[None]] = {}
         self._outcomes: dict[int, asyncio.Future[Any]] = {}  # by delivery id
-        self._names = 0
+        self._names = count(1)
 
     def __repr__(self) -> str:
         return f"<Wire {self.place} {'broken' if self.failure else self.amqp.state}>"
@@ -106,9 +107,7 @@ class Wire(asyncio.Protocol):
     async def attach(self, user: LinkUser, role: bool, **fields: Any) -> tuple[Link, Attach]:
         """Ask for a link; the hub's answer, or its refusal as an error."""
         self.check()
-        self._names += 1
-        name = f"{self.amqp.opening.container_id[:8]}-{self._names}"
-        link = self.session.attach(name, role, **fields)
+        link = self.session.attach(self.new_name(), role, **fields)
         link.user = user
         answered = self._attaching[link] = self.loop.create_future()
         self.flush()
@@ -120,6 +119,10 @@ class Wire(asyncio.Protocol):
             raise
         finally:
             self._attaching.pop(link, None)
+
+    def new_name(self) -> str:
+        """A name that nothing else on this hub has."""
+        return f"{self.amqp.opening.container_id}-{next(self._names)}"
 
     async def detach(self, link: Link) -> None:
         """Give up a link and wait until the hub has let go of it."""
@@ -250,9 +253,9 @@ class Wire(asyncio.Protocol):
             case amqp.Ended():
                 self.fail(ConnectionFailed(f"{self.place} ended the session{told(event.error)}"))
             case amqp.Closed():
-                self.fail(
-                    ConnectionFailed(f"{self.place} closed the connection{told(event.error)}")
-                )
+                self.fail(ConnectionFailed(f"{self.place} hung up{told(event.error)}"))
+            case amqp.AttachAsked():
+                event.link.refuse(Error(condition="amqp:not-allowed", description="Not here."))
 
     def settle(self, said: amqp.Disposed) -> None:
         """Hand outcomes to those who wait for them. They are few, so looking at all is cheap."""
@@ -303,6 +306,7 @@ class Wire(asyncio.Protocol):
         self._outcomes.clear()
         for user in self.users():
             user.lost(why)
+        self.flush()
         self.transport.close()
 
     # -- time -------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ export function keep(closable) {
 
 export async function closeAll() {
   for (const closable of opened.reverse()) await closable.close();
-  answers?.return();
+  process.stdin.destroy(); // or else it keeps the process alive
   if (lingers) process.exit();
 }
 

@@ -1,11 +1,23 @@
 // The network fails; the client comes back, and nothing is lost or read twice.
 
 import assert from "node:assert/strict";
-import { ask, bodies, bufferedProducer, consumer, producer, read, readers, readSome } from "./judge.js";
+import {
+  ask,
+  bodies,
+  bufferedProducer,
+  consumer,
+  producer,
+  quick,
+  read,
+  readers,
+  readSome,
+} from "./judge.js";
 import { MemoryStore } from "./store.js";
 
 const partitionId = "0";
 const send = (client, body) => client.sendBatch([{ body }], { partitionId });
+// A reader whose link is gone tries again when its wait for events is over.
+const hasty = { maxWaitTimeInSeconds: 0.2 };
 const drop = async () => assert.ok((await ask("drop")) > 0, "there was a connection to break");
 
 export async function producerComesBack() {
@@ -28,7 +40,8 @@ export async function producerComesBackAgainAndAgain() {
 
 // A send without an answer may have arrived: then it comes twice. It never comes not at all.
 export async function sendsUnderWay() {
-  const client = producer();
+  // A send under way is not told that its link is gone: it waits for its time to run out.
+  const client = producer({ retryOptions: { ...quick, timeoutInMs: 1500 } });
   await send(client, "first");
   const numbers = Array.from({ length: 100 }, (_, i) => i);
   const sending = Promise.all(numbers.map((number) => send(client, number)));
@@ -43,7 +56,7 @@ export async function sendsUnderWay() {
 
 export async function readerComesBack() {
   const client = producer();
-  const reading = read(consumer(), partitionId);
+  const reading = read(consumer(), partitionId, hasty);
   await send(client, 0);
   await reading.take(1);
   for (const round of [1, 2, 3]) {
@@ -57,7 +70,7 @@ export async function readerComesBack() {
 
 export async function readerWithOwnerLevelComesBack() {
   const client = producer();
-  const reading = read(consumer(), partitionId, { ownerLevel: 7 });
+  const reading = read(consumer(), partitionId, { ...hasty, ownerLevel: 7 });
   await send(client, 0);
   await reading.take(1);
   await drop();
@@ -86,7 +99,7 @@ export async function bufferedProducerComesBack() {
 
 export async function balancedConsumerComesBack() {
   const options = { loadBalancingOptions: { updateIntervalInMs: 100 } };
-  const reading = read(consumer({ store: new MemoryStore(), ...options }), null);
+  const reading = read(consumer({ store: new MemoryStore(), ...options }), null, hasty);
   const client = producer();
   await send(client, 0);
   await reading.when(() => reading.events.length === 1);

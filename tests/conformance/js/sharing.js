@@ -12,8 +12,7 @@ const balancing = (strategy) => ({
 const member = (store, identifier, strategy = "balanced") =>
   consumer({ store, identifier, ...balancing(strategy) });
 
-const held = (reading) =>
-  reading.opened.length - reading.closed.length;
+const held = (reading) => reading.opened.length - reading.closed.length;
 
 async function sendToAll(text) {
   const client = producer();
@@ -66,7 +65,7 @@ export async function theOtherTakesOver() {
   assert.equal(store.picture(letters), "aaaa");
   for (const partition of given.partitions) await readers(1, { partition });
   await sendToAll("late");
-  await a.take(4);
+  await a.when(() => a.events.length === 4);
   assert.deepEqual(new Set(a.events.map((event) => event.partition)), new Set(given.partitions));
 }
 

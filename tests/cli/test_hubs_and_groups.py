@@ -1,0 +1,78 @@
+"""`pumphouse hubs` and `pumphouse groups`."""
+
+from __future__ import annotations
+
+import pytest
+
+from pumphouse.hub.auth import Claim
+from pumphouse.hub.embedded import EmbeddedHub
+
+from .conftest import Call, good, objects, refused
+
+
+def test_hubs_come_and_go(call: Call, event_hub: EmbeddedHub) -> None:
+    assert good(call("hubs", "create", "doors", "--partitions", "8")) == (
+        "created hub doors with 8 partitions\n"
+    )
+    assert event_hub.hubs == {"doors": 8, "orders": 2}
+    head, *rows = good(call("hubs", "list")).splitlines()
+    assert head.split() == ["NAME", "PARTITIONS", "CREATED"]
+    assert [row.split()[:2] for row in rows] == [["doors", "8"], ["orders", "2"]]
+    assert good(call("hubs", "delete", "doors")) == "deleted hub doors\n"
+    assert event_hub.hubs == {"orders": 2}
+
+
+def test_hubs_in_json(call: Call) -> None:
+    made = objects(good(call("hubs", "create", "doors", "-o", "json")))
+    assert [(hub["hub"], hub["partitions"]) for hub in made] == [("doors", 4)]
+    assert objects(good(call("hubs", "list", "-o", "json")))[0] == made[0]
+    gone = objects(good(call("hubs", "delete", "doors", "-o", "json")))
+    assert gone == [{"hub": "doors", "deleted": True}]
+
+
+def test_groups_come_and_go(call: Call, event_hub: EmbeddedHub) -> None:
+    assert good(call("groups", "create", "archive", "--hub", "orders")) == (
+        "created consumer group archive\n"
+    )
+    assert good(call("groups", "list", "--hub", "orders")) == "$Default\narchive\n"
+    listed = objects(good(call("groups", "list", "--hub", "orders", "-o", "json")))
+    assert listed == [{"group": "$Default"}, {"group": "archive"}]
+    assert good(call("groups", "delete", "archive", "--hub", "orders")) == (
+        "deleted consumer group archive\n"
+    )
+    assert event_hub.groups("orders") == ["$Default"]
+
+
+def test_the_hub_of_the_connection_string(call: Call, event_hub: EmbeddedHub) -> None:
+    connection = event_hub.connection_string("orders")
+    made = good(call("groups", "create", "archive", "-o", "json", connection=connection))
+    assert objects(made) == [{"group": "archive", "created": True}]
+    assert event_hub.groups("orders") == ["$Default", "archive"]
+    assert "no hub is named" in refused(call("groups", "list"), code=2)
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["hubs", "create", "orders"], "hub 'orders' exists already"),
+        (["hubs", "create", "no name"], "'no name' is no name for a hub"),
+        (["hubs", "create", "many", "--partitions", "2001"], "1 to 2000 partitions (got 2001)"),
+        (["hubs", "delete", "nowhere"], "there is no hub 'nowhere'; the hubs here are: orders"),
+        (["groups", "list", "--hub", "nowhere"], "there is no hub 'nowhere'"),
+        (["groups", "create", "$default", "--hub", "orders"], "exists already in hub 'orders'"),
+        (["groups", "delete", "nobody", "--hub", "orders"], "no consumer group 'nobody'"),
+        (["groups", "delete", "$Default", "--hub", "orders"], "is part of every hub; it stays"),
+    ],
+)
+def test_what_cannot_be_done_is_said(call: Call, args: list[str], sentence: str) -> None:
+    assert sentence in refused(call(*args))
+
+
+def test_a_key_that_does_not_open(call: Call, event_hub: EmbeddedHub) -> None:
+    event_hub.create_rule("ear", [Claim.LISTEN])
+    weak = refused(call("hubs", "list", connection=event_hub.connection_string(rule="ear")))
+    assert "'Manage' claim(s) are required" in weak
+    wrong = event_hub.connection_string().replace("SharedAccessKey=", "SharedAccessKey=hush")
+    sentence = refused(call("hubs", "list", connection=wrong))
+    assert "does not take the key of 'RootManageSharedAccessKey'" in sentence
+    assert "hush" not in sentence

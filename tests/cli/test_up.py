@@ -1,0 +1,134 @@
+"""`pumphouse up`: ready, reachable, and gone when told to go."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pumphouse.cli import main
+from pumphouse.client.connection_string import parse
+from pumphouse.hub.embedded import EmbeddedHub
+
+from .conftest import NOWHERE, PUMPHOUSE, Program, refused
+
+Start = Callable[..., Program]
+
+
+def listed(connection: str) -> str:
+    """What another program sees of the hub."""
+    return subprocess.run(
+        [PUMPHOUSE, "hubs", "list", "--connection", connection],
+        capture_output=True, text=True, timeout=30, check=True,
+    ).stdout  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_json_line_when_ready_and_a_clean_end(
+    program: Start, number: int, event_hub: EmbeddedHub
+) -> None:
+    up = program("up", "--hubs", "sensors:16,activity", "--port", "0", "-o", "json")
+    ready = json.loads(up.line())
+    assert list(ready) == ["port", "connection_strings", "namespace_connection_string"]
+    assert sorted(ready["connection_strings"]) == ["activity", "sensors"]
+    sensors = parse(ready["connection_strings"]["sensors"])
+    assert (sensors.place, sensors.hub) == (f"127.0.0.1:{ready['port']}", "sensors")
+    assert "sensors   16" in listed(ready["namespace_connection_string"])
+    # Somebody is connected, and waits, when the end comes.
+    follower = program("tail", "--follow", connection=ready["connection_strings"]["sensors"])
+    assert program(
+        "send", "sensors", "x", connection=ready["namespace_connection_string"]
+    ).wait() == (0, "")
+    assert follower.line().endswith("x\n")
+    assert up.end(number, within_s=5.0) == (0, "")
+    assert up.line() == "", "exactly one line"
+    code, sentence = follower.wait()
+    assert code == 1
+    assert "hung up: The hub is shutting down." in sentence
+
+
+def test_the_text_can_be_pasted_into_a_shell(program: Start) -> None:
+    up = program("up", "--port", "0", "doors:1", "--hubs", "windows:3")
+    hub, *connects, note = [up.line() for _ in range(4)]
+    word, address, storage, *counts = hub.split()
+    assert (word, storage) == ("hub", "memory")
+    assert " ".join(counts) == "2 hubs, 4 partitions"
+    for line, name in zip(connects, ("doors", "windows"), strict=True):
+        _, export, assignment = shlex.split(line)
+        assert export == "export"
+        variable, _, text = assignment.partition("=")
+        assert variable == "EVENT_HUB_CONN_STR"
+        assert (parse(text).hub, f"sb://{parse(text).authority}") == (name, address)
+    assert note == "Ctrl-C stops it. Data is lost on stop.\n"
+
+
+def test_without_hubs_the_string_is_that_of_the_namespace(program: Start) -> None:
+    up = program("up", "--port", "0")
+    assert "0 hubs, 0 partitions" in up.line()
+    assert "EntityPath" not in up.line()
+
+
+def test_logs_are_asked_for(program: Start) -> None:
+    up = program("up", "--port", "0", "-o", "json", "-v")
+    assert json.loads(up.line())
+    code, logs = up.end(signal.SIGTERM)
+    assert code == 0
+    assert "pumphouse.hub  listen address=127.0.0.1" in logs
+
+
+def test_a_port_that_is_taken(event_hub: EmbeddedHub) -> None:
+    sentence = refused(CliRunner().invoke(main, ["up", "--port", str(event_hub.port)]))
+    assert sentence.startswith(f"port {event_hub.port} on 127.0.0.1 is taken by another program")
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["--hubs", "a:x"], "'a:x' names no hub; write NAME or NAME:PARTITIONS"),
+        (["--hubs", "a:0"], "hub 'a' needs 1 to 2000 partitions (got 0)"),
+        (["--hubs", "-a"], "'-a' is no name for a hub"),
+        (["--hubs", "a b a"], "hub 'a' is named twice"),
+        (["--port", "70000"], "70000 is not in the range 0<=x<=65535"),
+        (["--retention", "soon"], "'soon' is no length of time"),
+        (["--retention-bytes", "lots"], "'lots' is no size"),
+        (["--key", "a;b"], "the key must not be empty, hold a semicolon"),
+        (["--key-file", "/nowhere"], "'/nowhere' does not exist"),
+        (["--key-file", "/dev/null"], "the key must not be empty"),
+    ],
+)
+def test_malformed_options(args: list[str], sentence: str) -> None:
+    result = CliRunner(env=NOWHERE).invoke(main, ["up", "--port", "0", *args])
+    assert sentence in refused(result, code=2)
+
+
+def test_the_key_comes_from_a_file_or_is_made_up(program: Start, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("SAS_KEY_VALUE\n")
+    keys = []
+    for more in (["--key-file", str(tmp_path / "key")], ["--key", "other"], [], []):
+        up = program("up", "--port", "0", "-o", "json", *more)
+        keys.append(parse(json.loads(up.line())["namespace_connection_string"]).key)
+    assert keys[:2] == ["SAS_KEY_VALUE", "other"]
+    assert len(set(keys)) == 4
+    assert len(keys[2]) == 44
+
+
+def test_an_address_for_everybody_is_not_one_to_connect_to(program: Start) -> None:
+    up = program("up", "--port", "0", "--host", "0.0.0.0", "-o", "json", "eh")
+    ready = json.loads(up.line())
+    assert parse(ready["connection_strings"]["eh"]).place == f"localhost:{ready['port']}"
+    assert "eh" in listed(ready["namespace_connection_string"])
+
+
+def test_retention_is_kept(program: Start) -> None:
+    up = program("up", "--port", "0", "-o", "json", "eh:1", "--retention-bytes", "2MB")
+    connection = json.loads(up.line())["connection_strings"]["eh"]
+    send = program("send", "eh", "x" * 10_000, "--count", "500", connection=connection)
+    assert send.wait()[0] == 0
+    first = program("tail", "--from", "earliest", "-n", "1", connection=connection).line()
+    assert int(first.split()[0].partition(":")[2]) > 200

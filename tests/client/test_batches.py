@@ -1,0 +1,119 @@
+"""Events into payloads and back: size, count, keys, order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.amqp.messages import (
+    BATCH_FORMAT,
+    SINGLE_FORMAT,
+    Message,
+    decode_message,
+    encode_message,
+)
+from pumphouse.amqp.types import Symbol, Timestamp
+from pumphouse.client.batches import KEY, Payload, cut, read_event, write_event
+from pumphouse.errors import AmqpError
+from pumphouse.events import Event
+
+BIG = 1 << 20
+
+
+def events_in(payload: Payload) -> list[Event]:
+    """What a hub would find in a payload."""
+    if payload.message_format == SINGLE_FORMAT:
+        return [read_event(payload.data, "0")]
+    assert payload.message_format == BATCH_FORMAT
+    outer = decode_message(payload.data)
+    found = [read_event(message, "0") for message in outer.data]
+    assert {event.partition_key for event in found} == {outer.annotations.get(KEY)}
+    return found
+
+
+def told(events: list[Event]) -> list[tuple[bytes, str | None]]:
+    return [(event.body, event.partition_key) for event in events]
+
+
+bodies = st.lists(st.tuples(st.binary(max_size=60), st.sampled_from([None, "a", "b", "ü"])))
+
+
+@given(bodies, st.integers(200, 600), st.integers(1, 10))
+def test_every_event_is_sent_once_within_the_limits_and_in_order_per_key(
+    told_of: list[tuple[bytes, str | None]], size_max: int, count_max: int
+) -> None:
+    events = [Event(body, partition_key=key) for body, key in told_of]
+    payloads = list(cut(events, size_max, count_max))
+    assert all(len(payload.data) <= size_max for payload in payloads)
+    assert all(1 <= payload.event_count <= count_max for payload in payloads)
+    sent = [event for payload in payloads for event in events_in(payload)]
+    for key in (None, "a", "b", "ü"):
+        wanted = [body for body, its_key in told_of if its_key == key]
+        assert [event.body for event in sent if event.partition_key == key] == wanted
+    assert sum(payload.event_count for payload in payloads) == len(events)
+
+
+def test_one_event_goes_alone_and_several_as_a_batch() -> None:
+    assert [p.message_format for p in cut([Event(b"x")], BIG, 10)] == [SINGLE_FORMAT]
+    assert [p.message_format for p in cut([Event(b"x")] * 3, BIG, 10)] == [BATCH_FORMAT]
+    assert [p.event_count for p in cut([Event(b"x")] * 25, BIG, 10)] == [10, 10, 5]
+
+
+def test_what_waits_is_bounded_however_many_keys_there_are() -> None:
+    sent = 0
+
+    def source() -> object:
+        nonlocal sent
+        for number in range(1000):
+            sent += 1
+            yield Event(b"x" * 100, partition_key=f"key-{number}")
+
+    payloads = cut(source(), 2000, 100)  # type: ignore[arg-type]
+    next(payloads)
+    assert sent < 20
+
+
+def test_an_event_that_no_batch_can_hold_is_refused() -> None:
+    with pytest.raises(
+        AmqpError, match=r"an event of 10\d\d bytes exceeds the limit of 1000"
+    ) as no:
+        list(cut([Event(b"x" * 1000)], 1000, 10))
+    assert no.value.condition == "amqp:link:message-size-exceeded"
+
+
+def test_an_event_comes_back_as_it_was_written() -> None:
+    event = Event(b"\x00\xff", {"n": 1, "s": "text", "b": b"bin"}, partition_key="home-7")
+    back = read_event(write_event(event), "3")
+    assert (back.body, back.properties, back.partition_key) == (
+        event.body,
+        event.properties,
+        event.partition_key,
+    )
+    assert back.partition == "3"
+    assert (back.sequence, back.offset, back.enqueued_ms) == (None, None, None)
+
+
+def test_where_the_hub_put_it() -> None:
+    notes = {
+        Symbol("x-opt-sequence-number"): 7,
+        Symbol("x-opt-offset"): "4096",
+        Symbol("x-opt-enqueued-time"): Timestamp(1_714_564_800_000),
+    }
+    event = read_event(encode_message(Message(annotations=notes, data=(b"x",))), "0")
+    assert (event.sequence, event.offset, event.enqueued_ms) == (7, "4096", 1_714_564_800_000)
+
+
+@pytest.mark.parametrize(
+    ("message", "body"),
+    [
+        (Message(data=(b"one", b"two")), b"onetwo"),
+        (Message(value="text"), b"text"),
+        (Message(value=b"bytes"), b"bytes"),
+        (Message(value=5), b"5"),
+        (Message(value=None), b""),
+        (Message(sequence=([1, 2],)), b"[[1, 2]]"),
+    ],
+)
+def test_bodies_of_other_kinds_become_bytes(message: Message, body: bytes) -> None:
+    assert read_event(encode_message(message), "0").body == body

@@ -1,0 +1,385 @@
+"""The native client against a real hub: sending, reading, asking, and losing the hub."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pumphouse.client.native import Client
+from pumphouse.client.reader import Reader, ReaderOptions
+from pumphouse.client.sas import sign
+from pumphouse.errors import (
+    AmqpError,
+    AuthError,
+    ConnectionFailed,
+    HubExists,
+    HubNotFound,
+    OptionError,
+    PumphouseError,
+)
+from pumphouse.events import EARLIEST, LATEST, NEVER_MS, Event, Position
+from pumphouse.hub.auth import Claim
+from pumphouse.hub.embedded import EmbeddedHub
+
+DEADLINE_S = 10.0
+
+
+async def read(reader: Reader, count: int) -> list[Event]:
+    """So many events; the test fails if they do not come."""
+    events: list[Event] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while len(events) < count:
+            events += await reader.receive(count - len(events), DEADLINE_S)
+    return events
+
+
+async def bodies(client: Client, partition: str, count: int) -> list[bytes]:
+    reader = await client.reader(ReaderOptions(partition))
+    found = [event.body for event in await read(reader, count)]
+    await reader.close()
+    return found
+
+
+async def let_go(hub: EmbeddedHub) -> None:
+    """Until the hub has seen that nobody is connected."""
+    async with asyncio.timeout(DEADLINE_S):
+        for talk in list(hub.server.conversations):
+            while talk in hub.server.conversations:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+
+def numbered(count: int, key: str | None = None) -> list[Event]:
+    return [Event(b"%d" % number, partition_key=key) for number in range(count)]
+
+
+# -- sending --------------------------------------------------------------------------------------
+
+
+async def test_to_a_partition_in_order(client: Client) -> None:
+    sender = await client.sender("1")
+    assert await sender.send(numbered(2500)) == 2500
+    assert await bodies(client, "1", 2500) == [b"%d" % number for number in range(2500)]
+    assert (await client.partition_properties("0")).empty
+    assert repr(sender) == "<Sender eh/Partitions/1 2500 accepted>"
+
+
+async def test_by_key_to_one_partition(client: Client) -> None:
+    await (await client.sender()).send(numbered(20, key="home-7") + numbered(1, key="home-7"))
+    counts = {p: (await client.partition_properties(p)).last_sequence + 1 for p in ("0", "1")}
+    assert sorted(counts.values()) == [0, 21]
+    place = next(partition for partition, count in counts.items() if count)
+    reader = await client.reader(ReaderOptions(place))
+    assert {event.partition_key for event in await read(reader, 21)} == {"home-7"}
+
+
+async def test_without_either_the_partitions_take_turns(client: Client) -> None:
+    await (await client.sender()).send(numbered(40), batch_events_max=10)
+    for partition in ("0", "1"):
+        assert (await client.partition_properties(partition)).last_sequence == 19
+
+
+async def test_more_batches_than_there_is_credit(client: Client) -> None:
+    sender = await client.sender("0")
+    assert await sender.send(numbered(1000), batch_events_max=1) == 1000
+    assert await bodies(client, "0", 1000) == [b"%d" % number for number in range(1000)]
+
+
+async def test_events_larger_than_a_frame_and_than_half_a_batch(client: Client) -> None:
+    large = [Event(bytes([number]) * 700_000) for number in range(3)]
+    assert await (await client.sender("0")).send(large) == 3
+    assert await bodies(client, "0", 3) == [event.body for event in large]
+
+
+async def test_batches_fit_what_the_hub_allows() -> None:
+    async with (
+        EmbeddedHub({"eh": 1}, message_bytes_max=5000) as hub,
+        Client(hub.connection_string("eh")) as client,
+    ):
+        sender = await client.sender("0")
+        assert sender.size_max == 5000
+        assert await sender.send([Event(b"x" * 900, partition_key="k")] * 50) == 50
+        with pytest.raises(AmqpError, match="exceeds the limit of 5000 bytes"):
+            await sender.send([Event(b"x"), Event(b"x" * 5000)])
+        assert await sender.send([Event(b"x")]) == 1, "a refusal leaves the link as it was"
+
+
+async def test_a_refused_batch_raises_and_what_was_taken_is_known(client: Client) -> None:
+    sender = await client.sender()
+    events = [*numbered(5, key="good"), Event(b"x", partition_key="k" * 129)]
+    with pytest.raises(AmqpError, match="at most 128 characters") as refused:
+        await sender.send(events)
+    assert refused.value.condition == "com.microsoft:argument-error"
+    assert sender.accepted == 5
+
+
+async def test_nothing_to_send_is_sent_at_once(client: Client) -> None:
+    assert await (await client.sender()).send([]) == 0
+
+
+async def test_a_cancelled_send_leaves_the_client_usable(client: Client) -> None:
+    sender = await client.sender("0")
+    sending = asyncio.create_task(sender.send(numbered(5000), batch_events_max=1))
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert await (await client.sender("1")).send(numbered(3)) == 3
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("position", "first"),
+    [
+        (EARLIEST, 0),
+        (Position("sequence", "4"), 5),
+        (Position("sequence", "4", inclusive=True), 4),
+        (Position("offset", "offset of 6"), 7),
+        (Position("offset", "offset of 6", inclusive=True), 6),
+        (Position("time", "0"), 0),
+        (LATEST, 10),
+    ],
+    ids=str,
+)
+async def test_where_reading_starts(client: Client, position: Position, first: int) -> None:
+    sender = await client.sender("0")
+    await sender.send(numbered(10))
+    if position.kind == "offset":
+        reader = await client.reader(ReaderOptions("0"))
+        sixth = (await read(reader, 10))[6].offset
+        position = Position("offset", str(sixth), position.inclusive)
+    reader = await client.reader(ReaderOptions("0", position=position))
+    await sender.send([Event(b"10")])
+    assert (await read(reader, 1))[0].sequence == first
+
+
+async def test_an_event_is_read_with_its_place(client: Client) -> None:
+    await (await client.sender("1")).send([Event(b"x", {"kind": "door", "n": 7})])
+    event = (await read(await client.reader(ReaderOptions("1")), 1))[0]
+    properties = await client.partition_properties("1")
+    assert event.properties == {"kind": "door", "n": 7}
+    assert (event.partition, event.sequence) == ("1", properties.last_sequence)
+    assert event.offset == properties.last_offset
+    assert event.enqueued_ms == properties.last_enqueued_ms
+    assert type(event.enqueued_ms) is int
+
+
+async def test_receive_comes_back_empty_at_its_deadline(client: Client) -> None:
+    reader = await client.reader(ReaderOptions("0"))
+    async with asyncio.timeout(DEADLINE_S):
+        assert await reader.receive(10, 0.01) == []
+
+
+async def test_receive_does_not_wait_for_more_than_there_is(client: Client) -> None:
+    reader = await client.reader(ReaderOptions("0"))
+    waiting = asyncio.create_task(reader.receive(100, 60.0))
+    await (await client.sender("0")).send([Event(b"x")])
+    async with asyncio.timeout(DEADLINE_S):
+        assert [event.body for event in await waiting] == [b"x"]
+
+
+async def test_what_waits_to_be_taken_has_a_bound(client: Client, hub: EmbeddedHub) -> None:
+    await (await client.sender("0")).send(numbered(1000))
+    reader = await client.reader(ReaderOptions("0", prefetch=10))
+    seen = []
+    for _ in range(200):
+        assert len(reader._buffer) + reader.link.credit <= 10
+        seen += await read(reader, 5)
+    assert [event.sequence for event in seen] == list(range(1000))
+
+
+def test_a_prefetch_of_nothing_would_read_nothing() -> None:
+    with pytest.raises(OptionError, match="prefetch must be at least 1"):
+        ReaderOptions("0", prefetch=0)
+
+
+async def test_a_higher_epoch_evicts_and_what_has_arrived_is_still_handed_out(
+    client: Client, hub: EmbeddedHub
+) -> None:
+    old = await client.reader(ReaderOptions("0", epoch=1))
+    await (await client.sender("0")).send(numbered(3))
+    await read(old, 1)
+    new = await client.reader(ReaderOptions("0", epoch=2))
+    assert len(await read(old, 2)) == 2
+    with pytest.raises(AmqpError) as evicted:
+        await old.receive(1, DEADLINE_S)
+    assert evicted.value.condition == "amqp:link:stolen"
+    with pytest.raises(AmqpError, match="higher epoch '2' already exists"):
+        await client.reader(ReaderOptions("0", epoch=1))
+    assert len(await read(new, 3)) == 3
+
+
+async def test_an_epoch_of_zero_is_an_epoch(client: Client) -> None:
+    await client.reader(ReaderOptions("0", epoch=0))
+    with pytest.raises(AmqpError, match="non-epoch receiver is not allowed"):
+        await client.reader(ReaderOptions("0"))
+
+
+async def test_a_closed_reader_makes_room(client: Client) -> None:
+    readers = [await client.reader(ReaderOptions("0")) for _ in range(5)]
+    with pytest.raises(AmqpError, match="maximum number of allowed receivers"):
+        await client.reader(ReaderOptions("0"))
+    await readers[0].close()
+    await client.reader(ReaderOptions("0"))
+
+
+# -- asking ---------------------------------------------------------------------------------------
+
+
+async def test_properties(client: Client) -> None:
+    properties = await client.properties()
+    assert (properties.name, properties.partitions) == ("eh", ("0", "1"))
+    empty = await client.partition_properties("1")
+    assert empty.empty
+    assert (empty.last_sequence, empty.last_offset, empty.last_enqueued_ms) == (-1, "-1", NEVER_MS)
+    with pytest.raises(AmqpError, match="between 0 and 1"):
+        await client.partition_properties("2")
+
+
+async def test_more_questions_at_once_than_the_hub_may_answer(client: Client) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        answers = await asyncio.gather(*(client.partition_properties("0") for _ in range(200)))
+    assert len(answers) == 200
+
+
+async def test_hubs_and_groups_come_and_go(hub: EmbeddedHub) -> None:
+    async with Client(hub.connection_string()) as client:
+        ask = await client.management()
+        assert (await ask.create_hub("new", 3)).partitions == ("0", "1", "2")
+        assert [found.name for found in await ask.hubs()] == ["eh", "new"]
+        await ask.create_group("new", "archive")
+        assert await ask.groups("new") == ["$Default", "archive"]
+        with pytest.raises(HubExists, match="'archive' exists already"):
+            await ask.create_group("new", "archive")
+        await ask.delete_group("new", "archive")
+        await ask.delete_hub("new")
+        with pytest.raises(HubNotFound, match="no hub 'new'"):
+            await ask.delete_hub("new")
+        with pytest.raises(AmqpError, match="1 to 2000 partitions"):
+            await ask.create_hub("new", 0)
+
+
+async def test_a_client_of_the_namespace_has_no_hub_to_speak_of(hub: EmbeddedHub) -> None:
+    async with Client(hub.connection_string()) as client:
+        with pytest.raises(OptionError, match="no hub is named"):
+            await client.sender()
+        assert repr(client) == f"<Client 127.0.0.1:{hub.port} namespace>"
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+async def test_a_wrong_key_is_refused_and_not_shown(hub: EmbeddedHub) -> None:
+    text = hub.connection_string("eh").replace("SharedAccessKey=", "SharedAccessKey=hush")
+    async with Client(text) as client:
+        with pytest.raises(AuthError, match="does not take the key of 'RootManage") as refused:
+            await client.sender()
+    assert "hush" not in str(refused.value)
+
+
+async def test_a_key_that_may_only_listen(hub: EmbeddedHub) -> None:
+    hub.create_rule("ear", [Claim.LISTEN])
+    async with Client(hub.connection_string("eh", "ear")) as client:
+        await client.reader(ReaderOptions("0"))
+        with pytest.raises(AuthError, match=r"'Send' claim\(s\) are required"):
+            await client.sender()
+        with pytest.raises(AuthError, match=r"'Manage' claim\(s\) are required"):
+            await (await client.management()).hubs()
+
+
+async def test_a_ready_made_signature(hub: EmbeddedHub) -> None:
+    key = hub.find_rule("RootManageSharedAccessKey", None).key
+    place = f"sb://127.0.0.1:{hub.port}/eh"
+    token = sign(place, "RootManageSharedAccessKey", key, 4_000_000_000)
+    text = f"Endpoint={place[:-3]};SharedAccessSignature={token};UseDevelopmentEmulator=true"
+    async with Client(text, "eh") as client:
+        assert await (await client.sender()).send([Event(b"x")]) == 1
+        with pytest.raises(AuthError, match="does not take the SharedAccessSignature"):
+            await (await client.management()).hubs()
+
+
+# -- losing the hub -------------------------------------------------------------------------------
+
+
+async def test_unknown_names_are_said(hub: EmbeddedHub) -> None:
+    async with Client(hub.connection_string(), "nowhere") as client:
+        with pytest.raises(HubNotFound, match="/nowhere' could not be found"):
+            await client.sender()
+        with pytest.raises(HubNotFound, match="no hub 'nowhere'"):
+            await client.properties()
+    async with Client(hub.connection_string("eh")) as client:
+        with pytest.raises(HubNotFound, match="ConsumerGroups/nobody' could not be found"):
+            await client.reader(ReaderOptions("0", group="nobody"))
+
+
+async def test_a_deleted_hub_ends_its_readers_and_senders(client: Client, hub: EmbeddedHub) -> None:
+    reader, sender = await client.reader(ReaderOptions("0")), await client.sender("0")
+    hub.delete_hub("eh")
+    with pytest.raises(HubNotFound, match="has been deleted"):
+        await reader.receive(1, DEADLINE_S)
+    with pytest.raises(HubNotFound, match="has been deleted"):
+        await sender.send([Event(b"x")])
+
+
+@pytest.mark.parametrize("how", ["stops", "vanishes"])
+async def test_everybody_hears_that_the_hub_is_gone(hub: EmbeddedHub, how: str) -> None:
+    async with Client(hub.connection_string("eh")) as client:
+        reader, sender = await client.reader(ReaderOptions("0")), await client.sender("0")
+        place = f"127.0.0.1:{hub.port}"
+        receiving = asyncio.create_task(reader.receive(1, DEADLINE_S))
+        sending = asyncio.create_task(sender.send(numbered(10_000), batch_events_max=1))
+        await asyncio.sleep(0)
+        if how == "stops":
+            await hub.stop()
+        else:
+            hub.drop_connections()
+        for task in (receiving, sending):
+            with pytest.raises(ConnectionFailed, match=place):
+                await task
+        for call in (client.properties(), client.sender(), client.reader(ReaderOptions("0"))):
+            with pytest.raises(ConnectionFailed, match=place):
+                await call
+        await reader.close()
+        await sender.close()
+
+
+async def test_nothing_is_left_running(hub: EmbeddedHub) -> None:
+    before = asyncio.all_tasks()
+    async with Client(hub.connection_string("eh")) as client:
+        await client.properties()
+    assert asyncio.all_tasks() == before
+    await let_go(hub)
+
+
+async def test_a_client_is_closed_when_its_task_is_cancelled(hub: EmbeddedHub) -> None:
+    inside = asyncio.Event()
+
+    async def work() -> None:
+        async with Client(hub.connection_string("eh")) as client:
+            reader = await client.reader(ReaderOptions("0"))
+            inside.set()
+            await reader.receive(1, 60)
+
+    working = asyncio.create_task(work())
+    await inside.wait()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    await let_go(hub)
+
+
+async def test_a_token_that_cannot_be_renewed_ends_the_links_with_the_reason(
+    hub: EmbeddedHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Client(hub.connection_string("eh")) as client:
+        reader = await client.reader(ReaderOptions("0"))
+
+        async def fail() -> None:
+            raise AuthError("the rule is gone")
+
+        monkeypatch.setattr(client.tokens, "keep", fail)
+        await client.keep_tokens()
+        with pytest.raises(PumphouseError, match="the rule is gone"):
+            await reader.receive(1, DEADLINE_S)

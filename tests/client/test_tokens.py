@@ -1,0 +1,96 @@
+"""Tokens are put once per path, renewed in time, and their refusal names what did not open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+
+from pumphouse.client.calls import Calls
+from pumphouse.client.connection_string import parse
+from pumphouse.client.sas import sign
+from pumphouse.client.tokens import TOKEN_S, Tokens
+from pumphouse.errors import AuthError
+from pumphouse.hub.auth import AccessRule, verify_sas
+
+NOW = 1_714_564_800.0
+TEXT = "Endpoint=sb://h:1;SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true"
+RULES = [AccessRule("Root", "c2VjcmV0")]
+
+
+class Over(Exception):
+    """The test has seen enough."""
+
+
+class FastClock:
+    """Sleeping takes no time, and moves the clock; at the end it raises."""
+
+    def __init__(self, end_s: float) -> None:
+        self.time = NOW
+        self.end = NOW + end_s
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        if self.time > self.end:
+            raise Over
+
+
+class Desk:
+    """Stands where $cbs is, and keeps what was put."""
+
+    def __init__(self, clock: FastClock) -> None:
+        self.clock = clock
+        self.put: list[tuple[float, str]] = []
+
+    async def ask(self, asked: Mapping[str, Any], token: str) -> None:
+        verify_sas(token, asked["name"], RULES, self.clock.now())
+        assert asked["expiration"] == (int(self.clock.now()) + TOKEN_S) * 1000
+        self.put.append((self.clock.now() - NOW, asked["name"]))
+
+
+def make(text: str = TEXT, end_s: float = 0.0) -> tuple[Tokens, Desk]:
+    clock = FastClock(end_s)
+    desk = Desk(clock)
+    return Tokens(cast(Calls, desk), parse(text), clock), desk
+
+
+async def test_a_path_is_covered_once() -> None:
+    tokens, desk = make()
+    await tokens.cover("eh1")
+    await tokens.cover("eh1")
+    await tokens.cover("")
+    assert [name for _, name in desk.put] == ["sb://h:1/eh1", "sb://h:1/"]
+
+
+async def test_there_is_never_a_moment_without_a_token_and_never_a_hurry() -> None:
+    tokens, desk = make(end_s=3 * 3600)
+    await tokens.cover("eh1")
+    with pytest.raises(Over):
+        await tokens.keep()
+    times = [at for at, _ in desk.put]
+    gaps = [after - before for before, after in pairwise(times)]
+    assert len(gaps) >= 3
+    assert all(0.8 * TOKEN_S < gap < TOKEN_S for gap in gaps)
+
+
+async def test_a_refusal_says_which_key_and_not_what_it_is() -> None:
+    tokens, _ = make(TEXT.replace("c2VjcmV0", "d3Jvbmc="))
+    with pytest.raises(AuthError, match=r"h:1 does not take the key of 'Root'.*InvalidSig") as no:
+        await tokens.cover("eh1")
+    assert "d3Jvbmc=" not in str(no.value)
+
+
+async def test_a_token_of_someone_else_is_put_as_it_is_and_not_renewed() -> None:
+    token = sign("sb://h:1/eh1", "Root", "c2VjcmV0", int(NOW) + 3600)
+    tokens, desk = make(f"Endpoint=sb://h:1;SharedAccessSignature={token}", end_s=3 * 3600)
+    await tokens.cover("eh1")
+    await tokens.keep()
+    assert len(desk.put) == 1

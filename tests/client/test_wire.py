@@ -1,0 +1,220 @@
+"""A connection and all the ways in which the other side can disappoint."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pumphouse.amqp.connection import SERVER, Connection
+from pumphouse.amqp.events import AttachAsked
+from pumphouse.amqp.frames import SASL_FRAME, SASL_HEADER, encode_frame
+from pumphouse.amqp.performatives import Error, Open, SaslMechanisms, SaslOutcome
+from pumphouse.client import wire
+from pumphouse.client.calls import Calls
+from pumphouse.client.native import Client
+from pumphouse.client.wire import Wire, WireOptions, connect
+from pumphouse.errors import AuthError, ConnectionFailed, OptionError, PumphouseError
+
+DEADLINE_S = 10.0
+SHORT = WireOptions(connect_s=0.2, answer_s=0.2, close_s=0.1)
+
+Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(peer: Peer) -> AsyncIterator[int]:
+    """A port behind which somebody speaks who is no hub of ours."""
+
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await peer(reader, writer)
+        except ConnectionError:
+            pass  # the client has left: the usual end
+        finally:
+            writer.close()
+            ended.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+        async with asyncio.timeout(DEADLINE_S):
+            await ended.wait()
+    finally:
+        server.close()
+
+
+async def failure(peer: Peer, options: WireOptions = SHORT) -> tuple[PumphouseError, str]:
+    """How connecting fails, and to which place."""
+    async with listening(peer) as port:
+        with pytest.raises(PumphouseError) as failed:
+            await connect("127.0.0.1", port, options)
+        return failed.value, f"127.0.0.1:{port}"
+
+
+async def be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.read(100):
+        pass
+
+
+async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(100)
+
+
+async def speak_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(100)
+    writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+async def refuse_login(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(SASL_HEADER)
+    writer.write(encode_frame(SaslMechanisms(mechanisms=("ANONYMOUS",)), kind=SASL_FRAME))
+    writer.write(encode_frame(SaslOutcome(code=1), kind=SASL_FRAME))
+    await reader.read(1000)
+
+
+async def offer_plain_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(SASL_HEADER)
+    writer.write(encode_frame(SaslMechanisms(mechanisms=("PLAIN",)), kind=SASL_FRAME))
+    await reader.read(1000)
+
+
+async def open_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A hub that is just shutting down."""
+    amqp = Connection(SERVER, Open(container_id="peer"))
+    while data := await reader.read(1000):
+        if list(amqp.receive(data)):
+            amqp.close(Error(condition="amqp:connection:forced", description="Closing time."))
+        writer.writelines(amqp.data_to_send())
+
+
+async def be_deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Opens the connection and the session, and answers nothing else."""
+    amqp = Connection(SERVER, Open(container_id="peer"))
+    while data := await reader.read(1000):
+        list(amqp.receive(data))
+        writer.writelines(amqp.data_to_send())
+
+
+@pytest.mark.parametrize(
+    ("peer", "kind", "sentence"),
+    [
+        (be_silent, ConnectionFailed, r"did not open the connection within 0\.2 s"),
+        (hang_up, ConnectionFailed, "broke; the other side hung up"),
+        (speak_http, ConnectionFailed, "is no event hub we understand.*HTTP"),
+        (offer_plain_only, ConnectionFailed, "offers no SASL ANONYMOUS; it offers PLAIN"),
+        (refuse_login, AuthError, "refused the SASL login"),
+        (open_and_close, ConnectionFailed, r"hung up: Closing time\."),
+    ],
+)
+async def test_a_connection_that_fails_says_where_and_why(
+    peer: Peer, kind: type[PumphouseError], sentence: str
+) -> None:
+    failed, place = await failure(peer)
+    assert isinstance(failed, kind)
+    assert place in str(failed)
+    assert re.search(sentence, str(failed))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_where_nobody_listens_the_sentence_says_what_to_do(host: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    with pytest.raises(ConnectionFailed) as failed:
+        await connect(host, port, SHORT)
+    assert str(failed.value) == (
+        f"no hub answers at {host}:{port}: connection refused; "
+        "is it running? `pumphouse up` starts one"
+    )
+
+
+@asynccontextmanager
+async def deaf_wire(options: WireOptions = SHORT) -> AsyncIterator[Wire]:
+    async with listening(be_deaf) as port:
+        wire = await connect("127.0.0.1", port, options)
+        try:
+            yield wire
+        finally:
+            await wire.close()
+
+
+async def test_an_attach_that_is_not_answered_has_a_deadline() -> None:
+    async with deaf_wire() as wire:
+        with pytest.raises(ConnectionFailed, match=r"did not answer an attach within 0\.2 s"):
+            await Calls.open(wire, "$cbs")
+        assert repr(wire) == f"<Wire {wire.place} OPENED>"
+
+
+async def test_waiting_for_an_attach_can_be_cancelled() -> None:
+    async with deaf_wire(WireOptions(close_s=0.1)) as wire:
+        opening = asyncio.create_task(Calls.open(wire, "$cbs"))
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert wire.failure is None
+
+
+async def test_a_hub_that_falls_silent_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "TICK_S", 0.01)
+    async with deaf_wire(WireOptions(answer_s=5, idle_s=0.1, close_s=0.1)) as deaf:
+        with pytest.raises(ConnectionFailed, match=r"nothing for 0\.1 s; it is taken for dead"):
+            await Calls.open(deaf, "$cbs")
+        assert repr(deaf) == f"<Wire {deaf.place} broken>"
+
+
+async def test_we_are_heard_from_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "TICK_S", 0.01)
+    beats = asyncio.Event()
+
+    async def impatient(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        amqp = Connection(SERVER, Open(container_id="peer", idle_time_out=60))
+        while data := await reader.read(1000):
+            if amqp.state == "OPENED" and data == b"\x00\x00\x00\x08\x02\x00\x00\x00":
+                beats.set()
+            list(amqp.receive(data))
+            writer.writelines(amqp.data_to_send())
+
+    async with listening(impatient) as port:
+        connected = await connect("127.0.0.1", port, SHORT)
+        async with asyncio.timeout(5):
+            await beats.wait()
+        await connected.close()
+
+
+async def test_a_hub_that_asks_for_a_link_is_refused() -> None:
+    refused = asyncio.Event()
+
+    async def pushy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        amqp = Connection(SERVER, Open(container_id="peer"))
+        asked = False
+        while data := await reader.read(1000):
+            events = list(amqp.receive(data))
+            assert not any(isinstance(event, AttachAsked) for event in events)
+            if amqp.sessions and not asked:
+                asked = True
+                session = next(iter(amqp.sessions.values()))
+                session.attach("mine", False, initial_delivery_count=0)
+            if asked and any(type(event).__name__ == "Detached" for event in events):
+                refused.set()
+            writer.writelines(amqp.data_to_send())
+
+    async with listening(pushy) as port:
+        connected = await connect("127.0.0.1", port, SHORT)
+        async with asyncio.timeout(5):
+            await refused.wait()
+        assert connected.failure is None
+        await connected.close()
+
+
+def test_the_cloud_needs_tls() -> None:
+    text = "Endpoint=sb://ns.servicebus.windows.net;SharedAccessKeyName=a;SharedAccessKey=b"
+    with pytest.raises(OptionError, match=r"ns\.servicebus\.windows\.net:5671 needs TLS"):
+        Client(text)

@@ -1,0 +1,61 @@
+// One end of a relay between languages; test_javascript.py holds the other.
+
+import { consumer, given, producer, read } from "./judge.js";
+
+// What the Python side expects, event by event.
+export async function sendForPython() {
+  const client = producer();
+  const properties = {
+    text: "grüße",
+    whole: 7,
+    negative: -7,
+    large: 2 ** 40,
+    half: 0.5,
+    yes: true,
+    no: false,
+    nothing: null,
+    time: new Date("2024-05-01T12:00:00.123Z"),
+    raw: Buffer.from([0, 1, 255]),
+  };
+  const ids = { contentType: "text/plain", messageId: "m-1", correlationId: "c-1" };
+  const events = [
+    { body: "text" },
+    { body: Buffer.from([0, 255]) },
+    { body: { json: [1, null, "ü"] } },
+    { body: "p", properties, ...ids },
+    { bodyType: "value", body: "a value" },
+    { bodyType: "value", body: { a: [1, 2] } },
+  ];
+  for (const event of events) await client.sendBatch([event], { partitionId: "0" });
+}
+
+export async function sendWithKey() {
+  await producer().sendBatch([{ body: "keyed" }], { partitionKey: "ключ" });
+}
+
+// Reads what the Python side sent, and describes it.
+export async function readFromPython() {
+  const reading = read(consumer(), "0", { skipParsingBodyAsJson: true });
+  const events = await reading.take(given.count);
+  return events.map((event) => ({
+    body: described(event.body),
+    bodyType: event.getRawAmqpMessage().bodyType,
+    properties: described(event.getRawAmqpMessage().applicationProperties ?? {}),
+    contentType: event.contentType,
+    messageId: event.messageId,
+    correlationId: event.correlationId,
+    partitionKey: event.partitionKey,
+    sequenceNumber: event.sequenceNumber,
+    subject: event.getRawAmqpMessage().properties?.subject,
+    annotation: event.getRawAmqpMessage().messageAnnotations["x-opt-mine"],
+  }));
+}
+
+// As JSON, with the types that it lacks spelled out.
+function described(value) {
+  if (Buffer.isBuffer(value)) return { hex: value.toString("hex") };
+  if (value instanceof Date) return { ms: value.getTime() };
+  if (Array.isArray(value)) return value.map(described);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, described(part)]));
+}

@@ -1,0 +1,229 @@
+"""Who may read: the rules of seed 002, through the SDK's `owner_level`.
+
+Every case has a partition to itself, so that several can be judged at once; that they do not
+disturb one another is part of it. One partition of one group looks like this: a number is a reader
+with that epoch, a dash one without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from azure.eventhub import CloseReason
+from azure.eventhub.exceptions import ConnectionLostError
+
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.server import ServerOptions
+from tests.conformance.support import (
+    Entity,
+    Reader,
+    Refusals,
+    Sdk,
+    condition,
+    eventually,
+    numbered,
+    refusal,
+    sequences,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def disconnected(old: object, new: int) -> str:
+    return (
+        f"New receiver 'nil' with higher epoch of '{new}' is created hence current receiver 'nil' "
+        f"with epoch '{old}' is getting disconnected. If you are recreating the receiver, make "
+        "sure a higher epoch is used."
+    )
+
+
+def higher_exists(there: int, new: int) -> str:
+    return (
+        f"Receiver 'nil' with a higher epoch '{there}' already exists. "
+        f"Receiver 'nil' with epoch {new} cannot be created. "
+        "Make sure you are creating receiver with increasing epoch value to ensure connectivity, "
+        "or ensure all old epoch receivers are closed or disconnected."
+    )
+
+
+def epoch_exists(there: int) -> str:
+    """How the text begins; ours then says who was refused."""
+    return (
+        f"At least one receiver for the endpoint is created with epoch of '{there}', and so "
+        "non-epoch receiver is not allowed. Either reconnect with a higher epoch, or make sure "
+        "all epoch receivers are closed or disconnected."
+    )
+
+
+TOO_MANY = (
+    "Exceeded the maximum number of allowed receivers per partition in a consumer group which is "
+    "5. List of connected receivers - nil, nil, nil, nil, nil."
+)
+
+
+def stolen(error: Exception) -> str:
+    """The text of an eviction, or of a refusal on account of epochs."""
+    assert isinstance(error, ConnectionLostError)
+    assert condition(error) == "link:stolen"
+    return error.message.splitlines()[0]
+
+
+def read(sdk: Sdk, eh: Entity, partition: int, epoch: int | None, **options: Any) -> Any:
+    return sdk.read(eh, str(partition), owner_level=epoch, **options)
+
+
+async def send(sdk: Sdk, eh: Entity, count: int = 3) -> None:
+    """The same events into each partition."""
+    async with sdk.producer(eh.connection) as producer:
+        await asyncio.gather(
+            *(producer.send_batch(numbered(count), partition_id=str(n)) for n in range(4))
+        )
+
+
+# -- a newcomer with an epoch ---------------------------------------------------------------------
+
+
+async def evicts(sdk: Sdk, eh: Entity, partition: int, there: int, new: int) -> None:
+    async with read(sdk, eh, partition, there) as old:
+        await eh.attached(number=partition)
+        async with read(sdk, eh, partition, new) as newcomer:
+            assert stolen(await old.error()) == disconnected(there, new)
+            await old.until(lambda: old.closed)
+            assert old.closed == [(str(partition), CloseReason.OWNERSHIP_LOST)]
+            assert sequences(await newcomer.take(3)) == [0, 1, 2]
+            assert eh.reader_count(partition) == 1
+
+
+async def test_a_higher_or_equal_epoch_evicts(sdk: Sdk, eh: Entity) -> None:
+    cases = [(1, 2), (0, 0), (0, 7), (2**40, 2**40)]
+    sent = asyncio.create_task(send(sdk, eh))
+    await asyncio.gather(*(evicts(sdk, eh, n, *case) for n, case in enumerate(cases)))
+    await sent
+
+
+async def refuses(sdk: Sdk, eh: Entity, partition: int, there: int, new: int | None) -> None:
+    async with read(sdk, eh, partition, there) as old:
+        await eh.attached(number=partition)
+        async with read(sdk, eh, partition, new) as newcomer:
+            text = stolen(await newcomer.error())
+            if new is None:
+                assert text.startswith(epoch_exists(there))
+            else:
+                assert text == higher_exists(there, new)
+        assert newcomer.events == []
+        # The one that was there has noticed nothing.
+        assert sequences(await old.take(3)) == [0, 1, 2]
+        assert old.closed == []
+
+
+async def test_a_lower_epoch_and_none_are_refused(sdk: Sdk, eh: Entity) -> None:
+    cases = [(2, 1), (1, 0), (5, None), (0, None)]
+    sent = asyncio.create_task(send(sdk, eh))
+    await asyncio.gather(*(refuses(sdk, eh, n, *case) for n, case in enumerate(cases)))
+    await sent
+
+
+async def test_an_evicted_reader_reads_no_more(sdk: Sdk, single: Entity) -> None:
+    async with sdk.producer(single.connection) as producer, read(sdk, single, 0, 1) as old:
+        await producer.send_batch(numbered(2))
+        await old.take(2)
+        async with read(sdk, single, 0, 2) as newcomer:
+            await old.error()
+            await producer.send_batch(numbered(2))
+            assert sequences(await newcomer.take(4)) == [0, 1, 2, 3]
+    assert sequences(old.events) == [0, 1]
+
+
+# -- readers without an epoch ---------------------------------------------------------------------
+
+
+async def five(sdk: Sdk, eh: Entity, stack: Any) -> list[Reader]:
+    readers = [await stack.enter_async_context(read(sdk, eh, 0, None)) for _ in range(5)]
+    await eh.attached(5)
+    return readers
+
+
+async def test_five_without_and_no_sixth(sdk: Sdk, single: Entity, refusals: Refusals) -> None:
+    async with sdk.producer(single.connection) as producer, AsyncExitStack() as stack:
+        readers = await five(sdk, single, stack)
+        async with read(sdk, single, 0, None) as sixth:
+            code, text = await refusal(sixth, refusals)
+            assert code == "amqp:resource-limit-exceeded"
+            assert text.startswith(TOO_MANY)
+            await sixth.close()
+        await producer.send_batch(numbered(3))
+        for reader in readers:
+            assert sequences(await reader.take(3)) == [0, 1, 2]
+        # One leaves, and there is room again.
+        await readers[0].close()
+        await single.attached(4)
+        async with read(sdk, single, 0, None) as another:
+            assert sequences(await another.take(3)) == [0, 1, 2]
+
+
+async def test_an_epoch_evicts_all_five(sdk: Sdk, single: Entity) -> None:
+    async with sdk.producer(single.connection) as producer, AsyncExitStack() as stack:
+        readers = await five(sdk, single, stack)
+        async with read(sdk, single, 0, 0) as newcomer:
+            for reader in readers:
+                assert stolen(await reader.error()) == disconnected("nil", 0)
+            await producer.send_batch(numbered(3))
+            assert sequences(await newcomer.take(3)) == [0, 1, 2]
+        assert [reader.events for reader in readers] == [[]] * 5
+
+
+# -- coming and going -----------------------------------------------------------------------------
+
+
+async def test_once_it_is_gone_its_epoch_is_forgotten(sdk: Sdk, eh: Entity) -> None:
+    async def follow(partition: int, epoch: int | None) -> None:
+        async with read(sdk, eh, partition, 9) as old:
+            await eh.attached(number=partition)
+            await old.close()
+        async with read(sdk, eh, partition, epoch) as newcomer:
+            assert sequences(await newcomer.take(3)) == [0, 1, 2]
+
+    sent = asyncio.create_task(send(sdk, eh))
+    await asyncio.gather(follow(0, None), follow(1, 0))
+    await sent
+
+
+async def test_groups_do_not_disturb_one_another(sdk: Sdk, single: Entity) -> None:
+    single.hub.create_group(single.name, "other")
+    async with (
+        sdk.producer(single.connection) as producer,
+        read(sdk, single, 0, 1) as one,
+        read(sdk, single, 0, 5, group="other") as other,
+    ):
+        await single.attached()
+        await single.attached(group="other")
+        await producer.send_batch(numbered(3))
+        assert sequences(await one.take(3)) == sequences(await other.take(3)) == [0, 1, 2]
+
+
+async def test_a_reader_that_vanishes_is_gone_at_once(sdk: Sdk) -> None:
+    with EmbeddedHub({"eh": 1}) as hub:
+        eh = Entity(hub, "eh")
+        async with read(sdk, eh, 0, 9, client={"retry_total": 0}) as old:
+            await eh.attached()
+            old_link = eh.partition(0).readers["$default"][0]
+            hub.drop_connections()
+            await eventually(lambda: old_link not in eh.partition(0).readers.get("$default", []))
+            await old.close()
+
+
+async def test_a_vanished_reader_counts_for_a_while_if_asked_for(
+    sdk: Sdk, refusals: Refusals
+) -> None:
+    """As in the service, which takes about ten minutes to notice."""
+    with EmbeddedHub({"eh": 1}, options=ServerOptions(vanished_s=3600)) as hub:
+        eh = Entity(hub, "eh")
+        async with read(sdk, eh, 0, 9) as old:
+            await eh.attached()
+            hub.drop_connections()
+            async with read(sdk, eh, 0, None) as newcomer:
+                assert stolen(await newcomer.error()).startswith(epoch_exists(9))
+                await asyncio.gather(old.close(), newcomer.close())

@@ -1,0 +1,153 @@
+"""What the hub refuses, and what a client hears when the thing it uses goes away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from azure.eventhub import EventData
+from azure.eventhub.exceptions import (
+    ClientClosedError,
+    ConnectError,
+    ConnectionLostError,
+    EventHubError,
+)
+
+from pumphouse.hub.embedded import EmbeddedHub
+from tests.conformance.support import (
+    Entity,
+    Refusals,
+    Sdk,
+    bodies,
+    condition,
+    numbered,
+    refusal,
+    sequences,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+NO_RETRY: dict[str, Any] = {"retry_total": 0}
+
+
+async def test_sending_to_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
+    connection = hub.connection_string()
+    async with sdk.producer(connection, eventhub_name="nowhere", **NO_RETRY) as producer:
+        with pytest.raises(ConnectionLostError) as refused:
+            await producer.create_batch()
+        assert condition(refused.value) == "not-found"
+        text = f"The messaging entity 'sb://{hub.host}:{hub.port}/nowhere' could not be found."
+        assert text in str(refused.value)
+        # A single event goes another way through the SDK: it asks for the partitions first.
+        with pytest.raises(ConnectError, match="Status code: 404"):
+            await producer.send_event(EventData(b""))
+
+
+async def test_reading_from_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
+    client = sdk.consumer_class.from_connection_string(
+        hub.connection_string(), "$Default", eventhub_name="nowhere", **NO_RETRY
+    )
+    async with sdk.read_with(client) as reader:
+        error = await reader.error()
+    assert isinstance(error, ConnectError)
+    assert "Status code: 404" in str(error)
+
+
+async def test_a_group_that_is_not_there(sdk: Sdk, eh: Entity, refusals: Refusals) -> None:
+    async with sdk.read(eh, group="Nobody") as reader:
+        assert await refusal(reader, refusals) == (
+            "amqp:not-found",
+            f"The messaging entity 'sb://{eh.address}/{eh.name}/ConsumerGroups/Nobody' "
+            "could not be found.",
+        )
+
+
+async def test_a_partition_that_is_not_there(sdk: Sdk, eh: Entity) -> None:
+    """The SDK knows the partitions, and sees that by itself."""
+    async with sdk.producer(eh.connection, **NO_RETRY) as producer, sdk.read(eh, "9") as reader:
+        with pytest.raises(ConnectError, match="Invalid partition 9 for the event hub"):
+            await producer.send_event(EventData(b""), partition_id="9")
+        error = await reader.error()
+    assert isinstance(error, ValueError)
+    assert "Wrong partition id:9." in str(error)
+
+
+async def test_a_closed_client(sdk: Sdk, eh: Entity) -> None:
+    async with sdk.producer(eh.connection, **NO_RETRY) as producer:
+        await producer.send_event(EventData(b""))
+        await producer.close()
+        # It opens again: a defect of the SDK, or a kindness.
+        await producer.send_event(EventData(b""))
+        inner = producer.client._create_producer()
+        await sdk.run(inner.close)
+        with pytest.raises(ClientClosedError):
+            await sdk.run(inner.send, EventData(b""))
+
+
+# -- what goes away -------------------------------------------------------------------------------
+
+
+async def test_the_hub_is_deleted(sdk: Sdk, eh: Entity) -> None:
+    async with sdk.producer(eh.connection, **NO_RETRY) as producer, sdk.read(eh) as reader:
+        await producer.send_event(EventData(b""))
+        await eh.attached()
+        eh.hub.delete_hub(eh.name)
+        error = await reader.error()
+        assert isinstance(error, ConnectionLostError)
+        assert condition(error) == "not-found"
+        assert f"The messaging entity '{eh.name}' has been deleted." in str(error)
+        with pytest.raises(EventHubError) as refused:
+            await producer.send_event(EventData(b""))
+        assert condition(refused.value) == "not-found"
+
+
+async def test_a_deleted_hub_comes_back_empty(sdk: Sdk, eh: Entity) -> None:
+    """The same clients can use the new one."""
+    async with sdk.producer(eh.connection, **NO_RETRY) as producer:
+        await producer.send_batch(numbered(5))
+        eh.hub.delete_hub(eh.name)
+        with pytest.raises(EventHubError):
+            await producer.send_batch(numbered(1))
+        eh.hub.create_hub(eh.name, 1)
+        await producer.send_event(EventData(b"new"))
+        async with sdk.read(eh) as reader:
+            assert bodies(await reader.take(1)) == [b"new"]
+            assert sequences(reader.events) == [0]
+
+
+async def test_a_group_is_deleted(sdk: Sdk, single: Entity) -> None:
+    single.hub.create_group(single.name, "Short")
+    async with (
+        sdk.producer(single.connection) as producer,
+        sdk.read(single) as stays,
+        sdk.read(single, group="Short") as goes,
+    ):
+        await single.attached(group="short")
+        await single.attached()
+        single.hub.delete_group(single.name, "Short")
+        error = await goes.error()
+        assert isinstance(error, ConnectionLostError)
+        assert condition(error) == "not-found"
+        assert "The consumer group 'Short' has been deleted." in str(error)
+        # The readers of other groups have noticed nothing.
+        await producer.send_batch(numbered(3))
+        assert sequences(await stays.take(3)) == [0, 1, 2]
+
+
+async def test_hubs_and_groups_are_made_while_clients_are_there(
+    sdk: Sdk, eh: Entity, single: Entity
+) -> None:
+    async with sdk.producer(eh.connection) as producer:
+        await producer.send_event(EventData(b""))
+        name = f"{eh.name}-more"
+        eh.hub.create_hub(name, 1, ["Early"])
+        eh.hub.create_group(name, "Late")
+        more = Entity(eh.hub, name)
+        async with (
+            sdk.producer(more.connection) as other,
+            sdk.read(more, group="Early") as early,
+            sdk.read(more, group="Late") as late,
+        ):
+            await other.send_event(EventData(b"hello"))
+            assert bodies(await early.take(1)) == bodies(await late.take(1)) == [b"hello"]
+        await producer.send_event(EventData(b""))
