@@ -17,13 +17,14 @@ says. Everything else is kept to the byte.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
-from pumphouse.amqp.codec import decode, encode, skip
+from pumphouse.amqp.codec import decode, encode
+from pumphouse.amqp.composites import show
 from pumphouse.amqp.messages import (
     BATCH_FORMAT,
     DATA,
-    DELIVERY_ANNOTATIONS,
     FOOTER,
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -64,6 +65,7 @@ FRAME_REST = (
     b"\x70\x00\x00\x00\x00\x70\x00\x00\x00\x00"
     b"\xa0\x01\x00\x43\x41\x42\x40\x40\x40\x40\x40"
 )
+SECTION_START = b"\x00\x53"
 SECTION_SMALL, SECTION_WIDE = b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"
 SEQUENCE_ENTRY = b"\xa3\x15" + SEQUENCE_KEY + b"\x81"
 OFFSET_ENTRY = b"\xa3\x0c" + OFFSET_KEY + b"\xa1"
@@ -79,10 +81,7 @@ PLAIN_WIDTHS = {
     for constructor in (0xA0, 0xA1, 0xB0, 0xB1, 0xC0, 0xC1, 0xD0, 0xD1)
 }
 
-# The frame, then of the annotations: section, size, count, sequence, offset up to its digits.
-SMALL = struct.Struct(">I31s4sBB24sq15sB")
-WIDE = struct.Struct(">I31s4sII24sq15sB")
-FIXED = 24 + 8 + 15 + 1  # bytes of annotation entries before the digits
+SEQUENCE_BYTES = 8
 OWN_ENTRIES = 6  # sequence, offset and time: three keys and three values
 
 
@@ -127,7 +126,7 @@ NOTHING = Prefix()
 def parse_payload(payload: bytes, message_format: int) -> Batch:
     """The events in a transfer's payload. Raises MalformedBytes, or AmqpError for a bad key."""
     if message_format == SINGLE_FORMAT:
-        prefix, rest = parse_event(payload, 0, len(payload))
+        prefix, rest, _ = parse_event(payload, 0, len(payload))
         return Batch([Group(prefix, [rest])], prefix.key)
     if message_format != BATCH_FORMAT:
         raise AmqpError(
@@ -147,10 +146,9 @@ def parse_batch(payload: bytes) -> Batch:
             key = filter_map(payload[value:pos]).key
         elif code == DATA:
             start = binary_start(payload, value)
-            prefix, rest = parse_event(payload, start, pos)
+            prefix, rest, in_order = parse_event(payload, start, pos)
             groups.append(Group(prefix, [rest]))
-            # If the rest is the tail of the event as it came, the lead is what came before it.
-            if payload.endswith(rest, start, pos):
+            if in_order:
                 pos = take_alike(payload, pos, payload[start : pos - len(rest)], groups[-1].rests)
     return with_key(groups, key)
 
@@ -223,17 +221,26 @@ def is_plain(data: bytes, pos: int, end: int) -> bool:
     return pos == end
 
 
-def parse_event(data: bytes, pos: int, end: int) -> tuple[Prefix, bytes]:
-    """Header and annotations are taken out, the other sections keep their order."""
-    header, kept, rest = b"", Kept(b"", 0, None), []
+def parse_event(data: bytes, pos: int, end: int) -> tuple[Prefix, bytes, bool]:
+    """Header and annotations are taken out, the other sections keep their order.
+
+    True at the end means that these came last, so that they are the tail of the event as it came.
+    """
+    header, kept, rest, in_order = b"", Kept(b"", 0, None), [], True
     for code, start, value, after in scan(data, pos, end):
+        section = data[start:after]
+        if not section.startswith(SECTION_START):
+            # Rare and legal. Here it is respelt: the official client reads no other than the usual.
+            section, in_order = SECTION_START + bytes((code,)) + data[value:after], False
+        if PROPERTIES <= code <= FOOTER:
+            rest.append(section)
+            continue
+        in_order = in_order and not rest
         if code == HEADER:
-            header = data[start:after]
+            header = section
         elif code == MESSAGE_ANNOTATIONS:
             kept = filter_map(data[value:after])
-        elif code != DELIVERY_ANNOTATIONS:
-            rest.append(data[start:after])
-    return Prefix(header, *kept), b"".join(rest)
+    return Prefix(header, *kept), b"".join(rest), in_order
 
 
 def filter_map(section: bytes) -> Kept:
@@ -249,7 +256,7 @@ def filter_map(section: bytes) -> Kept:
     return Kept(b"".join(entries), count, key)
 
 
-def map_entries(section: bytes) -> list[tuple[object, int, int, int]]:
+def map_entries(section: bytes) -> list[tuple[str | int, int, int, int]]:
     """Name, start, start of the value and end of each entry of an encoded map."""
     if section[:1] == b"\xc1" and len(section) >= 3:
         count, pos = section[2], 3
@@ -260,9 +267,14 @@ def map_entries(section: bytes) -> list[tuple[object, int, int, int]]:
     found = []
     for _ in range(count // 2):
         name, value = decode(section, pos)
-        end = skip(section, value)
+        if not isinstance(name, str | int):
+            raise MalformedBytes(pos, f"annotations have {show(name)} for a key, expected a symbol")
+        # Decoded only to be checked: it will stand among entries of ours, and must not spoil them.
+        _, end = decode(section, value)
         found.append((name, pos, value, end))
         pos = end
+    if count % 2 or pos != len(section):
+        raise MalformedBytes(pos, f"annotations of {count} keys and values do not end here")
     return found
 
 
@@ -307,30 +319,47 @@ def build_frames(
     stamp = TIME_ENTRY + enqueued_ms.to_bytes(8, "big", signed=True)
     parts: list[bytes] = []
     starts: list[int] = []
-    for (header, kept, kept_count, key), rests in batch.groups:
-        tail = stamp + own_entries(key, publisher) + kept
-        count = OWN_ENTRIES + 2 * (key is not None) + 2 * (publisher is not None) + kept_count
-        fixed = FIXED + len(tail)
-        # The digits of the offset count too: 20 is as many as they can ever be.
-        wide = fixed + 20 > 254 or count > 255
-        pack = (WIDE if wide else SMALL).pack
-        section, own = (SECTION_WIDE, 4) if wide else (SECTION_SMALL, 1)
-        overhead = MESSAGE_AT + len(header) + 4 + 2 * own + fixed
+    for prefix, rests in batch.groups:
+        tail = stamp + own_entries(prefix.key, publisher) + prefix.kept
+        count = OWN_ENTRIES + 2 * (prefix.key is not None) + 2 * (publisher is not None)
+        width = 0
         for rest in rests:
             digits = b"%d" % offset
-            width = len(digits)
-            size = overhead + width + len(rest)
-            lead = pack(
-                size, FRAME_REST, section, fixed + width + own, count, SEQUENCE_ENTRY, sequence,
-                OFFSET_ENTRY, width,
-            )  # fmt: skip
-            if header:
-                lead = lead[:MESSAGE_AT] + header + lead[MESSAGE_AT:]
-            parts += (lead, digits, tail, rest)
+            if len(digits) != width:
+                width = len(digits)
+                pack, before, after, overhead = cut_stencil(
+                    prefix.header, count + prefix.kept_count, width, len(tail)
+                )
+            size = overhead + len(rest)
+            parts += (pack(size, before, sequence, after), digits, tail, rest)
             starts.append(offset - origin)
             sequence += 1
             offset += size
     return Frames(bytearray().join(parts), starts)
+
+
+class Stencil(NamedTuple):
+    """What frames have in common as long as their offsets have the same number of digits.
+
+    size | before | sequence | after | digits of the offset | tail | the event's own sections
+    """
+
+    pack: Callable[[int, bytes, int, bytes], bytes]
+    before: bytes
+    after: bytes
+    overhead: int  # bytes of a frame that are not the event's own
+
+
+def cut_stencil(header: bytes, count: int, width: int, tail_size: int) -> Stencil:
+    after = OFFSET_ENTRY + bytes((width,))
+    entries = len(SEQUENCE_ENTRY) + SEQUENCE_BYTES + len(after) + width + tail_size
+    if entries < 255 and count <= 255:
+        annotations = SECTION_SMALL + bytes((entries + 1, count))
+    else:
+        annotations = SECTION_WIDE + struct.pack(">II", entries + 4, count)
+    before = FRAME_REST + header + annotations + SEQUENCE_ENTRY
+    layout = struct.Struct(f">I{len(before)}sq{len(after)}s")
+    return Stencil(layout.pack, before, after, layout.size + width + tail_size)
 
 
 def own_entries(key: str | None, publisher: str | None) -> bytes:

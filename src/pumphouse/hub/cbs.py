@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from pumphouse.amqp.messages import Message, Properties
 from pumphouse.amqp.types import Int
@@ -40,6 +41,8 @@ def token_of(request: Message) -> Any:
 def reply(request: Message, status: int, description: str, value: Any = None) -> Message:
     """A reply that the client finds again by its correlation id, in the type it chose."""
     message_id = request.properties.message_id if request.properties else None
+    if not isinstance(message_id, int | UUID | bytes | str):
+        message_id = None  # no other type is an id, and not all of them can be sent back
     return Message(
         properties=Properties(correlation_id=message_id),
         application={"status-code": Int(status), "status-description": description},

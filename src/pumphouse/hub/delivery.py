@@ -18,7 +18,8 @@ from pumphouse.amqp.codec import skip
 from pumphouse.amqp.messages import DELIVERY_ANNOTATIONS, encode_section
 from pumphouse.amqp.types import Symbol, Timestamp
 from pumphouse.hub.annotations import CHANNEL_AT, DELIVERY_AT, HANDLE_AT, MESSAGE_AT
-from pumphouse.hub.log import PartitionLog, Run
+from pumphouse.hub.log import Run
+from pumphouse.hub.storage import Log
 
 HEADER_START = b"\x00\x53\x70"
 RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"
@@ -77,7 +78,7 @@ def with_metric(message: bytes, metric: bytes) -> bytes:
     return message[:at] + metric + message[at:]
 
 
-def runtime_metric(log: PartitionLog, now_ms: int) -> bytes:
+def runtime_metric(log: Log, now_ms: int) -> bytes:
     """The delivery annotations that tell a reader how far the partition has come."""
     return encode_section(
         DELIVERY_ANNOTATIONS,

@@ -13,15 +13,18 @@ import secrets
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Self, TypeVar
 
 from pumphouse.clock import Clock
-from pumphouse.errors import HubNotFound, PumphouseError
+from pumphouse.errors import HubNotFound, OptionError, PumphouseError
 from pumphouse.hub.auth import ALL_CLAIMS, AccessRule, Claim
-from pumphouse.hub.hub import MESSAGE_BYTES_MAX, Namespace, create_hubs
+from pumphouse.hub.hub import MESSAGE_BYTES_MAX, Namespace, ensure_hubs
 from pumphouse.hub.issuer import TokenIssuer
 from pumphouse.hub.log import Retention
 from pumphouse.hub.server import HubServer, ServerOptions
+from pumphouse.hub.storage import DiskStorage
+from pumphouse.hub.writer import ALWAYS, SYNC_MODES
 
 ROOT_RULE = "RootManageSharedAccessKey"
 START_S = 10.0
@@ -49,17 +52,24 @@ class EmbeddedHub:
         issuer: TokenIssuer | None = None,
         clock: Clock | None = None,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
+        data: str | Path | None = None,
+        sync: str = ALWAYS,
         options: ServerOptions | None = None,
     ) -> None:
-        root = AccessRule(ROOT_RULE, root_key or make_key(), ALL_CLAIMS)
+        root = [AccessRule(ROOT_RULE, root_key, ALL_CLAIMS)] if root_key else []
         self.namespace = Namespace(
-            [root, *rules],
+            [*root, *rules],
             clock=clock,
             retention=retention or Retention(),
             issuer=issuer,
             message_bytes_max=message_bytes_max,
         )
-        create_hubs(self.namespace, hubs or {})
+        self._wanted = dict(hubs or {})
+        self._data = None if data is None else Path(data)
+        self._sync = check_sync(sync)
+        if self._data is None:
+            self.ensure_root()
+            ensure_hubs(self.namespace, self._wanted)
         self.host = host
         self._asked_port = port
         self._options = options
@@ -91,6 +101,10 @@ class EmbeddedHub:
     # -- starting and stopping --------------------------------------------------------------------
 
     async def start(self) -> None:
+        if self._data is not None:
+            self.namespace.open(DiskStorage(self._data, asyncio.get_running_loop(), self._sync))
+            self.ensure_root()
+            ensure_hubs(self.namespace, self._wanted)
         server = HubServer(self.namespace, self._options)
         await server.start(self.host, self._asked_port)
         self._server = server
@@ -99,6 +113,12 @@ class EmbeddedHub:
         if self._server is not None:
             server, self._server = self._server, None
             await server.stop()
+            self.namespace.close()
+
+    def ensure_root(self) -> None:
+        """A namespace has a root key: the one given, the one kept, or a new one."""
+        if not any(rule.name == ROOT_RULE and not rule.hub for rule in self.namespace.rules):
+            self.namespace.add_rule(AccessRule(ROOT_RULE, make_key(), ALL_CLAIMS))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -174,7 +194,7 @@ class EmbeddedHub:
     ) -> None:
         """Add a key with some claims, for one hub or (without a name) for all of them."""
         rule = AccessRule(name, key or make_key(), frozenset(claims), hub)
-        self._call(lambda: self.namespace.rules.append(rule))
+        self._call(lambda: self.namespace.add_rule(rule))
 
     def drop_connections(self) -> int:
         """Break every connection without a word, as a failing network would; returns how many."""
@@ -228,6 +248,12 @@ class HubThread:
         if threading.current_thread() is self.thread:
             return change()
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(START_S)
+
+
+def check_sync(mode: str) -> str:
+    if mode not in SYNC_MODES:
+        raise OptionError(f"sync must be one of {', '.join(SYNC_MODES)} (got {mode!r})")
+    return mode
 
 
 def make_key() -> str:

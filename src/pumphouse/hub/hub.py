@@ -7,6 +7,7 @@ send to, so that a new event wakes its readers and a deleted hub detaches its li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Protocol
 
@@ -15,9 +16,11 @@ from pumphouse.errors import AmqpError, HubExists, HubNotFound, OptionError
 from pumphouse.hub import epochs
 from pumphouse.hub.annotations import Batch
 from pumphouse.hub.auth import AccessRule
+from pumphouse.hub.datadir import HubRecord, NamespaceRecord
 from pumphouse.hub.issuer import TokenIssuer
-from pumphouse.hub.log import A_DAY, PartitionLog, Retention
+from pumphouse.hub.log import A_DAY, Retention
 from pumphouse.hub.routing import DEFAULT_GROUP, check_group_name, check_hub_name, partition_for
+from pumphouse.hub.storage import Log, MemoryStorage, Storage
 
 PARTITIONS_MAX = 2000  # the service's largest; a number beyond it is a slip of the finger
 MESSAGE_BYTES_MAX = 1024 * 1024
@@ -43,9 +46,9 @@ class Partition:
 
     __slots__ = ("id", "log", "readers")
 
-    def __init__(self, number: int, retention: Retention) -> None:
+    def __init__(self, number: int, log: Log) -> None:
         self.id = str(number)
-        self.log = PartitionLog(retention)
+        self.log = log
         self.readers: dict[str, list[OpenReader]] = {}  # by consumer group, lower case
 
     def admit(self, group: str, link: OpenReader) -> None:
@@ -74,11 +77,12 @@ class Partition:
 class EventHub:
     """A named set of partitions with its consumer groups."""
 
-    def __init__(self, name: str, partitions: int, created_ms: int, retention: Retention) -> None:
-        self.name = name
-        self.created_ms = created_ms
-        self.partitions = [Partition(number, retention) for number in range(partitions)]
-        self.groups: dict[str, str] = {DEFAULT_GROUP.lower(): DEFAULT_GROUP}
+    def __init__(self, record: HubRecord, logs: Sequence[Log]) -> None:
+        self.id = record.id
+        self.name = record.name
+        self.created_ms = record.created_ms
+        self.partitions = [Partition(number, log) for number, log in enumerate(logs)]
+        self.groups = {group.lower(): group for group in (DEFAULT_GROUP, *record.groups)}
         self.senders: set[OpenLink] = set()
         self._turn = 0
 
@@ -101,6 +105,12 @@ class EventHub:
             return self.partitions[partition_for(key, len(self.partitions))]
         self._turn = (self._turn + 1) % len(self.partitions)
         return self.partitions[self._turn]
+
+    @property
+    def record(self) -> HubRecord:
+        """The hub as it is written down."""
+        count, groups = len(self.partitions), tuple(self.groups.values())
+        return HubRecord(self.id, self.name, count, self.created_ms, groups)
 
     def readers(self, group: str | None = None) -> Iterator[OpenReader]:
         """The links that read this hub, of one group or of all."""
@@ -127,8 +137,48 @@ class Namespace:
         self.retention = retention
         self.issuer = issuer
         self.message_bytes_max = message_bytes_max
+        self.storage: Storage = MemoryStorage()
+        self._saving_later = False
         self._hubs: dict[str, EventHub] = {}
         self._holding: set[Partition] = set()  # partitions with events, for retention to look at
+
+    # -- what is kept -----------------------------------------------------------------------------
+
+    def open(self, storage: Storage) -> None:
+        """Take up what a storage holds; from here on every change is written down there."""
+        self.storage = storage
+        record = storage.load()
+        if record is not None:
+            for kept in record.hubs:
+                self.add_hub(kept)
+            given = {(rule.name, rule.hub.lower()) for rule in self.rules}
+            self.rules += [r for r in record.rules if (r.name, r.hub.lower()) not in given]
+        self.save()
+
+    def save(self) -> None:
+        if not self._saving_later:
+            self.storage.save(self.record)
+
+    def record(self) -> NamespaceRecord:
+        """All but the events, as it is written down."""
+        return NamespaceRecord(tuple(hub.record for hub in self.hubs), tuple(self.rules))
+
+    @contextmanager
+    def saved_once(self) -> Iterator[None]:
+        """Make several changes and write them down together."""
+        self._saving_later = True
+        try:
+            yield
+        finally:
+            self._saving_later = False
+            self.save()
+
+    def close(self) -> None:
+        """Write down what is not yet, and let go of the storage."""
+        self.storage.close()
+        for hub in self.hubs:
+            for partition in hub.partitions:
+                partition.log.close()
 
     # -- hubs and groups --------------------------------------------------------------------------
 
@@ -144,9 +194,19 @@ class Namespace:
             check_group_name(group)
         if name.lower() in self._hubs:
             raise HubExists(f"hub {name!r} exists already; delete it first or choose another name")
-        hub = EventHub(name, partitions, now_ms(self.clock), self.retention)
-        hub.groups.update((group.lower(), group) for group in names)
-        self._hubs[name.lower()] = hub
+        created_ms = now_ms(self.clock)
+        hub_id = self.storage.new_hub_id()
+        hub = self.add_hub(HubRecord(hub_id, name, partitions, created_ms, tuple(names)))
+        self.save()
+        return hub
+
+    def add_hub(self, record: HubRecord) -> EventHub:
+        logs = [
+            self.storage.open_log(record.id, number, self.retention)
+            for number in range(record.partitions)
+        ]
+        hub = self._hubs[record.name.lower()] = EventHub(record, logs)
+        self._holding.update(p for p in hub.partitions if not p.log.empty)
         return hub
 
     def hub(self, name: str) -> EventHub:
@@ -165,6 +225,11 @@ class Namespace:
         close_all(
             [*hub.readers(), *hub.senders], f"The messaging entity '{hub.name}' has been deleted."
         )
+        # First the record, then the files: a crash in between leaves strays, not a broken hub.
+        self.save()
+        for partition in hub.partitions:
+            partition.log.close()
+        self.storage.delete_hub(hub.id)
 
     def create_group(self, hub_name: str, group: str) -> None:
         check_group_name(group)
@@ -172,6 +237,7 @@ class Namespace:
         if group.lower() in hub.groups:
             raise HubExists(f"consumer group {group!r} exists already in hub {hub.name!r}")
         hub.groups[group.lower()] = group
+        self.save()
 
     def delete_group(self, hub_name: str, group: str) -> None:
         hub = self.hub(hub_name)
@@ -181,9 +247,17 @@ class Namespace:
             known = ", ".join(hub.groups.values())
             raise HubNotFound(f"hub {hub.name!r} has no consumer group {group!r}; it has: {known}")
         del hub.groups[group.lower()]
+        self.save()
         close_all(
             list(hub.readers(group.lower())), f"The consumer group '{group}' has been deleted."
         )
+
+    def add_rule(self, rule: AccessRule) -> None:
+        """Add an access rule, in place of one of the same name."""
+        named = (rule.name, rule.hub.lower())
+        self.rules = [r for r in self.rules if (r.name, r.hub.lower()) != named]
+        self.rules.append(rule)
+        self.save()
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -194,15 +268,19 @@ class Namespace:
         publisher: str | None,
         committed: Callable[[AmqpError | None], None],
     ) -> None:
-        """Append a batch and wake the readers; `committed` is called once it is safe (or failed).
+        """Append a batch; `committed` is called once it is safe, or has failed.
 
         In memory that is at once. A log on disk calls it after the write has reached the disk, and
-        wakes the readers only then, so nobody reads what a crash could take back.
+        the readers are woken only then, so nobody reads what a crash could take back.
         """
-        partition.log.append(batch, now_ms(self.clock), publisher)
+
+        def done(failed: AmqpError | None) -> None:
+            committed(failed)
+            if failed is None:
+                partition.wake()
+
         self._holding.add(partition)
-        committed(None)
-        partition.wake()
+        partition.log.publish(batch, now_ms(self.clock), publisher, done)
 
     def expire(self) -> None:
         """Apply retention to every partition that holds events."""
@@ -223,6 +301,16 @@ def check_partitions(name: str, partitions: int) -> None:
         raise OptionError(f"hub {name!r} needs 1 to {PARTITIONS_MAX} partitions (got {partitions})")
 
 
-def create_hubs(namespace: Namespace, hubs: Mapping[str, int]) -> None:
-    for name, partitions in hubs.items():
-        namespace.create_hub(name, partitions)
+def ensure_hubs(namespace: Namespace, hubs: Mapping[str, int]) -> None:
+    """Create the hubs that are not there yet; those that are must have that many partitions."""
+    known = {hub.name.lower(): len(hub.partitions) for hub in namespace.hubs}
+    with namespace.saved_once():
+        for name, partitions in hubs.items():
+            there = known.get(name.lower())
+            if there is None:
+                namespace.create_hub(name, partitions)
+            elif there != partitions:
+                raise OptionError(
+                    f"hub {name!r} has {there} partitions already (asked for {partitions}); "
+                    "leave it as it is, or delete it first"
+                )

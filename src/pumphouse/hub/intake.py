@@ -8,7 +8,7 @@ from pumphouse.amqp.events import Delivered
 from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.performatives import Attach, Error
 from pumphouse.errors import AmqpError, RemoteProtocolError
-from pumphouse.hub.annotations import parse_payload
+from pumphouse.hub.annotations import Batch, parse_payload
 from pumphouse.hub.auth import Claim
 from pumphouse.hub.hub import EventHub, Partition
 from pumphouse.hub.node import Node, answer, as_error, find_hub, too_large
@@ -17,12 +17,19 @@ from pumphouse.hub.routing import Address
 if TYPE_CHECKING:
     from pumphouse.hub.server import Conversation
 
+PUBLISHER_CHARS_MAX = 256  # it is written onto every event
 SENDER_CREDIT = 300  # deliveries a producer may have under way; one of them is up to 1 MiB
 
 
 def open_intake(talk: Conversation, link: ReceiverLink, attach: Attach, address: Address) -> Intake:
     if address.kind == "receiver":
         raise AmqpError("amqp:not-allowed", f"Events cannot be sent to '{address.path}'.")
+    if len(address.publisher) > PUBLISHER_CHARS_MAX:
+        raise AmqpError(
+            "com.microsoft:argument-error",
+            f"A publisher's name has at most {PUBLISHER_CHARS_MAX} characters, "
+            f"found {len(address.publisher)}.",
+        )
     hub = find_hub(talk, address)
     talk.guard.check(address.path, Claim.SEND)
     partition = hub.partition(address.partition) if address.kind == "partition" else None
@@ -70,17 +77,22 @@ class Intake(Node):
 
     def publish(self, delivered: Delivered) -> None:
         batch = parse_payload(delivered.payload, delivered.message_format)
-        if self.publisher is not None and batch.key not in (None, self.publisher):
-            raise AmqpError(
-                "com.microsoft:argument-error",
-                f"The partition key '{batch.key}' must match the publisher '{self.publisher}'.",
-            )
+        if self.publisher is not None:
+            self.check_keys(batch, self.publisher)
         partition = self.partition or self.hub.choose(batch.key or self.publisher)
 
         def committed(failed: AmqpError | None) -> None:
             self.settle(delivered, None if failed is None else as_error(failed))
 
         self.talk.namespace.publish(partition, batch, self.publisher, committed)
+
+    def check_keys(self, batch: Batch, publisher: str) -> None:
+        for key in (batch.key, *(group.prefix.key for group in batch.groups)):
+            if key not in (None, publisher):
+                raise AmqpError(
+                    "com.microsoft:argument-error",
+                    f"The partition key '{key}' must match the publisher '{publisher}'.",
+                )
 
     def settle(self, delivered: Delivered, error: Error | None) -> None:
         """Say what became of a delivery, unless the producer did not want to know."""
@@ -91,6 +103,7 @@ class Intake(Node):
             session.accept(delivered.delivery_id)
         else:
             session.reject(delivered.delivery_id, error)
+        self.talk.wake_writer()
 
     def closed(self) -> None:
         self.hub.senders.discard(self)

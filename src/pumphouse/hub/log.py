@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ import numpy.typing as npt
 from pumphouse.errors import AmqpError
 from pumphouse.events import NEVER_MS, Position
 from pumphouse.hub.annotations import Batch, build_frames
+from pumphouse.hub.positions import locate
 
 SEGMENT_BYTES = 1 << 20  # small enough that retention by bytes is felt soon, large enough to be few
 
@@ -73,7 +74,7 @@ class Segment:
     def next_sequence(self) -> int:
         return self.sequence + len(self.starts)
 
-    def first_after(self, ms: int, inclusive: bool) -> int:
+    def first_after(self, ms: float, inclusive: bool) -> int:
         """The sequence number of the first event enqueued after (or at) a time."""
         place = (bisect_left if inclusive else bisect_right)(self.group_times, ms)
         if place == len(self.group_times):
@@ -137,6 +138,20 @@ class PartitionLog:
             self.expire(now_ms)
         return first
 
+    def publish(
+        self,
+        batch: Batch,
+        now_ms: int,
+        publisher: str | None,
+        committed: Callable[[AmqpError | None], None],
+    ) -> None:
+        """Append a batch and say so: in memory nothing is to be waited for."""
+        self.append(batch, now_ms, publisher)
+        committed(None)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
     def room(self) -> Segment:
         """The segment to append to."""
         if not self.segments or len(self.segments[-1].data) >= SEGMENT_BYTES:
@@ -155,26 +170,9 @@ class PartitionLog:
 
     def locate(self, position: Position) -> int:
         """The sequence number at which reading from a position starts."""
-        match position.kind:
-            case "latest":
-                return self.next_sequence
-            case "sequence":
-                return self.after_sequence(int(position.value), position.inclusive)
-            case "offset":
-                return self.after_offset(int(position.value), position.inclusive)
-            case "time":
-                return self.after_time(int(position.value), position.inclusive)
-        return self.begin
-
-    def after_sequence(self, sequence: int, inclusive: bool) -> int:
-        last = self.next_sequence - 1
-        if sequence > last and not (inclusive and sequence == self.next_sequence):
-            raise beyond_end("sequence number", sequence, "sequence number", last)
-        return max(self.begin, sequence if inclusive else sequence + 1)
+        return locate(self, position)
 
     def after_offset(self, offset: int, inclusive: bool) -> int:
-        if offset > self.last_offset:
-            raise beyond_end("offset", offset, "offset", self.last_offset)
         if not self.segments or offset < self.segments[0].offset:
             return self.begin
         segment = self.segments[bisect_right(self.segments, offset, key=by_offset) - 1]
@@ -183,7 +181,7 @@ class PartitionLog:
         )
         return max(self.begin, segment.sequence + place)
 
-    def after_time(self, ms: int, inclusive: bool) -> int:
+    def after_time(self, ms: float, inclusive: bool) -> int:
         for segment in self.segments:
             if segment.group_times[-1] > ms or (inclusive and segment.group_times[-1] == ms):
                 return max(self.begin, segment.first_after(ms, inclusive))
@@ -191,7 +189,7 @@ class PartitionLog:
 
     def expire(self, now_ms: int) -> None:
         """Move the beginning past what is too old, and drop segments until the size fits."""
-        oldest_ms = now_ms - int(self.retention.seconds * 1000)
+        oldest_ms = now_ms - self.retention.seconds * 1000  # a float: some keep things for ever
         self.begin = max(self.begin, self.after_time(oldest_ms, inclusive=True))
         while self.segments and (
             self.segments[0].next_sequence <= self.begin
@@ -208,10 +206,3 @@ def by_sequence(segment: Segment) -> int:
 
 def by_offset(segment: Segment) -> int:
     return segment.offset
-
-
-def beyond_end(what: str, found: int, last_what: str, last: int) -> AmqpError:
-    return AmqpError(
-        "com.microsoft:argument-error",
-        f"The supplied {what} '{found}' is invalid. The last {last_what} in the system is '{last}'",
-    )

@@ -29,13 +29,15 @@ Asked = Mapping[Any, Any]
 def answer(request: Message, namespace: Namespace, guard: Guard, hub: str = "") -> Message:
     """The reply to a request on $management; `hub` is the one the link's address names, if any."""
     asked = {"name": hub, **request.application} if hub else request.application
-    operation = OPERATIONS.get((asked.get("operation"), asked.get("type")))
+    # As text: a client may send anything here, also what no table can be asked for.
+    verb, kind = str(asked.get("operation")), str(asked.get("type"))
+    operation = OPERATIONS.get((verb, kind))
     if operation is None:
         return refuse(
             request,
             BAD_REQUEST,
             "amqp:not-implemented",
-            f"Operation '{asked.get('operation')}' on type '{asked.get('type')}' is not known.",
+            f"Operation '{verb:.80}' on type '{kind:.80}' is not known.",
         )
     try:
         take_token(asked, guard)
@@ -79,7 +81,13 @@ def find_hub(namespace: Namespace, guard: Guard, asked: Asked, claim: Claim | No
             f"Unauthorized access. '{claim or 'Listen'}' claim(s) are required to perform this "
             f"operation. Resource: '{guard.resource(name)}'."
         )
-    return namespace.hub(name)
+    try:
+        return namespace.hub(name)
+    except HubNotFound as unknown:
+        # The JavaScript client knows a missing hub by the service's sentence, not by the condition.
+        raise HubNotFound(
+            f"The messaging entity '{guard.resource(name)}' could not be found: {unknown}"
+        ) from None
 
 
 def text(asked: Asked, key: str) -> str:
@@ -157,7 +165,7 @@ def query_groups(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int,
 
 Operation = Callable[[Namespace, Guard, Asked], tuple[int, Any]]
 
-OPERATIONS: dict[tuple[Any, Any], Operation] = {
+OPERATIONS: dict[tuple[str, str], Operation] = {
     ("READ", HUB): read_hub,
     ("READ", PARTITION): read_partition,
     ("CREATE", HUB): create_hub,

@@ -22,6 +22,7 @@ class Node:
     claim: Claim | None = None  # what a token must allow for the link to stay
     path = ""
     lingers = False  # whether others may take it for present after its connection broke
+    queued = False  # whether its turn to send is coming
 
     def __init__(self, talk: Conversation, link: Link) -> None:
         self.talk = talk

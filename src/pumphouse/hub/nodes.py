@@ -29,8 +29,8 @@ REQUEST_NODES = ("cbs", "management")
 
 def open_node(talk: Conversation, link: Link, attach: Attach) -> Node:
     """The node that an attach asks for, answered; AmqpError if it is refused."""
-    terminus = attach.target if attach.role == SENDER else attach.source
-    text = terminus.address if isinstance(terminus, Source | Target) else None
+    terminus, kind = (attach.target, Target) if attach.role == SENDER else (attach.source, Source)
+    text = terminus.address if isinstance(terminus, kind) else None
     if not isinstance(text, str):
         raise AmqpError("amqp:invalid-field", f"Link '{attach.name}' names no address.")
     address = parse_address(text)

@@ -50,6 +50,7 @@ def open_outlet(talk: Conversation, link: SenderLink, attach: Attach, address: A
     outlet = Outlet(talk, link, partition, group, sequence, attach)
     outlet.path = address.path
     partition.admit(group, outlet)
+    link.user = outlet  # known from here on: it must leave even if the answer cannot be sent
     answer_reader(talk, link, attach, dict(start.honoured))
     return outlet
 
@@ -106,12 +107,15 @@ class Outlet(Node):
 
     def pump(self) -> bool:
         """Send one slice of events; True if there is more to send and credit for it."""
-        run = self.partition.log.read(self.next_sequence, self.link.sendable, SLICE_BYTES)
+        try:
+            run = self.partition.log.read(self.next_sequence, self.link.sendable, SLICE_BYTES)
+        except AmqpError as damaged:
+            self.close(damaged.condition, damaged.description)
+            return False
         if run is not None:
             self.send(run)
         if self.at_end:
-            if self.link.draining and self.link.attached:
-                self.link.drained()
+            self.link.answer_drain()
             return False
         return self.link.sendable > 0
 

@@ -51,7 +51,8 @@ class Requests(Node):
             request = decode_message(delivered.payload)
             replies = self.find_replies(request)
         except (AmqpError, RemoteProtocolError) as wrong:
-            session.reject(delivered.delivery_id, as_error(wrong))
+            if not delivered.settled:
+                session.reject(delivered.delivery_id, as_error(wrong))
             return
         if not delivered.settled:
             session.accept(delivered.delivery_id)
@@ -100,6 +101,6 @@ class Replies(Node):
     def pump(self) -> bool:
         while self.waiting and self.link.sendable:
             self.link.send(encode_message(self.waiting.popleft()))
-        if self.link.draining and not self.waiting:
-            self.link.drained()
+        if not self.waiting:
+            self.link.answer_drain()
         return False

@@ -62,9 +62,10 @@ class Conversation(asyncio.Protocol):
         self.writable = True
         self.opened = False
         self.closing = False
+        self.abort_at = float("inf")  # on the loop's clock
         self._ready: deque[Node] = deque()  # nodes that may have something to send
         self._scheduled = False
-        self._flushing = False
+        self._flushing = False  # bytes are about to be handed over anyway
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -104,6 +105,7 @@ class Conversation(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard = self.server.loop.time()
+        self._flushing = True
         try:
             for event in self.amqp.receive(data):
                 self.handle(event)
@@ -112,9 +114,10 @@ class Conversation(asyncio.Protocol):
             self.finish()
         except LocalProtocolError as wrong:
             log.error("peer=%s:%s cannot be answered: %s", *self.peer[:2], wrong)
+            self.amqp.close(Error(condition="amqp:internal-error", description=str(wrong)))
             self.finish()
         else:
-            self.flush()
+            self.flush_soon()
 
     def flush(self) -> None:
         """Hand all waiting bytes to the transport."""
@@ -128,9 +131,11 @@ class Conversation(asyncio.Protocol):
             self.transport.writelines(out)
 
     def finish(self) -> None:
-        """Send what is left to say, then hang up."""
+        """Send what is left to say, then hang up; a peer that does not listen has `stop_s`."""
         self.flush()
-        self.closing = True
+        if not self.closing:
+            self.closing = True
+            self.abort_at = self.server.loop.time() + self.options.stop_s
         self.transport.close()
 
     def pause_writing(self) -> None:
@@ -164,6 +169,8 @@ class Conversation(asyncio.Protocol):
                     self.leave(link.user)
             case amqp.Opened():
                 self.opened = True
+                if self.heartbeat_s < 2 * TICK_S:
+                    self.server.hurry()
             case amqp.Closed():
                 self.finish()
 
@@ -182,9 +189,13 @@ class Conversation(asyncio.Protocol):
 
     def schedule(self, node: Node | None) -> None:
         """Let a node send, soon."""
-        if node is not None and node not in self._ready:
-            self._ready.append(node)
+        if node is not None and not node.queued:
+            self.enqueue(node)
             self.schedule_run()
+
+    def enqueue(self, node: Node) -> None:
+        node.queued = True
+        self._ready.append(node)
 
     def schedule_run(self) -> None:
         if self.writable and not self._scheduled:
@@ -197,8 +208,9 @@ class Conversation(asyncio.Protocol):
         if not self._ready or not self.writable or self.transport.is_closing():
             return
         node = self._ready.popleft()
+        node.queued = False
         if node.pump():
-            self._ready.append(node)
+            self.enqueue(node)
         self.flush()
         if self._ready:
             self.schedule_run()
@@ -217,12 +229,15 @@ class Conversation(asyncio.Protocol):
 
     def tick(self, now: float) -> None:
         """What the passing of time asks for."""
-        if not self.opened and now - self.since > self.options.handshake_s:
+        mute = not self.opened and now - self.since > self.options.handshake_s
+        if mute or now > self.abort_at:
             self.transport.abort()
+        if self.transport.is_closing():
             return
         if self.guard.next_expiry <= self.namespace.clock.now():
             self.close_expired()
-        if now - self.spoke >= self.heartbeat_s:
+        # To a peer that does not read, a heartbeat would only be one more thing to keep.
+        if self.writable and now - self.spoke >= self.heartbeat_s:
             self.amqp.heartbeat()
         if self.options.enforce_idle and now - self.heard > self.options.idle_timeout_s:
             idle_ms = int(self.options.idle_timeout_s * 1000)
@@ -272,6 +287,7 @@ class HubServer:
         self.namespace = namespace
         self.options = options or ServerOptions()
         self.conversations: set[Conversation] = set()
+        self._hurry = asyncio.Event()  # somebody may want to hear from us sooner than we planned
         self._emptied: asyncio.Event | None = None  # set once we stop and the last one has left
         self.authority = ""
         self.port = 0
@@ -318,11 +334,18 @@ class HubServer:
     async def tick_forever(self) -> None:
         retention_at = 0.0
         while True:
-            await asyncio.sleep(self.tick_s())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.tick_s()):
+                    await self._hurry.wait()
+            self._hurry.clear()
             self.tick()
             if (now := self.loop.time()) >= retention_at:
                 self.namespace.expire()
                 retention_at = now + RETENTION_EVERY_S
+
+    def hurry(self) -> None:
+        """Tick now and think again about the next time: somebody cannot wait for the one planned."""
+        self._hurry.set()
 
     def tick(self) -> None:
         now = self.loop.time()

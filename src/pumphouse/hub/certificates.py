@@ -1,0 +1,196 @@
+"""A development certificate: a small authority of our own, and what it signs.
+
+The authority is made once and kept in a directory, so that whoever trusts its `ca.pem` goes on
+doing so; the hub's own certificate is made anew at every start and its key is never kept.
+
+    DIR/ca.pem       the authority's certificate: what clients are told to trust
+    DIR/ca-key.pem   its key, mode 0600, with the certificate that belongs to it
+
+This file is the only one that needs the package `cryptography`; tls.py imports it when asked.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from pumphouse.errors import DataDirectoryError
+
+CA_FILE, CA_KEY_FILE = "ca.pem", "ca-key.pem"
+CA_DAYS = 3650
+SERVER_DAYS = 397  # the longest that every client accepts
+RENEW_DAYS = 30  # an authority that ends sooner than that is replaced
+EARLIER = timedelta(days=1)  # clocks differ: valid from yesterday on
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate with its key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def certificate_pem(self) -> bytes:
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        return self.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+
+
+def ensure_authority(directory: Path, now: float) -> Identity:
+    """The authority kept in a directory; it is made if there is none, or none that will last."""
+    path = directory / CA_KEY_FILE
+    authority = load_authority(path)
+    if authority is None or ends_soon(authority, now):
+        if authority is not None:
+            path.unlink(missing_ok=True)
+        write_once(path, make_authority(now))
+        authority = load_authority(path)
+        assert authority is not None
+    write_public(directory / CA_FILE, authority.certificate_pem)
+    return authority
+
+
+def ends_soon(authority: Identity, now: float) -> bool:
+    left = authority.certificate.not_valid_after_utc - datetime.fromtimestamp(now, UTC)
+    return left < timedelta(days=RENEW_DAYS)
+
+
+def load_authority(path: Path) -> Identity | None:
+    try:
+        pem = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        key = serialization.load_pem_private_key(pem, None)
+        certificate = x509.load_pem_x509_certificate(pem)
+    except ValueError as wrong:
+        raise DataDirectoryError(
+            f"{path} holds no certificate authority ({wrong}); delete it to have a new one made"
+        ) from None
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return Identity(certificate, key)
+
+
+def write_once(path: Path, authority: Identity) -> None:
+    """Write the authority, unless another hub was quicker: then theirs is the one.
+
+    Key and certificate share a file, so nobody ever sees one without the other.
+    """
+    draft = path.with_name(f"{path.name}.{os.getpid()}.{id(authority)}")
+    try:
+        write_new(draft, authority.key_pem + authority.certificate_pem, 0o600)
+        with suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_public(path: Path, pem: bytes) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}.{id(pem)}")
+    write_new(draft, pem, 0o644)
+    draft.replace(path)
+
+
+def write_new(path: Path, data: bytes, mode: int) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+# -- making certificates --------------------------------------------------------------------------
+
+
+def make_authority(now: float) -> Identity:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = common_name("Pumphouse development CA")
+    usage = key_usage(digital_signature=True, key_cert_sign=True, crl_sign=True)
+    builder = (
+        fresh(name, name, key.public_key(), now, CA_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+    )
+    return Identity(builder.sign(key, hashes.SHA256()), key)
+
+
+def make_server(authority: Identity, names: Iterable[str], now: float) -> Identity:
+    """A certificate for a hub that is reached by these host names and addresses."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = authority.certificate
+    known = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    builder = (
+        fresh(common_name("Pumphouse hub"), issuer.subject, key.public_key(), now, SERVER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(key_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known), critical=False
+        )
+        .add_extension(x509.SubjectAlternativeName(map(general_name, names)), critical=False)
+    )
+    return Identity(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def fresh(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: float,
+    days: int,
+) -> x509.CertificateBuilder:
+    """What both kinds of certificate have in common."""
+    start = datetime.fromtimestamp(now, UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start - EARLIER)
+        .not_valid_after(start + timedelta(days=days) - EARLIER)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def key_usage(
+    digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
+) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        key_cert_sign=key_cert_sign,
+        crl_sign=crl_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def common_name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def general_name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)

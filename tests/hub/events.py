@@ -1,0 +1,27 @@
+"""Batches for tests of the log, small enough to read in a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pumphouse.amqp.messages import (
+    BATCH_FORMAT,
+    Message,
+    decode_message,
+    encode_batch,
+    encode_message,
+)
+from pumphouse.hub.annotations import Batch, parse_payload
+from pumphouse.hub.delivery import messages
+from pumphouse.hub.log import Run
+
+
+def batch_of(bodies: Iterable[bytes]) -> Batch:
+    """A batch of plain events with these bodies."""
+    encoded = [encode_message(Message(data=(body,))) for body in bodies]
+    return parse_payload(encode_batch(encoded), BATCH_FORMAT)
+
+
+def bodies_of(run: Run | None) -> list[bytes]:
+    """The bodies in a run, in order."""
+    return [] if run is None else [decode_message(message).data[0] for message in messages(run)]

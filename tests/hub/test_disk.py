@@ -1,0 +1,289 @@
+"""The log on disk: the same answers as the log in memory, and they survive."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from pumphouse.errors import AmqpError
+from pumphouse.events import Position
+from pumphouse.hub import disk
+from pumphouse.hub.disk import DiskLog
+from pumphouse.hub.log import PartitionLog, Retention
+from pumphouse.hub.segment import FILE_HEAD_SIZE
+from pumphouse.hub.writer import ALWAYS, INTERVAL, NEVER, Errand, Writer
+from tests.hub.events import batch_of, bodies_of
+
+HUB = b"h" * 16
+
+
+class Disk:
+    """A directory and a writer; logs are opened, written to and opened again."""
+
+    def __init__(self, path: Path, sync: str = ALWAYS) -> None:
+        self.path = path
+        self.sync = sync
+        self.writer = Writer(asyncio.get_running_loop(), sync)
+        self.warnings: list[str] = []
+
+    def open(self, retention: Retention | None = None) -> DiskLog:
+        log = DiskLog(self.path / "0", HUB, 0, retention or Retention(), self.writer)
+        self.warnings = log.open()
+        return log
+
+    async def again(self, log: DiskLog) -> DiskLog:
+        """As after a crash: nothing is closed, the files are what they are."""
+        await self.settle()
+        return self.open(log.retention)
+
+    async def settle(self) -> None:
+        """Wait until the writer has done all it was told."""
+        done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+        self.writer.put(Errand(lambda: None, done.set_result))
+        assert await asyncio.wait_for(done, 10) is None
+
+    def files(self, kind: str = "log") -> list[Path]:
+        return sorted((self.path / "0").glob(f"*.{kind}"))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Disk]:
+    made = Disk(tmp_path)
+    yield made
+    made.writer.stop()
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "FIRST_SEGMENT_BYTES", 2000)
+    monkeypatch.setattr(disk, "SEGMENT_BYTES", 4000)
+
+
+async def append(log: DiskLog, bodies: list[bytes], ms: int = 0) -> AmqpError | None:
+    done: asyncio.Future[AmqpError | None] = asyncio.get_running_loop().create_future()
+    log.publish(batch_of(bodies), ms, None, done.set_result)
+    return await asyncio.wait_for(done, 10)
+
+
+async def fill(log: DiskLog, batches: int, size: int = 3, ms: Callable[[int], int] = int) -> None:
+    for number in range(batches):
+        bodies = [f"{number}.{place}".encode() for place in range(size)]
+        assert await append(log, bodies, ms(number)) is None
+
+
+def everything(log: DiskLog | PartitionLog, sequence: int = 0) -> list[bytes]:
+    found: list[bytes] = []
+    while (run := log.read(max(sequence, log.begin) + len(found), 7, 500)) is not None:
+        found += bodies_of(run)
+    return found
+
+
+@pytest.mark.parametrize("sync", [ALWAYS, INTERVAL, NEVER])
+async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path, sync: str) -> None:
+    store = Disk(tmp_path, sync)
+    log = store.open()
+    await fill(log, 5)
+    log = await store.again(log)
+    assert everything(log) == [f"{n}.{p}".encode() for n in range(5) for p in range(3)]
+    assert store.warnings == []
+    await fill(log, 1)
+    assert log.next_sequence == 18
+    store.writer.stop()
+
+
+@pytest.mark.usefixtures("small_segments")
+async def test_it_answers_as_the_log_in_memory_does(store: Disk) -> None:
+    rng = random.Random(7)
+    log, memory = store.open(), PartitionLog()
+    for number in range(60):
+        bodies = [bytes(rng.randrange(200)) for _ in range(rng.randrange(1, 9))]
+        memory.append(batch_of(bodies), number // 3)
+        assert await append(log, bodies, number // 3) is None
+    assert len(store.files()) > 5
+    for found in (log, await store.again(log)):
+        assert (found.begin, found.next_sequence) == (memory.begin, memory.next_sequence)
+        assert (found.last_offset, found.last_ms) == (memory.last_offset, memory.last_ms)
+        assert everything(found) == everything(memory)
+        for _ in range(200):
+            sequence = rng.randrange(memory.next_sequence)
+            count, size = rng.randrange(1, 40), rng.randrange(1, 3000)
+            ours, theirs = found.read(sequence, count, size), memory.read(sequence, count, size)
+            both = min(len(bodies_of(ours)), len(bodies_of(theirs)))
+            assert both
+            assert bodies_of(ours)[:both] == bodies_of(theirs)[:both]
+            position = rng.choice(
+                [
+                    Position("offset", str(rng.randrange(memory.last_offset))),
+                    Position("offset", str(rng.randrange(memory.last_offset)), inclusive=True),
+                    Position("time", str(rng.randrange(-2, 25))),
+                    Position("time", str(rng.randrange(-2, 25)), inclusive=True),
+                    Position("sequence", str(sequence), inclusive=rng.random() < 0.5),
+                ]
+            )
+            assert found.locate(position) == memory.locate(position), position
+
+
+async def test_nothing_is_seen_before_it_is_safe(store: Disk) -> None:
+    log = store.open()
+    said: list[AmqpError | None] = []
+    log.publish(batch_of([b"a"]), 0, None, said.append)
+    assert (log.next_sequence, log.read(0, 1, 100), said) == (0, None, [])
+    await store.settle()
+    assert (log.next_sequence, bodies_of(log.read(0, 1, 100)), said) == (1, [b"a"], [None])
+
+
+async def test_a_torn_tail_is_cut_and_told(store: Disk) -> None:
+    log = store.open()
+    await fill(log, 3)
+    await store.settle()
+    [path] = store.files()
+    end = log.segments[-1].index.end
+    with path.open("r+b") as file:
+        file.seek(end)
+        file.write(b"GRP1 and then the power went")
+    log = await store.again(log)
+    assert log.next_sequence == 9
+    assert "written in part" in store.warnings[0]
+    await fill(log, 1)
+    log = await store.again(log)
+    assert (log.next_sequence, store.warnings) == (12, [])
+
+
+@pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize("which", [0, -1])
+async def test_damage_is_an_error_there_and_nowhere_else(store: Disk, which: int) -> None:
+    log = store.open()
+    await fill(log, 33)
+    await store.settle()
+    segment = log.segments[which]
+    hurt = segment.group_at(segment.index.positions[0])
+    assert hurt is not None
+    hurt = segment.group_at(hurt.end)  # the second group of its segment
+    assert hurt is not None
+    with segment.path.open("r+b") as file:
+        file.seek(hurt.frames_at + 3)
+        file.write(b"\xff\xff")
+    log = await store.again(log)
+    with pytest.raises(AmqpError, match=rf"damaged at sequence number {hurt.sequence}"):
+        log.read(hurt.sequence, 10, 1000)
+    assert bodies_of(log.read(hurt.sequence - 1, 1, 1000))
+    assert bodies_of(log.read(hurt.next_sequence, 1, 1000)) == [
+        f"{hurt.next_sequence // 3}.0".encode()
+    ]
+
+
+@pytest.mark.usefixtures("small_segments")
+async def test_a_missing_segment_is_told_and_the_others_are_read(store: Disk) -> None:
+    log = store.open()
+    await fill(log, 30)
+    await store.settle()
+    gone = store.files()[1]
+    gone.unlink()
+    log = await store.again(log)
+    assert "are missing" in store.warnings[0]
+    assert log.next_sequence == 90
+    first_gone = log.segments[0].index.next_sequence
+    with pytest.raises(
+        AmqpError, match=f"Read on from sequence number {log.segments[1].head.sequence}"
+    ):
+        log.read(first_gone, 1, 100)
+
+
+async def test_a_damaged_file_head_does_not_hide_the_events(store: Disk) -> None:
+    log = store.open()
+    await fill(log, 3)
+    await store.settle()
+    with store.files()[0].open("r+b") as file:
+        file.write(b"nonsense")
+    log = await store.again(log)
+    assert len(everything(log)) == 9
+    assert "does not start as a segment does" in store.warnings[0]
+
+
+async def test_a_full_disk_refuses_and_then_goes_on(
+    store: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = store.open()
+    await fill(log, 2)
+    real = os.pwrite
+
+    def full(fd: int, data: memoryview, position: int) -> int:
+        if len(data) > 10 and position > FILE_HEAD_SIZE:
+            real(fd, data[:10], position)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data, position)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    said: list[AmqpError | None] = []
+    for _ in range(3):  # those queued behind the failure fail with it: no hole may open
+        log.publish(batch_of([b"lost"]), 0, None, said.append)
+    await store.settle()
+    monkeypatch.undo()
+    assert [error.condition for error in said if error] == ["amqp:resource-limit-exceeded"] * 3
+    assert log.next_sequence == 6
+    await fill(log, 1)
+    log = await store.again(log)
+    assert (len(everything(log)), store.warnings) == (9, [])
+
+
+async def test_a_disk_that_cannot_sync_ends_the_log(
+    store: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = store.open()
+    await fill(log, 1)
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    error = await append(log, [b"a"])
+    assert error is not None
+    assert "Input/output error" in error.description
+    monkeypatch.undo()
+    assert await append(log, [b"b"]) is error
+    assert len(everything(log)) == 3
+
+
+@pytest.mark.usefixtures("small_segments")
+async def test_retention_by_time_moves_the_beginning_and_deletes_segments(store: Disk) -> None:
+    log = store.open(Retention(seconds=10))
+    await fill(log, 30, ms=lambda number: number * 1000)
+    before = len(store.files())
+    log.expire(29_000)
+    await store.settle()
+    assert log.begin == 19 * 3
+    assert len(store.files()) < before
+    assert everything(log)[0] == b"19.0"
+    log = await store.again(log)
+    log.expire(29_000)
+    assert (log.begin, log.next_sequence) == (57, 90)
+
+
+@pytest.mark.usefixtures("small_segments")
+async def test_retention_by_size_keeps_the_newest(store: Disk) -> None:
+    log = store.open(Retention(bytes_max=10_000))
+    await fill(log, 100)
+    log.expire(0)
+    await store.settle()
+    assert log.size <= 10_000
+    assert 0 < log.begin < log.next_sequence == 300
+    assert sum(path.stat().st_size for path in store.files()) <= 10_000 + 4_000
+    assert everything(log)[-1] == b"99.2"
+
+
+async def test_when_all_has_expired_the_numbers_go_on(store: Disk) -> None:
+    log = store.open(Retention(seconds=10))
+    await fill(log, 3)
+    log.expire(1_000_000)
+    assert log.empty
+    log = await store.again(log)
+    log.expire(1_000_000)
+    assert (log.empty, log.next_sequence) == (True, 9)
+    await append(log, [b"new"], 1_000_000)
+    assert everything(log, 9) == [b"new"]
