@@ -46,7 +46,9 @@ class Figure:
     @property
     def ratio(self) -> float | None:
         """How many times better than the peer we are."""
-        return None if self.peer is None else ratio(self.ours, self.peer, self.lower_is_better)
+        return (
+            None if self.peer is None else times_better(self.ours, self.peer, self.lower_is_better)
+        )
 
     @property
     def met(self) -> bool | None:
@@ -78,7 +80,7 @@ def compare(
     lower_is_better: bool = False,
 ) -> Figure:
     """The figure of all rounds: medians, and between which ratios the rounds lie."""
-    ratios = [ratio(*pair, lower_is_better) for pair in zip(ours, peer, strict=bool(peer))]
+    ratios = [times_better(*pair, lower_is_better) for pair in zip(ours, peer, strict=bool(peer))]
     return Figure(
         figure,
         shorten(median(ours)),
@@ -92,7 +94,7 @@ def compare(
     )
 
 
-def ratio(ours: float, peer: float, lower_is_better: bool) -> float:
+def times_better(ours: float, peer: float, lower_is_better: bool) -> float:
     over, under = (peer, ours) if lower_is_better else (ours, peer)
     return over / under
 
@@ -106,10 +108,8 @@ def rounded(number: float | None) -> float | None:
     return None if number is None else shorten(number)
 
 
-def alternate(
-    rounds: int, sides: Mapping[str, Callable[[], T]], quiet: bool = False
-) -> dict[str, list[T]]:
-    """Run every side once per round, in turns, so that a busy minute does not fall on one of them."""
+def alternate(rounds: int, sides: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
+    """Run every side once per round, in turns, so that a busy minute does not fall on one."""
     answers: dict[str, list[T]] = {name: [] for name in sides}
     for number in range(1, rounds + 1):
         for name, side in sides.items():
@@ -123,7 +123,7 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-# -- showing ----------------------------------------------------------------------------------------
+# -- showing --------------------------------------------------------------------------------------
 
 
 def cells(figure: Figure) -> dict[str, str]:
@@ -137,7 +137,7 @@ def cells(figure: Figure) -> dict[str, str]:
         "unit": figure.unit,
         "ratio": show(figure.ratio),
         "range": spread,
-        "goal": "" if figure.goal is None else bound + show(figure.goal),
+        "goal": "" if figure.goal is None else f"{bound}{figure.goal:g}",
         "met": {None: "", True: "yes", False: "NO"}[figure.met],
     }
 
@@ -170,7 +170,7 @@ def markdown_table(figures: Iterable[Figure]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-# -- running ----------------------------------------------------------------------------------------
+# -- running --------------------------------------------------------------------------------------
 
 
 def run(measure: Callable[[bool], Iterable[Figure]], argv: Sequence[str] | None = None) -> int:
@@ -179,11 +179,7 @@ def run(measure: Callable[[bool], Iterable[Figure]], argv: Sequence[str] | None 
     parser.add_argument("--quick", action="store_true", help="a short form, within 45 s")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     options = parser.parse_args(argv)
-    figures = []
-    for figure in measure(options.quick):
-        figures.append(figure)
-        if options.output == "json":
-            print(figure.to_json(), flush=True)
-    if options.output == "text":
-        print(text_table(figures))
+    figures = list(measure(options.quick))
+    shown = map(Figure.to_json, figures) if options.output == "json" else [text_table(figures)]
+    print("\n".join(shown))
     return 0 if all(figure.met is not False for figure in figures) else 1

@@ -1,4 +1,4 @@
-"""The official client, azure-eventhub, as its own documentation recommends to use it for throughput.
+"""The official client, azure-eventhub, used as its documentation recommends for throughput.
 
     python -m benchmarks._sdk fill  CONNECTION HUB_PID SIZE EVENTS
     python -m benchmarks._sdk send  CONNECTION HUB_PID SIZE EVENTS
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from azure.eventhub import EventData, EventDataBatch, EventHubConsumerClient, EventHubProducerClient
 
-from benchmarks._processes import cpu_s, tell
+from benchmarks._processes import ANSWER_S, cpu_s, tell
 
 PREFETCH = 3000
 PARTITION = "0"
@@ -97,8 +97,10 @@ def read(connection: str, hub_pid: int, size: int, events: int) -> None:
     reading = threading.Thread(target=consumer.receive_batch, args=(on_batch,), kwargs=options)
     with consumer:
         reading.start()
-        done.wait()
+        done.wait(ANSWER_S)
     reading.join()
+    if not done.is_set():
+        raise TimeoutError(f"received {seen} of {PREFETCH + events} events in {ANSWER_S:g} s")
     report(events, *marks)
 
 

@@ -37,6 +37,29 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
+class MovableClock:
+    """The machine's clock with an offset that a test can change.
+
+    Give it to a hub, and an hour passes when you say so: tokens run out, events expire.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass at once."""
+        self._ahead_s += seconds
+
+    def now(self) -> float:
+        return time.time() + self._ahead_s
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._ahead_s
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
 def now_ms(clock: Clock) -> int:
     """The clock's wall time in whole milliseconds, as AMQP timestamps count."""
     return int(clock.now() * 1000)

@@ -22,7 +22,7 @@ def test_what_is_sent_is_read(program: Callable[..., Program]) -> None:
     demo = program("demo", "--duration", "2s", "--rate", "400", "--partitions", "4")
     assert demo.line().startswith("hub        sb://127.0.0.1:")
     assert demo.line().startswith("connect    export EVENT_HUB_CONN_STR='Endpoint=sb://127.0.0.1:")
-    assert demo.line() == "Ctrl-C stops it. Data is lost on stop.\n"
+    assert demo.line().startswith("Ctrl-C stops it.")
     samples = []
     while (line := demo.line()).lstrip()[:1].isdigit():
         samples.append(line)

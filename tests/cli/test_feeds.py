@@ -140,3 +140,9 @@ async def test_a_gap_left_by_retention_may_reach_beyond_the_end() -> None:
     async with asyncio.timeout(5):
         assert [event async for event in merge([one])] == []
     assert told(await one.live()) == [("a", 9)]
+
+
+async def test_the_last_event_before_the_end_is_waited_for_while_it_is_there() -> None:
+    one = feed("a", 5, events("a", 1, 2), [], events("a", 9, start=5), first_now=5)
+    async with asyncio.timeout(5):
+        assert len([event async for event in merge([one])]) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from base64 import b64decode
@@ -204,7 +205,7 @@ def test_a_reader_that_leaves_early_is_no_error(orders: Call, event_hub: Embedde
     pipe = f"{PUMPHOUSE} tail orders --from earliest | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", pipe],
-        env={"EVENT_HUB_CONN_STR": event_hub.connection_string(), "PATH": "/usr/bin:/bin"},
+        env={**os.environ, "PUMPHOUSE_CONNECTION": event_hub.connection_string()},
         capture_output=True, text=True, timeout=30,
     )  # fmt: skip
     line, code = done.stdout.splitlines()

@@ -65,7 +65,7 @@ def test_the_text_can_be_pasted_into_a_shell(program: Start) -> None:
         variable, _, text = assignment.partition("=")
         assert variable == "EVENT_HUB_CONN_STR"
         assert (parse(text).hub, f"sb://{parse(text).authority}") == (name, address)
-    assert note == "Ctrl-C stops it. Data is lost on stop.\n"
+    assert note == "Ctrl-C stops it. Data is lost on stop; use --data DIR to keep it.\n"
 
 
 def test_without_hubs_the_string_is_that_of_the_namespace(program: Start) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -19,7 +20,20 @@ from azure.eventhub.exceptions import EventHubError
 from pumphouse import EmbeddedHub
 from pumphouse.errors import DataDirectoryError
 
+# The official client leaves the socket of a broken connection to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
 PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
+
+
+@pytest.fixture(autouse=True)
+def collect_sockets() -> Iterator[None]:
+    """Let them be collected here, not in somebody else's test."""
+    yield
+    gc.collect()
 
 
 @contextmanager

@@ -85,9 +85,9 @@ def plural(number: int, noun: str) -> str:
 
 
 @contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
     """Yields a function to call with each piece of work done; what is shown goes to stderr."""
-    if sys.stderr.isatty():
+    if shown and sys.stderr.isatty():
         with bar(what, total) as advance:
             yield advance
     else:

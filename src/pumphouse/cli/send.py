@@ -63,6 +63,13 @@ class Job:
         """How many there will be, if that can be known."""
         return self.count if self.count is not None else len(self.texts) or None
 
+    @property
+    def long(self) -> bool:
+        """Whether progress is worth showing: not for a few words, and not while somebody types."""
+        if self.file is not None:
+            return not self.file.isatty()
+        return self.rate is not None or (self.total or 0) > PIECE
+
 
 @click.command()
 @click.argument("hub", required=False)
@@ -117,7 +124,7 @@ def send(
     if not texts and file is None and count is None:
         file = stdin()
     job = Job(texts, file, count, rate, key, partition, dict(properties))
-    with console.progress("sending", job.total) as advance:
+    with console.progress("sending", job.total, shown=job.long) as advance:
         sent = talk(connection, hub, lambda client: send_all(client, job, advance))
     if output == "json":
         console.put({"sent": sent})

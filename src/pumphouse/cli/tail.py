@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pumphouse.client.native import Client
 
 LAST = 10
+BLOCK = 200  # events written at once: a write for each would be most of the work
 
 
 def read_position(text: str) -> Position:
@@ -171,10 +172,14 @@ async def last_of(past: AsyncIterator[Event], wanted: Wanted) -> list[Event]:
 
 
 async def show_all(past: AsyncIterator[Event], show: Callable[[list[Event]], bool]) -> bool:
+    block: list[Event] = []
     async for event in past:
-        if not show([event]):
-            return False
-    return True
+        block.append(event)
+        if len(block) == BLOCK:
+            if not show(block):
+                return False
+            block.clear()
+    return show(block)
 
 
 # -- an event as a line ---------------------------------------------------------------------------

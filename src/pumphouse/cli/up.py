@@ -70,6 +70,19 @@ PORT = 5672
     show_default=True,
     help="How much of each partition is kept: 64KB, 64MB, 1GB.",
 )
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory that keeps events, hubs, groups and keys; without it they live in memory.",
+)
+@click.option(
+    "--sync",
+    type=click.Choice(["always", "interval", "never"]),
+    default="always",
+    show_default=True,
+    help="With --data, when an event counts as safe: on the disk itself, on its way there within a "
+    "tenth of a second, or with the operating system.",
+)
 @output_option
 @verbose_option
 def up(
@@ -81,13 +94,15 @@ def up(
     key_file: Path | None,
     retention: float,
     retention_bytes: int,
+    data: Path | None,
+    sync: str,
     output: str,
 ) -> None:
     """Start an event hub for the official Azure clients.
 
-    It keeps events in memory and runs until Ctrl-C or SIGTERM, both of which end it cleanly with
-    exit code 0. With `-o json` one line says when it is ready: {"port": ..., "connection_strings":
-    {NAME: ...}, "namespace_connection_string": ...}.
+    It keeps events in memory, or in --data, and runs until Ctrl-C or SIGTERM, both of which end
+    it cleanly with exit code 0. With `-o json` one line says when it is ready: {"port": ...,
+    "connection_strings": {NAME: ...}, "namespace_connection_string": ...}.
     """
     from pumphouse.hub.embedded import EmbeddedHub
     from pumphouse.hub.log import Retention
@@ -98,6 +113,8 @@ def up(
         port=port,
         root_key=choose_key(key, key_file),
         retention=Retention(retention, retention_bytes),
+        data=data,
+        sync=sync,
     )
     asyncio.run(serve(hub, announce_json if output == "json" else announce))
 
@@ -135,10 +152,12 @@ def stop_on_signal() -> Iterator[asyncio.Event]:
 def announce(hub: EmbeddedHub) -> None:
     partitions = console.plural(sum(hub.hubs.values()), "partition")
     what = f"{console.plural(len(hub.hubs), 'hub')}, {partitions}"
-    print(f"hub        sb://{hub.authority}   memory   {what}")
+    where = "memory" if hub.data is None else str(hub.data)
+    print(f"hub        sb://{hub.authority}   {where}   {what}")
     for name in hub.hubs or [None]:
         print(f"connect    export EVENT_HUB_CONN_STR={shlex.quote(hub.connection_string(name))}")
-    print("Ctrl-C stops it. Data is lost on stop.", flush=True)
+    kept = "Data is lost on stop; use --data DIR to keep it." if hub.data is None else ""
+    print(f"Ctrl-C stops it. {kept}".strip(), flush=True)
 
 
 def announce_json(hub: EmbeddedHub) -> None:

@@ -1,0 +1,134 @@
+"""docs/benchmarks.md, written anew from the results of a full run.
+
+    python -m benchmarks._report FOLDER
+
+The folder holds what `python -m benchmarks.NAME -o json` printed, as NAME.json. A section is the
+benchmark's own docstring, a picture and a table; one without figures has failed, and says so.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Sequence
+from datetime import date
+from html import escape
+from pathlib import Path
+
+from benchmarks._figures import Figure, markdown_table, show, text_table
+from benchmarks._machine import describe
+from benchmarks._processes import ROOT
+
+DOCS = ROOT / "docs"
+PICTURES = "benchmarks"  # a folder beside the page
+
+INTRODUCTION = """\
+# Benchmarks
+
+Written by `make bench`; do not edit. Each figure compares us with a peer measured in the same run,
+in turns; the numbers are medians of all rounds. *Ratio* says how many times better we are than the
+peer, *range* the ratios of the worst and the best round. Where there is no peer, the goal is for
+our own number. Costs are CPU seconds of the process that is measured, so that other work on the
+machine matters little. In the pictures a bar is a ratio and the line across it the goal: green is
+met, red is missed, grey has none.
+"""
+
+BAR_HEIGHT, GAP, LABEL_HEIGHT, WIDTH, MARGIN = 14, 12, 16, 720, 16
+GOOD, MISSED, NEUTRAL, INK = "#2f7d5b", "#c0392b", "#7f8c8d", "#2c3e50"
+
+
+def page(results: dict[str, list[Figure]], today: date) -> str:
+    """The whole page."""
+    machine = "\n".join(f"| {name} | {value} |" for name, value in describe().items())
+    parts = [INTRODUCTION, f"Measured on {today.isoformat()}:\n\n| | |\n|:--|:--|\n{machine}\n"]
+    parts += [section(name, figures) for name, figures in results.items()]
+    return "\n".join(parts)
+
+
+def section(name: str, figures: Sequence[Figure]) -> str:
+    title, prose = explanation(name)
+    if not figures:
+        return f"## {title}\n\nThis benchmark did not come to its end.\n"
+    lines = [f"## {title}", "", prose, "", f"`python -m benchmarks.{name}`", ""]
+    if any(figure.ratio is not None for figure in figures):
+        lines += [f"![Ratios of {name}]({PICTURES}/{name}.svg)", ""]
+    return "\n".join([*lines, markdown_table(figures), ""])
+
+
+def explanation(name: str) -> tuple[str, str]:
+    """Title and text out of a benchmark's docstring, without importing it."""
+    source = (ROOT / "benchmarks" / f"{name}.py").read_text()
+    title, _, prose = (ast.get_docstring(ast.parse(source)) or name).partition("\n")
+    return title.strip(), prose.strip()
+
+
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def picture(figures: Sequence[Figure]) -> str:
+    """A bar for each ratio, and a mark where its goal is."""
+    shown = [figure for figure in figures if figure.ratio is not None]
+    largest = max(max(figure.ratio or 0, figure.goal or 0) for figure in shown)
+    scale = (WIDTH - 2 * MARGIN - 60) / largest  # 60: the number behind the longest bar
+    row = LABEL_HEIGHT + BAR_HEIGHT + GAP
+    height = 2 * MARGIN + row * len(shown) - GAP
+    bars = [bar(figure, MARGIN + row * number, scale) for number, figure in enumerate(shown)]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+            f'font-family="sans-serif" font-size="12" fill="{INK}">',
+            f'<rect width="{WIDTH}" height="{height}" rx="6" fill="#ffffff"/>',
+            *bars,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def bar(figure: Figure, top: int, scale: float) -> str:
+    ratio = figure.ratio or 0
+    colour = {True: GOOD, False: MISSED, None: NEUTRAL}[figure.met]
+    length, below = ratio * scale, top + LABEL_HEIGHT
+    drawn = [
+        f'<text x="{MARGIN}" y="{top + 11}">{escape(figure.figure)}</text>',
+        f'<rect x="{MARGIN}" y="{below}" width="{length:.1f}" height="{BAR_HEIGHT}" '
+        f'fill="{colour}"/>',
+        f'<text x="{MARGIN + length + 6:.1f}" y="{below + 11}">{show(ratio)}x</text>',
+    ]
+    if figure.goal is not None:
+        at = MARGIN + figure.goal * scale
+        drawn.append(
+            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{below - 3}" y2="{below + BAR_HEIGHT + 3}" '
+            f'stroke="{INK}" stroke-width="2"><title>goal {figure.goal:g}x</title></line>'
+        )
+    return "\n".join(drawn)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def read_results(folder: Path) -> dict[str, list[Figure]]:
+    """The figures of every benchmark that was run, by name."""
+    return {
+        file.stem: [Figure.from_json(line) for line in file.read_text().splitlines()]
+        for file in sorted(folder.glob("*.json"))
+    }
+
+
+def write(results: dict[str, list[Figure]], docs: Path) -> None:
+    (docs / PICTURES).mkdir(parents=True, exist_ok=True)
+    (docs / "benchmarks.md").write_text(page(results, date.today()))
+    for name, figures in results.items():
+        if any(figure.ratio is not None for figure in figures):
+            (docs / PICTURES / f"{name}.svg").write_text(picture(figures))
+
+
+def main(folder: Path) -> None:
+    results = read_results(folder)
+    write(results, DOCS)
+    for name, figures in results.items():
+        print(f"\n{name}\n{text_table(figures)}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

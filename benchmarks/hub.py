@@ -1,0 +1,153 @@
+"""What does the hub cost, beside the official client that talks to it?
+
+The hub and its client run in a process each. What counts are the events that pass between them per
+second of CPU time of either: the hub's number over the client's says how many such clients one core
+of the hub can serve. The peer is azure-eventhub, synchronous, with a prefetch of 3000, which is its
+fastest way; it reads with `receive_batch` and sends full batches of 1 MiB, built event by event.
+
+- **sends**: the client reads a filled partition, and both are measured over the same events. The
+  goals are for this exchange: it is what "the hub sends, the client receives" says most plainly.
+  The client grants credit for 3000 events at a time, so the hub sends in portions.
+- **sends at full speed**: the same events to a reader of ours that only counts frames and grants
+  all credit at once, beside the client's number. At 1 KiB the copying of bytes is the limit.
+- **takes in**: the client builds batches and sends them, both are measured over the same events.
+- **idle**: 1,000 hubs of 32 partitions each, nobody connected.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from benchmarks._figures import EVENTS_PER_CPU_S, Figure, alternate, compare, run, say
+from benchmarks._processes import answer, cpu_s, memory_bytes, waiting
+from benchmarks._sdk import PREFETCH
+
+SDK = "azure-eventhub"
+SIZES = {"1 KiB": 1024, "100 B": 100}
+SEND_GOALS = {"1 KiB": 25, "100 B": 40}
+INTAKE_GOAL = 8
+IDLE_GOAL_PERCENT = 1
+IDLE_HUBS, IDLE_PARTITIONS = 1000, 32
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to do."""
+
+    rounds: int
+    read_events: int  # a multiple of the client's window, so that the last one is used up
+    passes: int  # of the reader that only counts
+    send_events: int
+    idle_s: float
+    answer_s: float  # the longest that any step may take
+
+
+FULL = Plan(rounds=5, read_events=90_000, passes=5, send_events=50_000, idle_s=10.0, answer_s=120.0)
+QUICK = Plan(rounds=1, read_events=15_000, passes=2, send_events=8_000, idle_s=3.0, answer_s=30.0)
+
+
+class Rates(NamedTuple):
+    """Events per CPU second of both sides of one exchange."""
+
+    hub: float
+    client: float
+
+
+class Exchanges(NamedTuple):
+    """What one round found for one size of event."""
+
+    sends: Rates
+    full_speed: float  # of the hub alone
+    takes_in: Rates
+
+
+class Idle(NamedTuple):
+    cpu_percent: float
+    memory_mib: float
+    start_s: float
+
+
+def rates(said: dict[str, Any]) -> Rates:
+    return Rates(said["events"] / said["hub_s"], said["events"] / said["client_s"])
+
+
+def exchange(size: int, plan: Plan) -> Exchanges:
+    """Fill a fresh hub, read it both ways, and send to it."""
+    with waiting("_hub", 1, 1) as hub:
+        connection = hub.said["connection"]
+
+        def sdk(task: str, events: int) -> dict[str, Any]:
+            return answer("_sdk", task, connection, hub.pid, size, events, timeout_s=plan.answer_s)
+
+        filled = plan.read_events + PREFETCH
+        sdk("fill", filled)
+        read = sdk("read", plan.read_events)
+        counted = answer("_raw", connection, hub.pid, filled, plan.passes, timeout_s=plan.answer_s)
+        sent = sdk("send", plan.send_events)
+    return Exchanges(rates(read), counted["events"] / counted["hub_s"], rates(sent))
+
+
+def idle(plan: Plan) -> Idle:
+    """Leave many hubs alone, and look at what they cost."""
+    with waiting("_hub", IDLE_HUBS, IDLE_PARTITIONS) as hub:
+        time.sleep(1.0)  # the last of the start-up
+        start, began = cpu_s(hub.pid), time.monotonic()
+        time.sleep(plan.idle_s)
+        share = (cpu_s(hub.pid) - start) / (time.monotonic() - began)
+        return Idle(100 * share, memory_bytes(hub.pid) / 2**20, hub.said["start_s"])
+
+
+def measure(quick: bool) -> Iterator[Figure]:
+    plan = QUICK if quick else FULL
+    sides = {f"{name} events": partial(exchange, size, plan) for name, size in SIZES.items()}
+    found = alternate(plan.rounds, sides)
+    for name, rounds in zip(SIZES, found.values(), strict=True):
+        yield from exchange_figures(name, rounds)
+    say(f"idle: {IDLE_HUBS} hubs x {IDLE_PARTITIONS} partitions")
+    yield from idle_figures(idle(plan))
+
+
+def exchange_figures(name: str, rounds: list[Exchanges]) -> Iterator[Figure]:
+    receives = [each.sends.client for each in rounds]
+    yield compare(
+        f"hub sends {name} vs {SDK} sync receives",
+        EVENTS_PER_CPU_S,
+        [each.sends.hub for each in rounds],
+        receives,
+        goal=SEND_GOALS[name],
+    )
+    yield compare(
+        f"hub sends {name} at full speed vs {SDK} sync receives",
+        EVENTS_PER_CPU_S,
+        [each.full_speed for each in rounds],
+        receives,
+    )
+    yield compare(
+        f"hub takes in {name} batches vs {SDK} sync builds and sends",
+        EVENTS_PER_CPU_S,
+        [each.takes_in.hub for each in rounds],
+        [each.takes_in.client for each in rounds],
+        goal=INTAKE_GOAL,
+    )
+
+
+def idle_figures(found: Idle) -> Iterator[Figure]:
+    hubs = f"{IDLE_HUBS:,} hubs x {IDLE_PARTITIONS} partitions"
+    yield Figure(
+        f"idle: {hubs}, share of a core",
+        round(found.cpu_percent, 3),
+        "cpu-%",
+        goal=IDLE_GOAL_PERCENT,
+        lower_is_better=True,
+    )
+    yield Figure(f"{hubs}, memory", round(found.memory_mib), "MiB", lower_is_better=True)
+    yield Figure(f"{hubs}, start-up", round(found.start_s, 3), "s", lower_is_better=True)
+
+
+if __name__ == "__main__":
+    sys.exit(run(measure))

@@ -1,0 +1,150 @@
+"""Record what the official client says: python -m tests.amqp.record_sdk_frames
+
+It runs azure-eventhub against a hub of ours through a proxy that listens, and writes each kind of
+frame the client sent once to recorded_sdk_frames.json. Requests to $cbs and $management are kept
+without their payload: those hold tokens, even though the key is one that nobody else uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
+
+from pumphouse.amqp.composites import decode_performative, encode_performative
+from pumphouse.amqp.frames import ByteReader, Frame
+from pumphouse.amqp.performatives import Attach, Target, Transfer
+from pumphouse.hub.embedded import EmbeddedHub
+
+RECORD = Path(__file__).parent / "recorded_sdk_frames.json"
+HUB = "recorded"
+
+
+class Proxy:
+    """Carries bytes between client and hub, and keeps the client's, one stream per connection."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.streams: list[bytearray] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = bytearray()
+        self.streams.append(stream)
+        hub_reader, hub_writer = await asyncio.open_connection("127.0.0.1", self.port)
+        await asyncio.gather(carry(reader, hub_writer, stream), carry(hub_reader, writer))
+
+
+async def carry(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, record: bytearray | None = None
+) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            if record is not None:
+                record += data
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+async def use(connection: str) -> None:
+    """A little of everything."""
+    producer = EventHubProducerClient.from_connection_string(connection)
+    async with producer:
+        await producer.get_eventhub_properties()
+        batch = await producer.create_batch(partition_key="home-7")
+        for number in range(3):
+            event = EventData(f"event {number}")
+            event.properties = {"number": number, "float": 1.5, "text": "é", "flag": True}
+            event.message_id = f"id-{number}"
+            batch.add(event)
+        await producer.send_batch(batch)
+        await producer.send_batch([EventData(b"x" * 100_000)], partition_id="0")  # several frames
+        await producer.send_event(EventData("alone"))
+    consumer = EventHubConsumerClient.from_connection_string(connection, "$Default")
+    got = asyncio.Event()
+
+    async def on_event(context: Any, event: Any) -> None:
+        got.set()
+
+    async with consumer:
+        reading = asyncio.create_task(
+            consumer.receive(
+                on_event,
+                partition_id="0",
+                starting_position="-1",
+                owner_level=3,
+                prefetch=10,
+                track_last_enqueued_event_properties=True,
+            )
+        )
+        await got.wait()
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+
+
+def frames_of(stream: bytes) -> list[dict[str, Any]]:
+    reader = ByteReader(1 << 20)
+    reader.feed(stream)
+    found = [{"name": "header", "body": (reader.header() or b"").hex()}]
+    secret: set[int] = set()  # handles of links to $cbs and $management
+    while reader.pending:
+        if (rest := stream[len(stream) - reader.pending :]).startswith(b"AMQP"):
+            found.append({"name": "header", "body": rest[:8].hex()})
+            reader.header()
+        elif (frame := reader.frame()) is None:
+            break
+        elif frame.start < frame.end:
+            found.append(describe(frame, secret))
+    return found
+
+
+def describe(frame: Frame, secret: set[int]) -> dict[str, Any]:
+    body = frame.data[frame.start : frame.end]
+    said, after = decode_performative(body, 0, len(body))
+    if isinstance(said, Attach) and "$" in str(cast(Target, said.target).address):
+        secret.add(said.handle)
+    if isinstance(said, Transfer) and said.handle in secret:
+        body = body[:after]
+    if len(body) - after > 1000:
+        body = body[: after + 40]  # the rest is a hundred thousand times the same letter
+    return {"name": said.NAME, "kind": frame.kind, "channel": frame.channel, "body": body.hex()}
+
+
+def kind_of(frame: dict[str, Any]) -> str:
+    """Two frames of a kind differ in numbers and names only: one of them is enough."""
+    if frame["name"] in ("header", "sasl-init"):
+        return str(frame["body"])
+    body = bytes.fromhex(frame["body"])
+    said, after = decode_performative(body, 0, len(body))
+    if isinstance(said, Attach):
+        return f"attach {said.role} {said.source} {said.desired_capabilities} {said.properties}"
+    if isinstance(said, Transfer):
+        said = replace(said, handle=0, delivery_id=0, delivery_tag=b"")
+        return f"transfer {said} {len(body) - after > 0}"
+    return str(frame["name"]) + encode_performative(said).hex()[:12]
+
+
+async def record() -> None:
+    async with EmbeddedHub({HUB: 1}) as hub:
+        proxy = Proxy(hub.port)
+        server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        await use(hub.connection_string(HUB).replace(f":{hub.port}", f":{port}"))
+        server.close()
+    kinds: dict[str, dict[str, Any]] = {}
+    for stream in proxy.streams:
+        for frame in frames_of(bytes(stream)):
+            kinds.setdefault(kind_of(frame), frame)
+    lines = ",\n ".join(json.dumps(frame) for frame in kinds.values())
+    RECORD.write_text(f"[{lines}]\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(record())

@@ -1,0 +1,443 @@
+"""Two connections that talk to each other: login, opening, closing, and what breaks the rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pumphouse.amqp import sasl
+from pumphouse.amqp.composites import Composite
+from pumphouse.amqp.connection import CLIENT, SERVER, Connection, Limits, Login
+from pumphouse.amqp.events import Begun, Closed, Ended, Opened
+from pumphouse.amqp.frames import (
+    AMQP_HEADER,
+    EMPTY_FRAME,
+    SASL_FRAME,
+    SASL_HEADER,
+    TLS_HEADER,
+    encode_frame,
+)
+from pumphouse.amqp.performatives import (
+    Accepted,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Open,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    Transfer,
+)
+from pumphouse.errors import AuthError, LocalProtocolError, MalformedBytes, RemoteProtocolError
+from tests.amqp.pair import Pair, cut_by, said
+
+BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
+
+
+class Peer:
+    """A server connection, driven by hand."""
+
+    def __init__(self, **options: Any) -> None:
+        self.server = Connection(SERVER, Open(container_id="s"), **options)
+        self.heard = b""
+
+    def say(self, *what: bytes | Composite, channel: int = 0) -> list[Any]:
+        """Send bytes or frames; what came back, decoded."""
+        data = b"".join(
+            piece if isinstance(piece, bytes) else encode_frame(piece, channel) for piece in what
+        )
+        try:
+            list(self.server.receive(data))
+        finally:
+            answer = b"".join(self.server.data_to_send())
+            self.heard += answer
+        return said(answer)
+
+    def fails(self, *what: bytes | Composite, channel: int = 0) -> tuple[str, list[Any]]:
+        """Send what breaks the rules: the condition, and what came back."""
+        with pytest.raises(RemoteProtocolError) as caught:
+            self.say(*what, channel=channel)
+        answers = said(self.heard)
+        assert self.server.state == "END"
+        assert self.say(EMPTY_FRAME) == []  # whatever comes now is not looked at
+        return caught.value.condition, answers
+
+
+def opened(**options: Any) -> Peer:
+    peer = Peer(**options)
+    peer.say(AMQP_HEADER, Open(container_id="c"))
+    peer.heard = b""
+    return peer
+
+
+def close_error(answers: list[Any]) -> Error:
+    last = answers[-1]
+    assert isinstance(last, Close)
+    assert last.error is not None
+    return last.error
+
+
+# -- opening --------------------------------------------------------------------------------------
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=30)
+def test_open_and_close(random: Random) -> None:
+    pair = Pair(chunks=cut_by(random)).opened()
+    assert pair.server.of(Opened) == [Opened(Open(container_id="c", hostname="localhost"))]
+    assert pair.client.of(Opened) == [Opened(Open(container_id="s"))]
+    pair.client.connection.close()
+    pair.talk()
+    assert pair.server.of(Closed) == pair.client.of(Closed) == [Closed(None)]
+    assert pair.server.connection.state == pair.client.connection.state == "END"
+    assert said(pair.client.sent)[-1] == said(pair.server.sent)[-1] == Close()
+
+
+def test_the_bytes_of_a_login_and_an_open() -> None:
+    pair = Pair().opened()
+    assert said(pair.client.sent) == [
+        SASL_HEADER,
+        SaslInit(mechanism="ANONYMOUS", initial_response=b"", hostname="localhost"),
+        AMQP_HEADER,
+        Open(container_id="c", hostname="localhost"),
+    ]
+    assert said(pair.server.sent) == [
+        SASL_HEADER,
+        SaslMechanisms(mechanisms=sasl.MECHANISMS),
+        SaslOutcome(code=0),
+        AMQP_HEADER,
+        Open(container_id="s"),
+    ]
+
+
+def test_everything_may_come_at_once() -> None:
+    """Login, header, open and begin without waiting for one answer, as the official client does."""
+    answers = Peer().say(
+        SASL_HEADER,
+        encode_frame(SaslInit(mechanism="ANONYMOUS"), kind=SASL_FRAME),
+        AMQP_HEADER,
+        Open(container_id="c"),
+        BEGIN,
+    )
+    assert [type(a) for a in answers[1:3]] == [SaslMechanisms, SaslOutcome]
+    assert answers[3:5] == [AMQP_HEADER, Open(container_id="s")]
+    assert [type(a) for a in answers[5:]] == [Begin]
+
+
+def test_a_client_may_leave_out_the_login() -> None:
+    assert Peer().say(AMQP_HEADER, Open(container_id="c")) == [AMQP_HEADER, Open(container_id="s")]
+
+
+@pytest.mark.parametrize(
+    ("start", "answer"),
+    [
+        (TLS_HEADER, [SASL_HEADER]),
+        (b"AMQP\x00\x02\x00\x00", [SASL_HEADER]),
+        (b"AMQP\x00\x00\x09\x01", [SASL_HEADER]),
+        (b"GET / HTTP/1.1\r\n\r\n", [SASL_HEADER]),
+        (b"\x16\x03\x01\x02\x00\x01\x00", [SASL_HEADER]),
+    ],
+)
+def test_another_protocol_is_answered_with_ours(start: bytes, answer: list[bytes]) -> None:
+    condition, answers = Peer().fails(start)
+    assert (condition, answers) == ("amqp:connection:framing-error", answer)
+
+
+def test_a_login_happens_once() -> None:
+    init = encode_frame(SaslInit(mechanism="ANONYMOUS"), kind=SASL_FRAME)
+    _, answers = Peer().fails(SASL_HEADER, init, SASL_HEADER)
+    assert answers[-1] == AMQP_HEADER
+
+
+@pytest.mark.parametrize("header", [AMQP_HEADER, TLS_HEADER])
+def test_a_server_that_does_not_speak_sasl(header: bytes) -> None:
+    client = Connection(CLIENT, Open(container_id="c"))
+    client.start()
+    with pytest.raises(RemoteProtocolError, match="is not spoken here"):
+        list(client.receive(header))
+    assert client.state == "END"
+
+
+# -- the login ------------------------------------------------------------------------------------
+
+
+def check_key(init: SaslInit) -> None:
+    if init.mechanism == sasl.PLAIN and sasl.parse_plain(init.initial_response) != ("u", "right"):
+        raise AuthError("wrong key")
+
+
+@pytest.mark.parametrize("mechanism", ["ANONYMOUS", "EXTERNAL", "MSSBCBS"])
+def test_mechanisms_without_a_password(mechanism: str) -> None:
+    Pair(login=Login(mechanism), authenticate=check_key).opened()
+
+
+def test_plain_with_the_right_key() -> None:
+    login = Login(sasl.PLAIN, sasl.plain_response("u", "right"))
+    Pair(login=login, authenticate=check_key).opened()
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        SaslInit(mechanism="PLAIN", initial_response=sasl.plain_response("u", "wrong")),
+        SaslInit(mechanism="PLAIN", initial_response=b"no zeros"),
+        SaslInit(mechanism="PLAIN", initial_response=b"\x00\xff\x00\xfe"),
+        SaslInit(mechanism="PLAIN", initial_response=b"\x00u\x00right\x00more"),
+        SaslInit(mechanism="PLAIN"),
+        SaslInit(mechanism="SCRAM-SHA-256", initial_response=b"n,,"),
+        SaslInit(mechanism=""),
+    ],
+)
+def test_a_login_that_fails(init: SaslInit) -> None:
+    peer = Peer(authenticate=check_key)
+    condition, answers = peer.fails(SASL_HEADER, encode_frame(init, kind=SASL_FRAME), AMQP_HEADER)
+    assert condition == "amqp:unauthorized-access"
+    assert answers[-1] == SaslOutcome(code=1)
+
+
+def test_a_client_is_told_that_its_login_failed() -> None:
+    client = Connection(CLIENT, Open(container_id="c"))
+    client.start()
+    refusal = encode_frame(SaslOutcome(code=1), kind=SASL_FRAME)
+    with pytest.raises(AuthError, match="code 1"):
+        list(client.receive(SASL_HEADER + refusal))
+    assert client.state == "END"
+
+
+def test_a_client_whose_mechanism_is_not_offered() -> None:
+    client = Connection(CLIENT, Open(container_id="c"), login=Login("PLAIN", b""))
+    client.start()
+    offer = SaslMechanisms(mechanisms=("EXTERNAL",))
+    with pytest.raises(RemoteProtocolError, match="no SASL PLAIN; it offers EXTERNAL"):
+        list(client.receive(SASL_HEADER + encode_frame(offer, kind=SASL_FRAME)))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        encode_frame(Open(container_id="c")),  # an AMQP frame
+        encode_frame(Open(container_id="c"), kind=SASL_FRAME),
+        encode_frame(SaslOutcome(code=0), kind=SASL_FRAME),  # the server's own word
+        encode_frame(SaslMechanisms(), kind=SASL_FRAME),
+        b"\x00\x00\x00\x08\x02\x01\x00\x00",  # an empty one
+    ],
+)
+def test_what_is_no_login(frame: bytes) -> None:
+    _, answers = Peer().fails(SASL_HEADER, frame)
+    assert [type(a) for a in answers] == [bytes, SaslMechanisms]
+
+
+# -- breaking the rules ---------------------------------------------------------------------------
+
+ATTACH = Attach(name="l", handle=0, role=False)
+FLOW = Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1)
+
+
+@pytest.mark.parametrize(
+    ("what", "condition"),
+    [
+        ([Open(container_id="again")], "amqp:illegal-state"),
+        ([ATTACH], "amqp:illegal-state"),
+        ([FLOW], "amqp:illegal-state"),
+        ([Transfer(handle=0)], "amqp:illegal-state"),
+        ([Disposition(role=True, first=0)], "amqp:illegal-state"),
+        ([Detach(handle=0)], "amqp:illegal-state"),
+        ([End()], "amqp:illegal-state"),
+        ([BEGIN, BEGIN], "amqp:connection:framing-error"),
+        ([replace(BEGIN, remote_channel=9)], "amqp:connection:framing-error"),
+        ([Accepted()], "amqp:illegal-state"),
+        ([BEGIN, Open(container_id="again")], "amqp:illegal-state"),
+        ([SaslInit(mechanism="ANONYMOUS")], "amqp:illegal-state"),
+        ([BEGIN, SaslInit(mechanism="ANONYMOUS")], "amqp:connection:framing-error"),
+        ([BEGIN, Accepted()], "amqp:connection:framing-error"),
+        ([b"\x00\x00\x00\x04\x02\x00\x00\x00"], "amqp:connection:framing-error"),
+        ([b"\x00\x00\x00\x09\x02\x00\x00\x00\x40"], "amqp:decode-error"),
+        ([b"\x00\x00\x00\x0b\x02\x00\x00\x00\x00\x53\x99"], "amqp:decode-error"),
+        ([encode_frame(BEGIN, kind=SASL_FRAME)], "amqp:connection:framing-error"),
+        ([encode_frame(BEGIN, kind=7)], "amqp:connection:framing-error"),
+    ],
+)
+def test_breaking_the_rules_is_answered_with_a_close(what: list[Any], condition: str) -> None:
+    told, answers = opened().fails(*what)
+    assert close_error(answers).condition == told == condition
+
+
+def test_before_the_open_a_close_follows_our_own_open() -> None:
+    """A close alone would not be understood: the peer has not seen our open."""
+    for wrong in (BEGIN, Close(), Open(container_id="c", max_frame_size=511)):
+        _, answers = Peer().fails(AMQP_HEADER, wrong)
+        assert answers[:2] == [AMQP_HEADER, Open(container_id="s")]
+        assert close_error(answers)
+
+
+def test_an_open_with_too_small_frames_names_the_field() -> None:
+    peer = Peer()
+    with pytest.raises(RemoteProtocolError, match=r"open.max-frame-size is 511, the least is 512"):
+        peer.say(AMQP_HEADER, Open(container_id="c", max_frame_size=511))
+
+
+def test_what_happened_before_the_error_is_told_first() -> None:
+    """Otherwise whoever keeps account of links and sessions would miss their end."""
+    server = opened().server
+    frames = (BEGIN, End(), ATTACH, Open(container_id="again"))
+    events = server.receive(b"".join(map(encode_frame, frames)))
+    assert isinstance(next(events), Begun)
+    assert isinstance(next(events), Ended)
+    with pytest.raises(RemoteProtocolError):
+        next(events)  # the attach came too late to be looked at
+
+
+def test_events_left_behind_are_not_lost() -> None:
+    server = Peer().server
+    data = AMQP_HEADER + encode_frame(Open(container_id="c")) + encode_frame(BEGIN)
+    for event in server.receive(data):
+        assert isinstance(event, Opened)
+        break
+    assert [type(event) for event in server.receive(b"")] == [Begun]
+
+
+def test_the_error_is_cut_to_what_the_peer_can_take() -> None:
+    """Frames of 512 bytes, and an error that quotes a name of 60,000."""
+    peer = Peer()
+    peer.say(AMQP_HEADER, Open(container_id="c", max_frame_size=512), BEGIN)
+    peer.heard = b""
+    named = Attach(name="n" * 60000, handle=2**20, role=False)
+    _, answers = peer.fails(named)
+    assert close_error(answers).condition == "amqp:connection:framing-error"
+    assert len(peer.heard) <= 512
+
+
+@pytest.mark.parametrize("text", ["x" * 60000, "é" * 60000, "\U0001f600" * 60000])
+def test_a_long_error_of_our_own_is_cut_too(text: str) -> None:
+    peer = Peer()
+    peer.say(AMQP_HEADER, Open(container_id="c", max_frame_size=512))
+    peer.server.close(Error(condition="amqp:internal-error", description=text))
+    frame = b"".join(peer.server.data_to_send())
+    assert 300 < len(frame) <= 512
+    (close,) = said(frame)
+    assert close.error.description in text
+
+
+def test_we_say_nothing_that_the_peer_cannot_take() -> None:
+    """Not cut: half an attach would be another attach. It is our caller's error."""
+    pair = Pair(server_open=Open(container_id="s", max_frame_size=512))
+    session = pair.begun()
+    with pytest.raises(LocalProtocolError, match="the peer takes 512 at the most"):
+        session.attach("n" * 600, role=True)
+
+
+# -- closing --------------------------------------------------------------------------------------
+
+
+def test_close_with_an_error() -> None:
+    pair = Pair().opened()
+    error = Error(condition="amqp:connection:forced", description="The hub is shutting down.")
+    pair.server.connection.close(error)
+    pair.talk()
+    assert pair.client.of(Closed) == [Closed(error)]
+    assert pair.server.of(Closed) == [Closed(None)]
+
+
+def test_closing_twice_says_it_once() -> None:
+    pair = Pair().opened()
+    pair.client.connection.close()
+    pair.client.connection.close()
+    assert said(pair.client.take()) == [Close()]
+
+
+def test_both_close_at_once() -> None:
+    pair = Pair().opened()
+    pair.client.connection.close()
+    pair.server.connection.close()
+    pair.talk()
+    assert pair.client.connection.state == pair.server.connection.state == "END"
+    assert said(pair.client.sent).count(Close()) == said(pair.server.sent).count(Close()) == 1
+
+
+def test_nothing_follows_our_close() -> None:
+    """What the peer still sends is not answered, and what our caller still says goes unsent."""
+    peer = opened()
+    peer.say(BEGIN)
+    peer.server.close()
+    peer.server.heartbeat()
+    peer.server.sessions[0].send_flow()
+    assert [type(s) for s in said(b"".join(peer.server.data_to_send()))] == [Close]
+    echo = Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1, echo=True)
+    assert peer.say(echo, ATTACH, End()) == []
+    assert peer.say(Close()) == []
+    assert peer.server.state == "END"
+
+
+def test_after_the_end_bytes_are_not_kept() -> None:
+    peer = opened()
+    peer.say(Close())
+    for _ in range(100):
+        assert list(peer.server.receive(bytes(10_000))) == []
+    assert peer.server._reader.pending == 0
+
+
+def test_a_heartbeat_goes_unanswered() -> None:
+    assert opened().say(EMPTY_FRAME * 3) == []
+
+
+def test_a_heartbeat_is_only_sent_on_an_open_connection() -> None:
+    peer = Peer()
+    peer.server.heartbeat()
+    assert peer.server.data_to_send() == []
+    peer.say(AMQP_HEADER, Open(container_id="c"))
+    peer.server.heartbeat()
+    assert peer.server.data_to_send() == [EMPTY_FRAME]
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+def test_channels_up_to_the_limit() -> None:
+    peer = opened(limits=Limits(channel_max=5))
+    assert [type(a) for a in peer.say(BEGIN, channel=5)] == [Begin]
+    condition, _ = peer.fails(BEGIN, channel=6)
+    assert condition == "amqp:connection:framing-error"
+
+
+def test_links_up_to_the_limit() -> None:
+    """On all sessions together."""
+    peer = opened(limits=Limits(links_max=4))
+    for channel in (0, 1):
+        peer.say(BEGIN, channel=channel)
+        for handle in (0, 1):
+            peer.say(Attach(name=f"{handle}", handle=handle, role=True), channel=channel)
+    condition, answers = peer.fails(Attach(name="2", handle=2, role=True), channel=1)
+    assert condition == "amqp:resource-limit-exceeded"
+    assert close_error(answers).condition == condition
+
+
+def test_frames_up_to_the_limit() -> None:
+    peer = opened(limits=Limits(max_frame_size=600))
+    peer.say(BEGIN)
+    condition, answers = peer.fails(Attach(name="n" * 600, handle=0, role=True))
+    assert condition == "amqp:connection:framing-error"
+    assert "the limit is 600" in str(close_error(answers))
+
+
+def test_malformed_bytes_say_where() -> None:
+    peer = opened()
+    with pytest.raises(MalformedBytes, match=r"open.container-id is mandatory"):
+        peer.say(b"\x00\x00\x00\x0f\x02\x00\x00\x00\x00\x53\x10\xc0\x02\x01\x40")
+    assert "open.container-id is mandatory" in str(close_error(said(peer.heard)))
+
+
+def test_a_connection_shows_its_state() -> None:
+    pair = Pair()
+    pair.begun()
+    assert repr(pair.server.connection) == "<Connection server OPENED 1 sessions>"
+    assert repr(pair.server.connection.sessions[0]) == "<Session channel=0 MAPPED 0 links>"

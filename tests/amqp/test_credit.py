@@ -1,0 +1,68 @@
+"""Credit and windows: what may still be sent, also when the counters pass 2^32."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.amqp.credit import HALF, WRAP, advance, allowed, distance, needs_topping_up
+
+numbers = st.integers(0, WRAP - 1)
+gaps = st.integers(-HALF, HALF - 1)
+amounts = st.integers(0, HALF - 1)
+
+
+@pytest.mark.parametrize(
+    ("seen", "granted", "sent", "left"),
+    [
+        (0, 0, 0, 0),  # no credit at all
+        (0, 10, 0, 10),
+        (0, 10, 10, 0),  # used up
+        (100, 50, 120, 30),  # the peer has not seen the last twenty
+        (0, 10, 11, 0),  # the peer took credit back: never less than nothing
+        (WRAP - 1, 3, 1, 1),  # across the wrap
+        (WRAP - 5, 5, 0, 0),
+        (2, 5, WRAP - 1, 8),  # the peer has seen more than we sent: its own affair
+        (0, WRAP - 1, 0, WRAP - 1),
+    ],
+)
+def test_what_is_left(seen: int, granted: int, sent: int, left: int) -> None:
+    assert allowed(seen, granted, sent) == left
+
+
+@given(numbers, gaps)
+def test_distance_undoes_advance(start: int, gap: int) -> None:
+    assert distance(start, advance(start, gap)) == gap
+
+
+@given(numbers, numbers)
+def test_advance_undoes_distance(start: int, end: int) -> None:
+    assert advance(start, distance(start, end)) == end
+    assert -HALF <= distance(start, end) < HALF
+
+
+@given(numbers, amounts, amounts)
+def test_a_sender_stops_exactly_at_the_grant(seen: int, granted: int, sent: int) -> None:
+    """Whatever the counters stand at: sending what is left brings it to nothing, not below."""
+    now = advance(seen, min(sent, granted))
+    left = allowed(seen, granted, now)
+    assert left == granted - min(sent, granted)
+    assert allowed(seen, granted, advance(now, left)) == 0
+
+
+@given(numbers, amounts, amounts, numbers)
+def test_where_counting_starts_does_not_matter(
+    seen: int, granted: int, sent: int, shift: int
+) -> None:
+    here = allowed(seen, granted, advance(seen, sent))
+    there = allowed(advance(seen, shift), granted, advance(seen, sent + shift))
+    assert here == there
+
+
+@pytest.mark.parametrize(
+    ("left", "full", "low"),
+    [(10, 10, False), (6, 10, False), (5, 10, True), (0, 10, True), (-3, 10, True), (0, 1, True)],
+)
+def test_topping_up_at_half(left: int, full: int, low: bool) -> None:
+    assert needs_topping_up(left, full) is low

@@ -1,0 +1,150 @@
+"""Frames out of a byte stream, however it was cut, and everything that is no frame."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.amqp.frames import (
+    AMQP_FRAME,
+    AMQP_HEADER,
+    EMPTY_FRAME,
+    SASL_FRAME,
+    SASL_HEADER,
+    ByteReader,
+    check_fits,
+    encode_frame,
+)
+from pumphouse.amqp.performatives import Close, End, SaslOutcome, Transfer
+from pumphouse.errors import LocalProtocolError, RemoteProtocolError
+
+Body = tuple[int, int, bytes]
+
+FRAMES = [
+    encode_frame(Close()),
+    EMPTY_FRAME,
+    encode_frame(End(), channel=65535),
+    encode_frame(SaslOutcome(code=0), kind=SASL_FRAME),
+    encode_frame(Transfer(handle=1), channel=2, payload=b"payload" * 20),
+]
+
+
+def bodies(reader: ByteReader) -> list[Body]:
+    """Kind, channel and body of every frame that is there."""
+    found = []
+    while (frame := reader.frame()) is not None:
+        found.append((frame.kind, frame.channel, bytes(frame.data[frame.start : frame.end])))
+    return found
+
+
+EXPECTED: list[Body] = [
+    (AMQP_FRAME, 0, bytes.fromhex("005318c0020140")),
+    (AMQP_FRAME, 0, b""),
+    (AMQP_FRAME, 65535, bytes.fromhex("005317c0020140")),
+    (SASL_FRAME, 0, bytes.fromhex("005344c00402500040")),
+    (AMQP_FRAME, 2, bytes.fromhex("005314c00d0b 5201 40404040 42 4040 424242") + b"payload" * 20),
+]
+
+
+def test_the_bytes_of_a_frame() -> None:
+    """Size, data offset of two words, type, channel; then the body."""
+    assert encode_frame(Close()).hex(" ", -4) == "0000000f 02000000 005318c0 020140"
+    assert encode_frame(End(), channel=258).hex(" ", -4) == "0000000f 02000102 005317c0 020140"
+    assert EMPTY_FRAME.hex(" ", -4) == "00000008 02000000"
+
+
+@pytest.mark.parametrize("cut", range(sum(map(len, FRAMES)) + 1))
+def test_a_stream_cut_at_every_byte(cut: int) -> None:
+    stream = b"".join(FRAMES)
+    reader = ByteReader(512)
+    reader.feed(stream[:cut])
+    found = bodies(reader)
+    reader.feed(stream[cut:])
+    assert [*found, *bodies(reader)] == EXPECTED
+    assert reader.pending == 0
+
+
+def test_a_stream_byte_by_byte() -> None:
+    reader, found = ByteReader(512), []
+    for byte in b"".join(FRAMES):
+        reader.feed(bytes((byte,)))
+        found += bodies(reader)
+    assert found == EXPECTED
+
+
+@given(st.lists(st.binary(max_size=300)), st.randoms())
+def test_any_frames_cut_any_way(payloads: list[bytes], random: Random) -> None:
+    stream = b"".join(encode_frame(Transfer(handle=0), payload=payload) for payload in payloads)
+    reader, found, pos = ByteReader(512), [], 0
+    while pos < len(stream):
+        size = random.randint(1, 400)
+        reader.feed(stream[pos : pos + size])
+        found += bodies(reader)
+        pos += size
+    head = len(encode_frame(Transfer(handle=0))) - 8
+    assert [body[head:] for _, _, body in found] == payloads
+    assert reader.pending == 0
+
+
+def test_an_extended_header_is_passed_over() -> None:
+    reader = ByteReader(512)
+    reader.feed(bytes.fromhex("00000010 03000000 eeeeeeee") + b"body")
+    assert bodies(reader) == [(0, 0, b"body")]
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        ("00000201 02000000", "frame of 513 bytes, the limit is 512"),
+        ("ffffffff 02000000", "frame of 4294967295 bytes, the limit is 512"),
+        ("00000000 02000000", "frame of 0 bytes, the header alone has 8"),
+        ("00000007 02000000", "frame of 7 bytes, the header alone has 8"),
+        ("00000010 00000000", "data offset of 0 words does not lie within the frame of 16 bytes"),
+        ("00000010 01000000", "data offset of 1 words does not lie within the frame of 16 bytes"),
+        ("00000010 05000000", "data offset of 5 words does not lie within the frame of 16 bytes"),
+    ],
+)
+def test_what_is_no_frame(head: str, why: str) -> None:
+    """The head alone is enough to refuse it: nobody waits for four gigabytes."""
+    reader = ByteReader(512)
+    reader.feed(EMPTY_FRAME)
+    assert bodies(reader) == [(0, 0, b"")]
+    reader.feed(bytes.fromhex(head))
+    with pytest.raises(RemoteProtocolError, match=f"at byte 8 of the stream: {why}") as caught:
+        reader.frame()
+    assert caught.value.condition == "amqp:connection:framing-error"
+
+
+def test_a_frame_of_exactly_the_limit() -> None:
+    reader = ByteReader(512)
+    reader.feed(bytes.fromhex("00000200 02000000") + bytes(504))
+    assert bodies(reader) == [(0, 0, bytes(504))]
+
+
+@pytest.mark.parametrize("cut", range(9))
+def test_a_protocol_header_cut_at_every_byte(cut: int) -> None:
+    reader = ByteReader(512)
+    reader.feed(AMQP_HEADER[:cut])
+    found = [reader.header()]
+    reader.feed(AMQP_HEADER[cut:] + SASL_HEADER)
+    found += [reader.header() if found == [None] else None, reader.header()]
+    assert [header for header in found if header] == [AMQP_HEADER, SASL_HEADER]
+
+
+@pytest.mark.parametrize("start", [b"GET / HTTP/1.1", b"\x16\x03\x01", b"AMQX", b"B", b"AM\x00"])
+def test_what_is_no_protocol_header(start: bytes) -> None:
+    """As soon as it cannot become one: a browser need not send eight bytes."""
+    reader = ByteReader(512)
+    reader.feed(start)
+    with pytest.raises(RemoteProtocolError, match="expected a protocol header 'AMQP"):
+        reader.header()
+
+
+def test_our_own_frame_must_fit_the_peer() -> None:
+    frame = encode_frame(Transfer(handle=1), payload=bytes(600))
+    assert check_fits(frame, len(frame)) is frame
+    with pytest.raises(LocalProtocolError, match="the peer takes 512 at the most"):
+        check_fits(frame, 512)

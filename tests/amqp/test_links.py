@@ -1,0 +1,444 @@
+"""Links between two connections: attach, credit, transfers of any size, outcomes, detach."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pumphouse.amqp.connection import Limits
+from pumphouse.amqp.credit import WRAP
+from pumphouse.amqp.events import AttachAsked, Attached, Delivered, Detached, Disposed, Flowed
+from pumphouse.amqp.frames import encode_frame
+from pumphouse.amqp.links import PIECE_OVERHEAD
+from pumphouse.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Attach,
+    Detach,
+    Disposition,
+    Error,
+    Flow,
+    Open,
+    Rejected,
+    Source,
+    Target,
+    Transfer,
+)
+from pumphouse.errors import LocalProtocolError, RemoteProtocolError
+from tests.amqp.pair import Pair, Side, cut_by, said
+
+SMALL = Open(container_id="small", max_frame_size=512)
+
+
+def heard(side: Side, kind: type) -> list[object]:
+    """The performatives of one kind that a side has sent so far."""
+    return [frame for frame in said(side.sent) if isinstance(frame, kind)]
+
+
+def ask_echo(pair: Pair, credit: int) -> Flow:
+    """Let the client send a flow that asks for one; the answer."""
+    flow = Flow(
+        next_incoming_id=0,
+        incoming_window=1000,
+        next_outgoing_id=0,
+        outgoing_window=1000,
+        handle=0,
+        delivery_count=0,
+        link_credit=credit,
+        echo=True,
+    )
+    pair.hear(pair.server, encode_frame(flow))
+    answer = said(pair.server.take())[-1]
+    assert isinstance(answer, Flow)
+    assert answer.handle == 0
+    return answer
+
+
+# -- attach ---------------------------------------------------------------------------------------
+
+
+def test_attach_in_both_roles() -> None:
+    pair = Pair()
+    session = pair.begun()
+    out, far_in = pair.sender(session)
+    into, far_out = pair.receiver(session)
+    assert out.attached
+    assert into.attached
+    assert far_in.attached
+    assert far_out.attached
+    assert [asked.attach.name for asked in pair.server.of(AttachAsked)] == ["out", "in"]
+    assert [answer.link for answer in pair.client.of(Attached)] == [out, into]
+    assert repr(far_in) == "<Link 'out' receiver handle=0 ATTACHED>"
+    assert repr(far_out) == "<Link 'in' sender handle=1 ATTACHED>"
+
+
+def test_two_links_of_one_name_in_both_directions() -> None:
+    """A name belongs to a direction: a request node is often attached so."""
+    pair = Pair()
+    session = pair.begun()
+    links = [session.attach("$cbs", role) for role in (SENDER, RECEIVER)]
+    pair.talk()
+    assert [link.attached for link in links] == [True, True]
+    assert [answer.link for answer in pair.client.of(Attached)] == links
+
+
+def test_a_refused_attach_is_an_attach_of_nulls_and_a_detach() -> None:
+    pair = Pair()
+    session = pair.begun()
+    error = pair.refusals["no"] = Error(condition="amqp:not-found", description="nowhere")
+    link = session.attach("no", RECEIVER, source=Source(address="a"), target=Target(address="b"))
+    pair.talk()
+    assert pair.client.last(Attached).attach == Attach(name="no", handle=0, role=SENDER)
+    assert pair.client.of(Detached) == [Detached(link, error)]
+    assert not session.links
+    assert not pair.server.connection.sessions[0].links
+    assert heard(pair.client, Detach) == [Detach(handle=0, closed=True)]  # in answer
+
+
+def test_what_came_right_behind_an_attach_is_not_lost() -> None:
+    """Attach and credit in one packet: the credit counts, once the attach has been answered."""
+    pair = Pair()
+    session = pair.begun()
+    session.attach("in", RECEIVER, source=Source(address="a"), target=Target(address="b"))
+    session.send_flow(0, None, 10)
+    pair.talk()
+    link = pair.server.last(Flowed).link
+    assert (link.credit, link.sendable) == (10, 10)
+
+
+def test_an_attach_and_its_detach_in_one_packet() -> None:
+    pair = Pair()
+    session = pair.begun()
+    link = session.attach("in", RECEIVER, source=Source(address="a"))
+    link.detach()
+    pair.talk()
+    assert [type(a) for a in said(pair.server.sent)[-2:]] == [Attach, Detach]
+    assert link.state == "DETACHED"
+    assert not session.links
+    assert not session.asked
+
+
+# -- credit ---------------------------------------------------------------------------------------
+
+
+def test_credit_is_counted_down_and_granted_anew() -> None:
+    pair = Pair()
+    into, far_out = pair.receiver(pair.begun())
+    into.grant(3)
+    pair.talk()
+    assert far_out.sendable == 3
+    far_out.send(b"one")
+    far_out.send(b"two")
+    assert far_out.sendable == 1
+    pair.talk()
+    assert (into.credit, into.delivery_count) == (1, 2)
+    into.grant(5)
+    pair.talk()
+    assert far_out.sendable == 5
+
+
+def test_credit_that_crossed_with_deliveries() -> None:
+    """The grant was given before two deliveries were seen: they come off it."""
+    pair = Pair()
+    into, far_out = pair.receiver(pair.begun())
+    into.grant(3)
+    pair.talk()
+    far_out.send(b"one")
+    far_out.send(b"two")
+    into.grant(10)
+    pair.talk()
+    assert far_out.sendable == 8
+
+
+def test_credit_across_the_wrap() -> None:
+    pair = Pair()
+    into, far_out = pair.receiver(pair.begun())
+    into.delivery_count = far_out.delivery_count = WRAP - 1
+    into.grant(3)
+    pair.talk()
+    for _ in range(3):
+        far_out.send(b"")
+    pair.talk()
+    assert (far_out.sendable, far_out.delivery_count, into.delivery_count) == (0, 2, 2)
+
+
+def test_credit_kept_up_by_itself() -> None:
+    pair = Pair()
+    out, far_in = pair.sender(pair.begun())
+    far_in.keep_granting(10)
+    pair.talk()
+    for _ in range(100):
+        assert out.sendable > 0
+        out.send(b"x", settled=False)
+        pair.talk()
+    assert len(pair.server.of(Delivered)) == 100
+    assert len(heard(pair.server, Flow)) == 1 + 100 // 5
+
+
+def test_drain_with_nothing_to_send() -> None:
+    pair = Pair()
+    into, far_out = pair.receiver(pair.begun())
+    into.grant(7, drain=True)
+    pair.talk()
+    assert far_out.draining
+    far_out.answer_drain()
+    pair.talk()
+    answer = heard(pair.server, Flow)[-1]
+    assert isinstance(answer, Flow)
+    assert (answer.delivery_count, answer.link_credit, answer.drain) == (7, 0, True)
+    assert (into.credit, into.delivery_count, far_out.sendable) == (0, 7, 0)
+    far_out.answer_drain()  # once is enough
+    assert pair.server.take() == b""
+
+
+def test_echo_is_answered_with_where_we_stand() -> None:
+    pair = Pair()
+    _, far_out = pair.receiver(pair.begun())
+    answer = ask_echo(pair, credit=4)
+    assert (answer.delivery_count, answer.link_credit) == (0, 4)
+    far_out.send(b"")
+    answer = ask_echo(pair, credit=4)
+    assert (answer.delivery_count, answer.link_credit) == (1, 3)
+
+
+def test_a_sender_asks_for_an_echo_too() -> None:
+    pair = Pair()
+    _, far_in = pair.sender(pair.begun())
+    far_in.grant(9)
+    pair.talk()
+    answer = ask_echo(pair, credit=0)
+    assert (answer.delivery_count, answer.link_credit) == (0, 9)
+
+
+# -- transfers ------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.binary(max_size=3000), max_size=6),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=40)
+def test_any_deliveries_both_ways_in_frames_of_512(
+    payloads: list[bytes], settled: bool, random: Random
+) -> None:
+    pair = Pair(client_open=SMALL, server_open=SMALL, chunks=cut_by(random))
+    session = pair.begun()
+    out, far_in = pair.sender(session)
+    into, far_out = pair.receiver(session)
+    far_in.grant(100)
+    into.grant(100)
+    pair.talk()
+    for payload in payloads:
+        out.send(payload, message_format=7, settled=settled)
+        far_out.send(payload, message_format=7, settled=settled)
+    pair.talk()
+    for side in (pair.client, pair.server):
+        got = side.of(Delivered)
+        assert [event.payload for event in got] == payloads
+        assert [event.delivery_id for event in got] == list(range(len(payloads)))
+        assert {event.settled for event in got} <= {settled}
+        assert {event.message_format for event in got} <= {7}
+        assert side.connection.held_bytes == 0
+    assert far_in.delivery_count == into.delivery_count == len(payloads)
+
+
+def test_frames_are_as_large_as_the_peer_takes() -> None:
+    pair = Pair(server_open=SMALL)
+    out, far_in = pair.sender(pair.begun())
+    far_in.grant(1)
+    pair.talk()
+    before = len(pair.client.sent)
+    out.send(bytes(1000))
+    pair.talk()
+    frames = said(pair.client.sent[before:])
+    assert [frame.more for frame in frames] == [True, True, False]
+    assert {(frame.delivery_id, frame.delivery_tag) for frame in frames} == {(0, b"\x00")}
+
+
+def test_an_aborted_delivery_is_forgotten_and_its_credit_used() -> None:
+    pair = Pair()
+    out, far_in = pair.sender(pair.begun())
+    far_in.grant(5)
+    pair.talk()
+    part = Transfer(handle=0, delivery_id=0, delivery_tag=b"a", more=True)
+    pair.hear(pair.server, encode_frame(part, payload=b"x" * 1000))
+    assert pair.server.connection.held_bytes >= 1000
+    pair.hear(pair.server, encode_frame(Transfer(handle=0, aborted=True), payload=b"ignored"))
+    assert pair.server.of(Delivered) == []
+    assert pair.server.connection.held_bytes == 0
+    assert (far_in.credit, far_in.delivery_count) == (4, 1)
+    out.session.next_delivery_id = 1
+    out.send(b"next")
+    pair.talk()
+    assert pair.server.last(Delivered).payload == b"next"
+
+
+def test_settled_may_be_said_by_the_last_frame() -> None:
+    pair = Pair()
+    pair.sender(pair.begun())
+    first = Transfer(handle=0, delivery_id=0, settled=False, more=True)
+    pair.hear(pair.server, encode_frame(first, payload=b"a"))
+    pair.hear(pair.server, encode_frame(Transfer(handle=0, settled=True), payload=b"b"))
+    assert pair.server.last(Delivered).settled
+    assert pair.server.last(Delivered).payload == b"ab"
+
+
+@pytest.mark.parametrize(
+    ("transfers", "found"),
+    [
+        ([Transfer(handle=0)], "transfer.delivery-id on link 'out' is None, expected a number"),
+        (
+            [Transfer(handle=0, delivery_id=0, more=True), Transfer(handle=0, delivery_id=1)],
+            "transfer.delivery-id on link 'out' is 1, after 0",
+        ),
+    ],
+)
+def test_frames_that_belong_to_no_delivery(transfers: list[Transfer], found: str) -> None:
+    pair = Pair()
+    pair.sender(pair.begun())
+    pair.hear(pair.server, b"".join(map(encode_frame, transfers)))
+    assert isinstance(pair.server.error, RemoteProtocolError)
+    assert found in str(pair.server.error)
+    assert pair.server.error.condition == "amqp:invalid-field"
+
+
+def test_what_outgrows_the_limit_is_counted_and_not_kept() -> None:
+    pair = Pair(server_open=SMALL)
+    out, far_in = pair.sender(pair.begun())
+    far_in.size_max = 1000
+    far_in.grant(2)
+    pair.talk()
+    out.send(bytes(1000))
+    out.send(bytes(100_000))
+    pair.talk()
+    kept, large = pair.server.of(Delivered)
+    assert (kept.size, kept.oversize, len(kept.payload)) == (1000, False, 1000)
+    assert (large.size, large.oversize, large.payload) == (100_000, True, b"")
+    assert pair.server.connection.held_bytes == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 400])
+def test_half_arrived_deliveries_are_bounded(size: int) -> None:
+    """By what they cost: a flood of empty frames is a flood too."""
+    limit = 100_000
+    pair = Pair(limits=Limits(held_bytes_max=limit))
+    pair.sender(pair.begun())
+    part = encode_frame(Transfer(handle=0, delivery_id=0, more=True), payload=bytes(size))
+    for _ in range(limit // (size + PIECE_OVERHEAD)):
+        pair.hear(pair.server, part)
+    assert pair.server.error is None
+    pair.hear(pair.server, part)
+    assert isinstance(pair.server.error, RemoteProtocolError)
+    assert pair.server.error.condition == "amqp:resource-limit-exceeded"
+
+
+# -- outcomes -------------------------------------------------------------------------------------
+
+
+def test_outcomes_in_a_row_share_a_frame() -> None:
+    pair = Pair()
+    out, far_in = pair.sender(pair.begun())
+    far_in.grant(10)
+    pair.talk()
+    for _ in range(6):
+        out.send(b"x", settled=False)
+    pair.carry(pair.client, pair.server)
+    error = Error(condition="amqp:decode-error", description="no message")
+    for delivery_id in (0, 1, 2, 4, 5):
+        far_in.session.accept(delivery_id)
+        if delivery_id == 2:
+            far_in.session.reject(3, error)
+    pair.talk()
+    assert heard(pair.server, Disposition) == [
+        Disposition(role=RECEIVER, first=0, last=2, settled=True, state=Accepted()),
+        Disposition(role=RECEIVER, first=3, last=3, settled=True, state=Rejected(error=error)),
+        Disposition(role=RECEIVER, first=4, last=5, settled=True, state=Accepted()),
+    ]
+    assert [(d.first, d.last, d.state) for d in pair.client.of(Disposed)] == [
+        (0, 2, Accepted()),
+        (3, 3, Rejected(error=error)),
+        (4, 5, Accepted()),
+    ]
+
+
+def test_outcomes_in_a_row_across_the_wrap() -> None:
+    pair = Pair()
+    _, far_in = pair.sender(pair.begun())
+    for delivery_id in (WRAP - 2, WRAP - 1, 0, 1):
+        far_in.session.accept(delivery_id)
+    pair.talk()
+    (said_once,) = pair.client.of(Disposed)
+    assert (said_once.first, said_once.last) == (WRAP - 2, 1)
+
+
+def test_outcomes_go_out_before_the_session_ends() -> None:
+    pair = Pair()
+    _, far_in = pair.sender(pair.begun())
+    far_in.session.accept(0)
+    far_in.session.end()
+    pair.talk()
+    assert [type(s).__name__ for s in said(pair.server.sent)[-2:]] == ["Disposition", "End"]
+
+
+# -- detach ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_detach_is_answered_in_kind(closed: bool) -> None:
+    pair = Pair()
+    into, far_out = pair.receiver(pair.begun())
+    pair.hear(pair.server, encode_frame(Detach(handle=0, closed=closed)))
+    assert said(pair.server.take()) == [Detach(handle=0, closed=closed)]
+    assert pair.server.of(Detached) == [Detached(far_out, None)]
+    assert far_out.sendable == 0
+    assert into.attached  # it has not heard yet
+
+
+def test_both_detach_at_once() -> None:
+    pair = Pair()
+    session = pair.begun()
+    into, far_out = pair.receiver(session)
+    into.detach()
+    far_out.detach(Error(condition="amqp:link:stolen"))
+    pair.talk()
+    assert into.state == far_out.state == "DETACHED"
+    assert not session.links
+    assert not far_out.session.links
+    assert len(heard(pair.client, Detach)) == len(heard(pair.server, Detach)) == 1
+
+
+def test_what_crosses_our_detach_is_let_go() -> None:
+    pair = Pair()
+    out, far_in = pair.sender(pair.begun())
+    far_in.grant(5)
+    pair.talk()
+    out.send(b"crossing", settled=False)
+    far_in.detach(Error(condition="amqp:link:detach-forced"))
+    pair.talk()
+    assert pair.server.of(Delivered) == []
+    assert pair.server.connection.state == "OPENED"
+    assert out.state == "DETACHED"
+
+
+def test_a_handle_may_be_used_again() -> None:
+    pair = Pair()
+    session = pair.begun()
+    for number in range(3):
+        session.next_handle = 0
+        link, _ = pair.receiver(session, f"reader {number}")
+        link.detach()
+        pair.talk()
+    assert len(pair.server.of(AttachAsked)) == 3
+
+
+def test_detaching_twice_is_our_own_fault() -> None:
+    pair = Pair()
+    into, _ = pair.receiver(pair.begun())
+    into.detach()
+    with pytest.raises(LocalProtocolError, match="link 'in' in state DETACH_SENT cannot send"):
+        into.detach()

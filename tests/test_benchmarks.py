@@ -1,0 +1,153 @@
+"""The benchmarks, in short: they run, and what they print can be read. Speed is not judged here."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import date
+from functools import partial
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import _machine, _processes, _report
+from benchmarks._figures import Figure, alternate, compare, markdown_table, run, text_table
+
+ROOT = Path(__file__).parents[1]
+FIELDS = {"figure", "ours", "peer", "unit", "ratio", "goal"}
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def test_medians_are_compared_and_the_rounds_give_the_range() -> None:
+    figure = compare("speed", "events/cpu-s", [10, 90, 20], [1, 3, 2], goal=10)
+    assert (figure.ours, figure.peer, figure.ratio) == (20, 2, 10)
+    assert (figure.low, figure.high, figure.rounds) == (10, 30, 3)
+    assert figure.met is True
+
+
+def test_where_lower_is_better_the_ratio_turns_around() -> None:
+    assert compare("time", "s", [2], [10], lower_is_better=True).ratio == 5
+
+
+@pytest.mark.parametrize(
+    ("figure", "met"),
+    [
+        (Figure("no goal", 1, "s", peer=2), None),
+        (Figure("reached", 30, "x/s", peer=10, goal=3), True),
+        (Figure("not quite", 29.9, "x/s", peer=10, goal=3), False),
+        (Figure("a most", 1, "cpu-%", goal=1, lower_is_better=True), True),
+        (Figure("too much", 1.1, "cpu-%", goal=1, lower_is_better=True), False),
+        (Figure("a least", 5, "x/s", goal=6), False),
+        (Figure("zero is a value", 0, "cpu-%", goal=1, lower_is_better=True), True),
+    ],
+)
+def test_a_goal_is_for_the_ratio_or_without_a_peer_for_our_own_number(
+    figure: Figure, met: bool | None
+) -> None:
+    assert figure.met is met
+
+
+def test_a_line_of_json_is_the_figure() -> None:
+    figure = compare("speed", "events/cpu-s", [123456.789], [3], goal=30)
+    said = json.loads(figure.to_json())
+    assert said | {"ratio": 41170, "goal": 30, "met": True, "ours": 123500} == said
+    assert set(said) >= FIELDS
+    assert Figure.from_json(figure.to_json()) == figure
+
+
+def test_sides_take_turns() -> None:
+    order = list[str]()
+    sides = {name: partial(order.append, name) for name in ("ours", "peer")}
+    assert alternate(2, sides) == {"ours": [None, None], "peer": [None, None]}
+    assert order == ["ours", "peer", "ours", "peer"]
+
+
+def test_tables_show_every_figure() -> None:
+    figures = [compare("speed", "events/cpu-s", [1_200_000], [35_000], goal=25)]
+    figures += [Figure("idle", 1.5, "cpu-%", goal=1, lower_is_better=True)]
+    assert text_table(figures).splitlines() == [
+        "figure       ours    peer  unit          ratio      range       goal  met",
+        "speed   1,200,000  35,000  events/cpu-s   34.3  34.3-34.3         25  yes",
+        "idle          1.5          cpu-%                           at most 1  NO",
+    ]
+    assert markdown_table(figures).splitlines()[2:] == [
+        "| speed | 1,200,000 | 35,000 | events/cpu-s | 34.3 | 34.3-34.3 | 25 | yes |",
+        "| idle | 1.5 |  | cpu-% |  |  | at most 1 | NO |",
+    ]
+
+
+@pytest.mark.parametrize(("goal", "status"), [(2, 0), (4, 1), (None, 0)])
+def test_the_status_tells_whether_every_goal_is_met(
+    goal: float | None, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(quick: bool) -> Iterator[Figure]:
+        assert quick
+        yield Figure("speed", 3, "x/s", peer=1, goal=goal)
+
+    assert run(measure, ["--quick", "-o", "json"]) == status
+    assert json.loads(capsys.readouterr().out)["ratio"] == 3
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+def test_a_child_ends_with_the_block() -> None:
+    with _processes.waiting("_hub", 2, 3) as hub:
+        assert hub.said["connection"].startswith("Endpoint=sb://127.0.0.1:")
+        assert _processes.cpu_s(hub.pid) > 0
+        assert _processes.memory_bytes(hub.pid) > 1 << 20
+    assert not Path(f"/proc/{hub.pid}").exists()
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def test_the_machine_is_described_without_saying_whose_it_is() -> None:
+    said = _machine.describe()
+    assert said.keys() >= {"CPU", "cores", "memory", "OS", "Python"}
+    assert (
+        _machine.cpu_model("processor: 0\nmodel name\t: Some CPU @ 3 GHz\n") == "Some CPU @ 3 GHz"
+    )
+    assert _machine.kernel("6.1.0-custom-name") == "6.1.0"
+
+
+def test_the_page_is_made_of_docstrings_pictures_and_tables(tmp_path: Path) -> None:
+    figures = [compare("<fast> & cheap", "events/cpu-s", [50], [2], goal=20)]
+    _report.write({"hub": figures}, tmp_path)
+    page = (tmp_path / "benchmarks.md").read_text()
+    assert "## What does the hub cost" in page
+    assert "| <fast> & cheap | 50.0 | 2 | events/cpu-s | 25.0 |" in page
+    assert "](benchmarks/hub.svg)" in page
+    drawn = ElementTree.parse(tmp_path / "benchmarks" / "hub.svg").getroot()
+    assert "<fast> & cheap" in [element.text for element in drawn.iter()]
+
+
+def test_a_benchmark_without_figures_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "hub.json").write_text("")
+    assert _report.read_results(tmp_path) == {"hub": []}
+    assert "did not come to its end" in _report.page({"hub": []}, date(2026, 1, 2))
+
+
+# -- the benchmarks themselves ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", sorted(file.stem for file in (ROOT / "benchmarks").glob("[!_]*.py"))
+)
+def test_a_benchmark_runs_in_short(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--quick", "-o", "json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    # Status 1 with all figures printed is a missed goal, which a busy machine may well cause.
+    assert done.returncode in (0, 1), done.stderr
+    figures = [json.loads(line) for line in done.stdout.splitlines()]
+    assert figures, done.stderr
+    assert all(set(figure) >= FIELDS for figure in figures)
