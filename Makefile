@@ -13,8 +13,9 @@ demo: setup ## set everything up and run the demonstration
 
 test: setup ## everything that must pass (PYTEST_ARGS=... is handed to pytest)
 	@scripts/npm-ci
+	@scripts/proton
 	@scripts/check
-	.venv/bin/python -m pytest $(PYTEST_ARGS)
+	.venv/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 	@scripts/check-wheel
 
 check: setup ## formatting, lint, types, spelling

@@ -30,7 +30,9 @@ MAP |= dict.fromkeys(NOUNS.split(), "")
 
 # A pure file sees pure files only. A name without a dot stands for all of that room.
 PURE = """amqp errors events hub.epochs hub.routing hub.filters hub.auth hub.issuer hub.annotations
-    leases.model leases.strategies processor.plan spark.offsets homes.sensors dashboard.snapshot"""
+    hub.quotas hub.emulator_config hub.callers hub.rates
+    leases.model leases.strategies processor.plan spark.offsets homes.sensors dashboard.snapshot
+    client.connection_string client.sas client.selectors client.batches"""
 IMPURE = """asyncio logging os pathlib random secrets select socket ssl subprocess
     threading time"""
 # The type of an argument: whoever passes one has chosen the seed.

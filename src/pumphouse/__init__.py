@@ -10,17 +10,30 @@ from typing import TYPE_CHECKING, Any
 from pumphouse.errors import PumphouseError
 
 if TYPE_CHECKING:
+    from pumphouse.clock import MovableClock
     from pumphouse.hub.auth import AccessRule, Claim
     from pumphouse.hub.embedded import EmbeddedHub
+    from pumphouse.hub.faults import Faults
     from pumphouse.hub.issuer import TokenIssuer
     from pumphouse.hub.log import Retention
 
-__all__ = ["AccessRule", "Claim", "EmbeddedHub", "PumphouseError", "Retention", "TokenIssuer"]
+__all__ = [
+    "AccessRule",
+    "Claim",
+    "EmbeddedHub",
+    "Faults",
+    "MovableClock",
+    "PumphouseError",
+    "Retention",
+    "TokenIssuer",
+]
 
 _PLACES = {
     "AccessRule": "pumphouse.hub.auth",
     "Claim": "pumphouse.hub.auth",
     "EmbeddedHub": "pumphouse.hub.embedded",
+    "Faults": "pumphouse.hub.faults",
+    "MovableClock": "pumphouse.clock",
     "Retention": "pumphouse.hub.log",
     "TokenIssuer": "pumphouse.hub.issuer",
 }

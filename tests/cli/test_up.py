@@ -35,7 +35,10 @@ def test_one_json_line_when_ready_and_a_clean_end(
 ) -> None:
     up = program("up", "--hubs", "sensors:16,activity", "--port", "0", "-o", "json")
     ready = json.loads(up.line())
-    assert list(ready) == ["port", "connection_strings", "namespace_connection_string"]
+    assert list(ready) == [
+        "port", "connection_strings", "namespace_connection_string",
+        "tls_port", "ws_port", "http_port", "ca_file",
+    ]  # fmt: skip
     assert sorted(ready["connection_strings"]) == ["activity", "sensors"]
     sensors = parse(ready["connection_strings"]["sensors"])
     assert (sensors.place, sensors.hub) == (f"127.0.0.1:{ready['port']}", "sensors")

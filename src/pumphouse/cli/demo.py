@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumphouse.cli.options import DURATION_FORM, verbose_option
-from pumphouse.cli.up import announce, stop_on_signal
+from pumphouse.cli.up import show_address, stop_on_signal
 from pumphouse.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def demo(rate: float, duration: float | None, partitions: int, port: int) -> Non
     async def run() -> None:
         with stop_on_signal() as stop:
             async with EmbeddedHub({HUB: partitions}, port=port) as hub:
-                announce(hub)
+                show_address(hub)
+                print("Ctrl-C stops it.", flush=True)
                 connection = hub.connection_string(HUB)
                 sending = traffic.produce(connection, rate, meter, SystemClock(), Random())
                 reading = traffic.consume(connection, meter)

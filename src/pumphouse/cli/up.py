@@ -83,6 +83,43 @@ PORT = 5672
     help="With --data, when an event counts as safe: on the disk itself, on its way there within a "
     "tenth of a second, or with the operating system.",
 )
+@click.option(
+    "--tls-port",
+    type=click.IntRange(0, 65535),
+    help="Also listen for AMQP over TLS; 0 picks a free port, the official clients expect 5671.",
+)
+@click.option(
+    "--ws-port",
+    type=click.IntRange(0, 65535),
+    help="Also listen for AMQP over WebSocket (and wss, with TLS); the clients expect 443.",
+)
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    help="Also answer HTTP on this machine: /health, /hubs; Microsoft's emulator has it on 5300.",
+)
+@click.option(
+    "--certificate",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    nargs=2,
+    metavar="CERT KEY",
+    help="Your certificate and key for TLS; otherwise one is made under a development authority.",
+)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A config.json of Microsoft's emulator: its hubs and groups are created.",
+)
+@click.option(
+    "--tier",
+    type=click.Choice(["basic", "standard", "premium"]),
+    help="Enforce the limits of this tier of the service.",
+)
+@click.option(
+    "--throughput-units",
+    type=click.IntRange(1, 40),
+    help="Throttle as the service does with so many throughput units.",
+)
 @output_option
 @verbose_option
 def up(
@@ -96,6 +133,13 @@ def up(
     retention_bytes: int,
     data: Path | None,
     sync: str,
+    tls_port: int | None,
+    ws_port: int | None,
+    http_port: int | None,
+    certificate: tuple[Path, Path] | None,
+    config: Path | None,
+    tier: str | None,
+    throughput_units: int | None,
     output: str,
 ) -> None:
     """Start an event hub for the official Azure clients.
@@ -115,6 +159,13 @@ def up(
         retention=Retention(retention, retention_bytes),
         data=data,
         sync=sync,
+        tls_port=tls_port,
+        ws_port=ws_port,
+        http_port=http_port,
+        certificate=certificate,
+        config=config,
+        tier=tier,
+        throughput_units=throughput_units,
     )
     asyncio.run(serve(hub, announce_json if output == "json" else announce))
 
@@ -150,14 +201,30 @@ def stop_on_signal() -> Iterator[asyncio.Event]:
 
 
 def announce(hub: EmbeddedHub) -> None:
+    show_address(hub)
+    if hub.data is None:
+        print("Ctrl-C stops it. Data is lost on stop; use --data DIR to keep it.", flush=True)
+    else:
+        print("Ctrl-C stops it.", flush=True)
+
+
+def show_address(hub: EmbeddedHub) -> None:
     partitions = console.plural(sum(hub.hubs.values()), "partition")
     what = f"{console.plural(len(hub.hubs), 'hub')}, {partitions}"
     where = "memory" if hub.data is None else str(hub.data)
     print(f"hub        sb://{hub.authority}   {where}   {what}")
+    for door, port in doors(hub).items():
+        print(f"{door:<10} {hub.address(port)}")
+    if hub.ca_file is not None:
+        print(f"trust      {hub.ca_file}")
     for name in hub.hubs or [None]:
         print(f"connect    export EVENT_HUB_CONN_STR={shlex.quote(hub.connection_string(name))}")
-    kept = "Data is lost on stop; use --data DIR to keep it." if hub.data is None else ""
-    print(f"Ctrl-C stops it. {kept}".strip(), flush=True)
+
+
+def doors(hub: EmbeddedHub) -> dict[str, int]:
+    """The further doors that are open, and their ports."""
+    ports = {"tls": hub.tls_port, "websocket": hub.ws_port, "http": hub.http_port}
+    return {door: port for door, port in ports.items() if port is not None}
 
 
 def announce_json(hub: EmbeddedHub) -> None:
@@ -166,5 +233,9 @@ def announce_json(hub: EmbeddedHub) -> None:
             "port": hub.port,
             "connection_strings": {name: hub.connection_string(name) for name in hub.hubs},
             "namespace_connection_string": hub.connection_string(),
+            "tls_port": hub.tls_port,
+            "ws_port": hub.ws_port,
+            "http_port": hub.http_port,
+            "ca_file": None if hub.ca_file is None else str(hub.ca_file),
         }
     )

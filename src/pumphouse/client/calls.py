@@ -91,7 +91,7 @@ class Calls:
         return value_of(reply)
 
     async def exchange(self, number: str, request: bytes) -> Message:
-        while not self.may_ask(len(request)):
+        while not self.may_ask():
             self._room.clear()
             await self._room.wait()
         answered: asyncio.Future[Message] = self.wire.loop.create_future()
@@ -104,10 +104,10 @@ class Calls:
             self._pending.pop(number, None)
             self._room.set()
 
-    def may_ask(self, size: int) -> bool:
+    def may_ask(self) -> bool:
         if self._lost is not None:
             raise self._lost
-        return len(self._pending) < REPLY_CREDIT and self.wire.has_room(self.asking, size)
+        return len(self._pending) < REPLY_CREDIT and self.wire.has_room(self.asking)
 
     def delivered(self, delivery: Delivered) -> None:
         if not delivery.settled:

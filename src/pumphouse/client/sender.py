@@ -92,15 +92,15 @@ class Sender:
     async def post(self, payload: Payload) -> Outcome:
         """Send a payload as soon as there is room for it."""
         async with self.wire.within(self.wire.options.answer_s, "make room for a batch"):
-            while not self.may_send(len(payload.data)):
+            while not self.may_send():
                 self._room.clear()
                 await self._room.wait()
         return self.wire.post(self.link, payload.data, payload.message_format)
 
-    def may_send(self, size: int) -> bool:
+    def may_send(self) -> bool:
         if self._lost is not None:
             raise self._lost
-        return self.wire.has_room(self.link, size)
+        return self.wire.has_room(self.link)
 
     async def conclude(self, outcome: Outcome, payload: Payload) -> None:
         """Wait for the outcome of a payload, and raise it unless it is good."""

@@ -143,10 +143,9 @@ class Wire(asyncio.Protocol):
             link.detach()
             self.flush()
 
-    def has_room(self, link: SenderLink, size: int) -> bool:
-        """Whether a delivery of so many bytes may be sent now: socket, credit and window."""
-        frames = size // max(1, self.session.frame_max // 2) + 1  # generously
-        return self.writable and link.sendable > 0 and self.session.remote_window >= frames
+    def has_room(self, link: SenderLink) -> bool:
+        """Whether a delivery may be sent now: the socket takes it, and the hub."""
+        return self.writable and link.sendable > 0
 
     def post(self, link: SenderLink, payload: bytes, message_format: int) -> asyncio.Future[Any]:
         """Send one delivery; the future will hold its outcome."""

@@ -92,6 +92,7 @@ class Prefix(NamedTuple):
     kept: bytes = b""  # annotation entries of the producer's own, encoded
     kept_count: int = 0  # keys and values
     key: str | None = None
+    odd_key: bool = False  # there is a key among `kept`, but one that is no string
 
 
 class Group(NamedTuple):
@@ -115,9 +116,10 @@ class Batch(NamedTuple):
 class Kept(NamedTuple):
     """What stays of an annotations section."""
 
-    entries: bytes
-    keys_and_values: int
-    key: str | None
+    entries: bytes = b""
+    keys_and_values: int = 0
+    key: str | None = None
+    odd_key: bool = False
 
 
 NOTHING = Prefix()
@@ -154,13 +156,15 @@ def parse_batch(payload: bytes) -> Batch:
 
 
 def take_alike(payload: bytes, pos: int, lead: bytes, rests: list[bytes]) -> int:
-    """Collect the events that start with the same header and annotations as the one before them.
+    """Collect the events that start as the one before them did, and are plain after that.
 
-    Those are nearly all events of nearly all batches, so this loop is kept quick: it knows the
-    usual spellings, and where it finds another it stops and says where.
+    Plain means that no header and no annotations follow, so that all of it is kept as it is. Those
+    are nearly all events of nearly all batches, so this loop is kept quick: it knows the usual
+    spellings, and where it finds another it stops and says where.
     """
     end, lead_size, unpack = len(payload), len(lead), SECTION_HEAD.unpack_from
-    while pos + SECTION_HEAD.size <= end:
+    last = end - SECTION_HEAD.size
+    while pos <= last:
         word, size = unpack(payload, pos)
         if word == DATA_WIDE:
             start = pos + 8
@@ -169,12 +173,21 @@ def take_alike(payload: bytes, pos: int, lead: bytes, rests: list[bytes]) -> int
             start = pos + 5
             after = start + (size >> 24)
         else:
-            break
+            return pos
         if after > end or (lead and not payload.startswith(lead, start)):
-            break
-        own = start + lead_size
-        if not is_plain(payload, own, after):
-            break
+            return pos
+        own = at = start + lead_size
+        while at < after and at <= last:
+            word, size = unpack(payload, at)
+            width = PLAIN_WIDTHS.get(word)
+            if width == 4:
+                at += 8 + size
+            elif width == 1:
+                at += 5 + (size >> 24)
+            else:
+                return pos
+        if at != after:
+            return pos
         rests.append(payload[own:after])
         pos = after
     return pos
@@ -188,11 +201,15 @@ def with_key(groups: list[Group], key: str | None) -> Batch:
         return Batch(groups)
     return Batch(
         [
-            g if g.prefix.key is not None else Group(g.prefix._replace(key=key), g.rests)
+            g if g.prefix.key is not None or g.prefix.odd_key else with_prefix_key(g, key)
             for g in groups
         ],
         key,
     )
+
+
+def with_prefix_key(group: Group, key: str) -> Group:
+    return Group(group.prefix._replace(key=key), group.rests)
 
 
 def binary_start(payload: bytes, value: int) -> int:
@@ -205,28 +222,12 @@ def binary_start(payload: bytes, value: int) -> int:
     raise MalformedBytes(value, f"a data section must hold binary, found constructor 0x{code:02x}")
 
 
-def is_plain(data: bytes, pos: int, end: int) -> bool:
-    """Whether there is neither header nor annotation ahead, so that all of it is kept as it is."""
-    unpack = SECTION_HEAD.unpack_from
-    last = len(data) - SECTION_HEAD.size
-    while pos < end and pos <= last:
-        word, size = unpack(data, pos)
-        width = PLAIN_WIDTHS.get(word)
-        if width == 4:
-            pos += 8 + size
-        elif width == 1:
-            pos += 5 + (size >> 24)
-        else:
-            return False
-    return pos == end
-
-
 def parse_event(data: bytes, pos: int, end: int) -> tuple[Prefix, bytes, bool]:
     """Header and annotations are taken out, the other sections keep their order.
 
     True at the end means that these came last, so that they are the tail of the event as it came.
     """
-    header, kept, rest, in_order = b"", Kept(b"", 0, None), [], True
+    header, kept, rest, in_order = b"", Kept(), [], True
     for code, start, value, after in scan(data, pos, end):
         section = data[start:after]
         if not section.startswith(SECTION_START):
@@ -244,16 +245,16 @@ def parse_event(data: bytes, pos: int, end: int) -> tuple[Prefix, bytes, bool]:
 
 
 def filter_map(section: bytes) -> Kept:
-    entries, count, key = [], 0, None
+    entries, count, key, odd_key = [], 0, None, False
     for name, start, value, end in map_entries(section):
-        is_key = name == PARTITION_KEY.decode()
-        if is_key:
+        if name == PARTITION_KEY.decode():
             key = check_key(decode(section, value, end)[0])
-        # A key that is no string is no key: it decides nothing, and is handed on as it came.
-        if name not in OWN_KEYS or (is_key and key is None):
+            # A key that is no string is no key: it decides nothing, and is handed on as it came.
+            odd_key = key is None
+        if name not in OWN_KEYS or (odd_key and name == PARTITION_KEY.decode()):
             entries.append(section[start:end])
             count += 2
-    return Kept(b"".join(entries), count, key)
+    return Kept(b"".join(entries), count, key, odd_key)
 
 
 def map_entries(section: bytes) -> list[tuple[str | int, int, int, int]]:
@@ -264,11 +265,13 @@ def map_entries(section: bytes) -> list[tuple[str | int, int, int, int]]:
         count, pos = int.from_bytes(section[5:9], "big"), 9
     else:
         raise MalformedBytes(0, f"annotations must be a map, found bytes {section[:8]!r}")
-    found = []
+    found: list[tuple[str | int, int, int, int]] = []
+    names: set[str | int] = set()
     for _ in range(count // 2):
         name, value = decode(section, pos)
-        if not isinstance(name, str | int):
-            raise MalformedBytes(pos, f"annotations have {show(name)} for a key, expected a symbol")
+        if not isinstance(name, str | int) or name in names:
+            raise MalformedBytes(pos, f"annotations cannot have {show(name)} for a key here")
+        names.add(name)
         # Decoded only to be checked: it will stand among entries of ours, and must not spoil them.
         _, end = decode(section, value)
         found.append((name, pos, value, end))
@@ -331,7 +334,8 @@ def build_frames(
                     prefix.header, count + prefix.kept_count, width, len(tail)
                 )
             size = overhead + len(rest)
-            parts += (pack(size, before, sequence, after), digits, tail, rest)
+            parts.append(pack(size, before, sequence, after, digits, tail))
+            parts.append(rest)
             starts.append(offset - origin)
             sequence += 1
             offset += size
@@ -344,7 +348,7 @@ class Stencil(NamedTuple):
     size | before | sequence | after | digits of the offset | tail | the event's own sections
     """
 
-    pack: Callable[[int, bytes, int, bytes], bytes]
+    pack: Callable[[int, bytes, int, bytes, bytes, bytes], bytes]
     before: bytes
     after: bytes
     overhead: int  # bytes of a frame that are not the event's own
@@ -358,8 +362,8 @@ def cut_stencil(header: bytes, count: int, width: int, tail_size: int) -> Stenci
     else:
         annotations = SECTION_WIDE + struct.pack(">II", entries + 4, count)
     before = FRAME_REST + header + annotations + SEQUENCE_ENTRY
-    layout = struct.Struct(f">I{len(before)}sq{len(after)}s")
-    return Stencil(layout.pack, before, after, layout.size + width + tail_size)
+    layout = struct.Struct(f">I{len(before)}sq{len(after)}s{width}s{tail_size}s")
+    return Stencil(layout.pack, before, after, layout.size)
 
 
 def own_entries(key: str | None, publisher: str | None) -> bytes:

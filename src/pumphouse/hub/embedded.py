@@ -13,22 +13,27 @@ import secrets
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self, TypeVar
 
 from pumphouse.clock import Clock
 from pumphouse.errors import HubNotFound, OptionError, PumphouseError
-from pumphouse.hub.auth import ALL_CLAIMS, AccessRule, Claim
-from pumphouse.hub.hub import MESSAGE_BYTES_MAX, Namespace, ensure_hubs
+from pumphouse.hub.auth import ALL_CLAIMS, AccessRule, Claim, sign_sas
+from pumphouse.hub.doors import DoorOptions, Doors
+from pumphouse.hub.emulator_config import HubSpec, parse_config
+from pumphouse.hub.faults import Faults
+from pumphouse.hub.hub import MESSAGE_BYTES_MAX, Namespace, ensure_groups, ensure_hubs
 from pumphouse.hub.issuer import TokenIssuer
 from pumphouse.hub.log import Retention
+from pumphouse.hub.quotas import Tier, check_retention, check_units, tier_named
 from pumphouse.hub.server import HubServer, ServerOptions
 from pumphouse.hub.storage import DiskStorage
+from pumphouse.hub.tls import EVERYWHERE, CertificateFiles
 from pumphouse.hub.writer import ALWAYS, SYNC_MODES
 
 ROOT_RULE = "RootManageSharedAccessKey"
 START_S = 10.0
-EVERYWHERE = ("", "0.0.0.0", "::")  # addresses to listen on; nobody can connect to them
 
 T = TypeVar("T")
 
@@ -38,6 +43,11 @@ class EmbeddedHub:
 
     `hubs` maps names to partition counts. `port=0` picks a free port. `root_key` is made up unless
     given; `rules` are further keys with fewer claims, of the namespace or of one hub.
+
+    Further doors are opened by giving them a port, 0 for a free one: `tls_port`, `ws_port` (AMQP
+    over WebSocket), `http_port`. TLS uses your `certificate` (files: certificate, key) or makes
+    one; its authority is kept in `tls_dir`, or else in the data directory. `config` is a
+    config.json of Microsoft's emulator. `tier` and `throughput_units` bring the service's limits.
     """
 
     def __init__(
@@ -51,25 +61,44 @@ class EmbeddedHub:
         retention: Retention | None = None,
         issuer: TokenIssuer | None = None,
         clock: Clock | None = None,
-        message_bytes_max: int = MESSAGE_BYTES_MAX,
+        message_bytes_max: int | None = None,
         data: str | Path | None = None,
         sync: str = ALWAYS,
         options: ServerOptions | None = None,
+        tls_port: int | None = None,
+        ws_port: int | None = None,
+        http_port: int | None = None,
+        certificate: CertificateFiles | None = None,
+        tls_dir: str | Path | None = None,
+        config: str | Path | None = None,
+        config_strict: bool = False,
+        tier: str | None = None,
+        throughput_units: int | None = None,
+        fault_seed: int = 0,
     ) -> None:
+        limits = None if tier is None else tier_named(tier)
+        check_units(limits, throughput_units)
         root = [AccessRule(ROOT_RULE, root_key, ALL_CLAIMS)] if root_key else []
         self.namespace = Namespace(
             [*root, *rules],
             clock=clock,
-            retention=retention or Retention(),
+            retention=choose_retention(limits, retention),
             issuer=issuer,
-            message_bytes_max=message_bytes_max,
+            message_bytes_max=choose_message_limit(limits, message_bytes_max),
+            tier=limits,
+            throughput_units=throughput_units,
         )
-        self._wanted = dict(hubs or {})
-        self._data = None if data is None else Path(data)
+        self._wanted = [HubSpec(name, count) for name, count in (hubs or {}).items()]
+        if config is not None:
+            self._wanted += read_config(Path(config), config_strict, self._wanted)
+        self.data = None if data is None else Path(data)
         self._sync = check_sync(sync)
-        if self._data is None:
-            self.ensure_root()
-            ensure_hubs(self.namespace, self._wanted)
+        if self.data is None:
+            self.ensure_contents()
+        kept = Path(tls_dir) if tls_dir is not None else self.data and self.data / "tls"
+        self._door_options = DoorOptions(tls_port, ws_port, http_port, certificate, kept)
+        self._doors: Doors | None = None
+        self.faults = Faults(fault_seed)
         self.host = host
         self._asked_port = port
         self._options = options
@@ -95,25 +124,68 @@ class EmbeddedHub:
     @property
     def authority(self) -> str:
         """Host and port as a client on this machine reaches them."""
+        return self.address(self.port)
+
+    def address(self, port: int) -> str:
         host = "localhost" if self.host in EVERYWHERE else self.host
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def doors(self) -> Doors:
+        if self._doors is None:
+            raise PumphouseError("the hub has not been started; use it in a `with` block")
+        return self._doors
+
+    @property
+    def tls_port(self) -> int | None:
+        """The port for AMQP over TLS; None if there is none."""
+        return self.doors.tls_port
+
+    @property
+    def ws_port(self) -> int | None:
+        """The port for AMQP over WebSocket; None if there is none."""
+        return self.doors.ws_port
+
+    @property
+    def http_port(self) -> int | None:
+        """The port of the HTTP API; None if there is none."""
+        return self.doors.http_port
+
+    @property
+    def ca_file(self) -> Path | None:
+        """What TLS clients are to trust; None without TLS, or with a certificate of yours."""
+        return self.doors.ca_file
 
     # -- starting and stopping --------------------------------------------------------------------
 
     async def start(self) -> None:
-        if self._data is not None:
-            self.namespace.open(DiskStorage(self._data, asyncio.get_running_loop(), self._sync))
-            self.ensure_root()
-            ensure_hubs(self.namespace, self._wanted)
-        server = HubServer(self.namespace, self._options)
-        await server.start(self.host, self._asked_port)
-        self._server = server
+        async with AsyncExitStack() as undo:
+            undo.callback(self.namespace.close)
+            if self.data is not None:
+                self.namespace.open(DiskStorage(self.data, asyncio.get_running_loop(), self._sync))
+                self.ensure_contents()
+            server = HubServer(self.namespace, self._options, self.faults)
+            await server.start(self.host, self._asked_port)
+            undo.push_async_callback(server.stop)
+            doors = Doors(server, self._door_options)
+            await doors.open(self.host)
+            undo.pop_all()
+        self._server, self._doors = server, doors
 
     async def stop(self) -> None:
-        if self._server is not None:
+        if self._server is not None and self._doors is not None:
             server, self._server = self._server, None
+            doors, self._doors = self._doors, None
+            await doors.shut()
             await server.stop()
+            await doors.close()
             self.namespace.close()
+
+    def ensure_contents(self) -> None:
+        """Make what was asked for and is not there yet."""
+        self.ensure_root()
+        ensure_hubs(self.namespace, {hub.name: hub.partitions for hub in self._wanted})
+        ensure_groups(self.namespace, {hub.name: hub.groups for hub in self._wanted})
 
     def ensure_root(self) -> None:
         """A namespace has a root key: the one given, the one kept, or a new one."""
@@ -143,18 +215,37 @@ class EmbeddedHub:
 
     # -- connecting -------------------------------------------------------------------------------
 
-    def connection_string(self, hub: str | None = None, rule: str = ROOT_RULE) -> str:
-        """A ready-to-paste connection string, of one hub or (without a name) of the namespace."""
+    def connection_string(
+        self, hub: str | None = None, rule: str = ROOT_RULE, *, tls: bool = False
+    ) -> str:
+        """A ready-to-paste connection string, of one hub or (without a name) of the namespace.
+
+        With `tls` it leads to the TLS port, without the emulator's mark that turns TLS off.
+        """
         found = self.find_rule(rule, hub)
         parts = {
-            "Endpoint": f"sb://{self.authority}",
+            "Endpoint": f"sb://{self.address(self.need_tls_port() if tls else self.port)}",
             "SharedAccessKeyName": found.name,
             "SharedAccessKey": found.key,
-            "UseDevelopmentEmulator": "true",
         }
+        if not tls:
+            parts["UseDevelopmentEmulator"] = "true"
         if hub is not None:
             parts["EntityPath"] = self.namespace.hub(hub).name
         return ";".join(f"{key}={value}" for key, value in parts.items())
+
+    def need_tls_port(self) -> int:
+        if self.tls_port is None:
+            raise OptionError("the hub has no TLS port; start it with tls_port=0 or 5671")
+        return self.tls_port
+
+    def sas_token(
+        self, hub: str | None = None, rule: str = ROOT_RULE, lasts_s: float = 3600.0
+    ) -> str:
+        """A token for the header Authorization of the HTTP API."""
+        resource = f"sb://{self.authority}/{hub or ''}"
+        expires_at = int(self.namespace.clock.now() + lasts_s)
+        return sign_sas(resource, self.find_rule(rule, hub), expires_at)
 
     def find_rule(self, name: str, hub: str | None) -> AccessRule:
         for rule in self.namespace.rules:
@@ -196,6 +287,8 @@ class EmbeddedHub:
         rule = AccessRule(name, key or make_key(), frozenset(claims), hub)
         self._call(lambda: self.namespace.add_rule(rule))
 
+    # -- breaking it on purpose: more in `faults` -------------------------------------------------
+
     def drop_connections(self) -> int:
         """Break every connection without a word, as a failing network would; returns how many."""
 
@@ -206,6 +299,25 @@ class EmbeddedHub:
             return len(broken)
 
         return self._call(drop)
+
+    def steal_readers(self, hub: str, group: str = "$Default", partition: str = "") -> int:
+        """Evict readers as one with a higher epoch would; returns how many."""
+
+        def steal() -> int:
+            found = self.namespace.hub(hub)
+            chosen = [found.partition(partition)] if partition else found.partitions
+            return sum(place.evict(group.lower()) for place in chosen)
+
+        return self._call(steal)
+
+    def tick(self) -> None:
+        """Do at once what the passing of time asks for: after a test has moved the clock."""
+
+        def tick() -> None:
+            self.server.tick()
+            self.namespace.expire()
+
+        self._call(tick)
 
 
 class HubThread:
@@ -248,6 +360,36 @@ class HubThread:
         if threading.current_thread() is self.thread:
             return change()
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(START_S)
+
+
+def read_config(path: Path, strict: bool, others: Iterable[HubSpec]) -> Iterable[HubSpec]:
+    """The hubs of a config.json of Microsoft's emulator, none of which may be among the others."""
+    try:
+        found = parse_config(path.read_text(encoding="utf-8"), strict)
+    except OptionError as wrong:
+        raise OptionError(f"{path}: {wrong}") from None
+    except (OSError, ValueError) as failed:  # what is not UTF-8 is a ValueError
+        raise OptionError(f"{path} cannot be read: {failed}") from None
+    taken = {hub.name.lower() for hub in others}
+    for hub in found:
+        if hub.name.lower() in taken:
+            raise OptionError(
+                f"hub {hub.name!r} is both in {path} and among the hubs; name it once"
+            )
+    return found
+
+
+def choose_retention(tier: Tier | None, asked: Retention | None) -> Retention:
+    chosen = asked or Retention()
+    if tier is not None:
+        check_retention(tier, chosen.seconds)
+    return chosen
+
+
+def choose_message_limit(tier: Tier | None, asked: int | None) -> int:
+    if asked is not None:
+        return asked
+    return MESSAGE_BYTES_MAX if tier is None else tier.message_bytes_max
 
 
 def check_sync(mode: str) -> str:

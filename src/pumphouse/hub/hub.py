@@ -19,10 +19,10 @@ from pumphouse.hub.auth import AccessRule
 from pumphouse.hub.datadir import HubRecord, NamespaceRecord
 from pumphouse.hub.issuer import TokenIssuer
 from pumphouse.hub.log import A_DAY, Retention
+from pumphouse.hub.quotas import PARTITIONS_MAX, Meter, Tier, check_new_group, check_new_hub
 from pumphouse.hub.routing import DEFAULT_GROUP, check_group_name, check_hub_name, partition_for
 from pumphouse.hub.storage import Log, MemoryStorage, Storage
 
-PARTITIONS_MAX = 2000  # the service's largest; a number beyond it is a slip of the finger
 MESSAGE_BYTES_MAX = 1024 * 1024
 
 
@@ -36,6 +36,11 @@ class OpenReader(OpenLink, Protocol):
     """A link that reads a partition."""
 
     reader: epochs.Reader
+    next_sequence: int  # of the event that it is sent next
+
+    @property
+    def client(self) -> str:
+        """The container id of the connection: many clients give their readers no name."""
 
     def wake(self) -> None:
         """There is something new to read."""
@@ -44,12 +49,13 @@ class OpenReader(OpenLink, Protocol):
 class Partition:
     """One ordered log, and who reads it."""
 
-    __slots__ = ("id", "log", "readers")
+    __slots__ = ("events_sent", "id", "log", "readers")
 
     def __init__(self, number: int, log: Log) -> None:
         self.id = str(number)
         self.log = log
         self.readers: dict[str, list[OpenReader]] = {}  # by consumer group, lower case
+        self.events_sent = 0  # to all readers together, those that have left included
 
     def admit(self, group: str, link: OpenReader) -> None:
         """Let a reader in, evicting others if the epoch rules say so; AmqpError if they say no."""
@@ -61,6 +67,16 @@ class Partition:
         for reader_id, text in zip(verdict.evict, verdict.evict_errors, strict=True):
             evicted[reader_id].close(verdict.condition, text)
         self.readers.setdefault(group, []).append(link)
+
+    def evict(self, group: str) -> int:
+        """Turn a group's readers out, as a thief with the next epoch would; returns how many."""
+        present = list(self.readers.get(group, ()))
+        highest = max((there.reader.epoch or 0 for there in present), default=0)
+        thief = epochs.Reader(id=0, name="thief", epoch=highest + 1)
+        verdict = epochs.arbitrate([there.reader for there in present], thief)
+        for there, text in zip(present, verdict.evict_errors, strict=True):
+            there.close(verdict.condition, text)
+        return len(present)
 
     def leave(self, group: str, link: OpenReader) -> None:
         there = self.readers.get(group, [])
@@ -131,12 +147,18 @@ class Namespace:
         retention: Retention = A_DAY,
         issuer: TokenIssuer | None = None,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
+        tier: Tier | None = None,
+        throughput_units: int | None = None,
     ) -> None:
         self.rules = list(rules)
         self.clock: Clock = clock or SystemClock()
         self.retention = retention
         self.issuer = issuer
         self.message_bytes_max = message_bytes_max
+        self.tier = tier  # None: no limits but those of this program
+        self.meter: Meter | None = None  # None: as fast as it goes
+        if throughput_units is not None:
+            self.meter = Meter(throughput_units, self.clock.monotonic())
         self.storage: Storage = MemoryStorage()
         self._saving_later = False
         self._hubs: dict[str, EventHub] = {}
@@ -194,6 +216,8 @@ class Namespace:
             check_group_name(group)
         if name.lower() in self._hubs:
             raise HubExists(f"hub {name!r} exists already; delete it first or choose another name")
+        if self.tier is not None:
+            check_new_hub(self.tier, name, len(self._hubs), partitions, 1 + len(names))
         created_ms = now_ms(self.clock)
         hub_id = self.storage.new_hub_id()
         hub = self.add_hub(HubRecord(hub_id, name, partitions, created_ms, tuple(names)))
@@ -236,6 +260,8 @@ class Namespace:
         hub = self.hub(hub_name)
         if group.lower() in hub.groups:
             raise HubExists(f"consumer group {group!r} exists already in hub {hub.name!r}")
+        if self.tier is not None:
+            check_new_group(self.tier, hub.name, group, len(hub.groups))
         hub.groups[group.lower()] = group
         self.save()
 
@@ -314,3 +340,12 @@ def ensure_hubs(namespace: Namespace, hubs: Mapping[str, int]) -> None:
                     f"hub {name!r} has {there} partitions already (asked for {partitions}); "
                     "leave it as it is, or delete it first"
                 )
+
+
+def ensure_groups(namespace: Namespace, groups: Mapping[str, Iterable[str]]) -> None:
+    """Create the consumer groups that are not there yet, by the names of their hubs."""
+    with namespace.saved_once():
+        for hub, names in groups.items():
+            for name in names:
+                if name.lower() not in namespace.hub(hub).groups:
+                    namespace.create_group(hub, name)

@@ -79,6 +79,8 @@ class Intake(Node):
         batch = parse_payload(delivered.payload, delivered.message_format)
         if self.publisher is not None:
             self.check_keys(batch, self.publisher)
+        if (meter := self.talk.namespace.meter) is not None:
+            meter.admit(batch.event_count, delivered.size, self.talk.namespace.clock.monotonic())
         partition = self.partition or self.hub.choose(batch.key or self.publisher)
 
         def committed(failed: AmqpError | None) -> None:

@@ -99,10 +99,11 @@ class PartitionLog:
     """What one partition holds."""
 
     __slots__ = ("begin", "last_ms", "last_offset", "next_offset", "next_sequence", "retention",
-                 "segments", "size")  # fmt: skip
+                 "segment_bytes", "segments", "size")  # fmt: skip
 
-    def __init__(self, retention: Retention = A_DAY) -> None:
+    def __init__(self, retention: Retention = A_DAY, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.retention = retention
+        self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
         self.begin = 0  # the oldest sequence number still there
         self.next_sequence = 0
@@ -154,7 +155,7 @@ class PartitionLog:
 
     def room(self) -> Segment:
         """The segment to append to."""
-        if not self.segments or len(self.segments[-1].data) >= SEGMENT_BYTES:
+        if not self.segments or len(self.segments[-1].data) >= self.segment_bytes:
             self.segments.append(Segment(self.next_sequence, self.next_offset))
         return self.segments[-1]
 

@@ -47,7 +47,7 @@ def open_outlet(talk: Conversation, link: SenderLink, attach: Attach, address: A
     partition = hub.partition(address.partition)
     start = position_from_filter(attach.source.filter)
     sequence = partition.log.locate(start.position)
-    outlet = Outlet(talk, link, partition, group, sequence, attach)
+    outlet = Outlet(talk, link, hub.name, partition, group, sequence, attach)
     outlet.path = address.path
     partition.admit(group, outlet)
     link.user = outlet  # known from here on: it must leave even if the answer cannot be sent
@@ -88,6 +88,7 @@ class Outlet(Node):
         self,
         talk: Conversation,
         link: SenderLink,
+        hub_name: str,
         partition: Partition,
         group: str,
         sequence: int,
@@ -97,9 +98,17 @@ class Outlet(Node):
         self.partition = partition
         self.group = group
         self.next_sequence = sequence
+        self.hub_name = hub_name
+        self.spared = False  # a fault has had its turn with what is sent next
         self.reader = reader_of(attach)
         self.lingers = self.reader.epoch is not None
         self.wants_metric = RUNTIME_METRIC in attach.desired_capabilities
+        self._held_back = False  # by the throughput units, for a moment
+
+    @property
+    def client(self) -> str:
+        remote = self.talk.amqp.remote
+        return remote.container_id if remote is not None else ""
 
     def wake(self) -> None:
         if self.link.credit:
@@ -107,6 +116,10 @@ class Outlet(Node):
 
     def pump(self) -> bool:
         """Send one slice of events; True if there is more to send and credit for it."""
+        if self.talk.server.faults and self.has_events and self.talk.befall_outlet(self):
+            return False
+        if self.talk.namespace.meter is not None and self.hold_back():
+            return False
         try:
             run = self.partition.log.read(self.next_sequence, self.link.sendable, SLICE_BYTES)
         except AmqpError as damaged:
@@ -114,6 +127,7 @@ class Outlet(Node):
             return False
         if run is not None:
             self.send(run)
+            self.count(run)
         if self.at_end:
             self.link.answer_drain()
             return False
@@ -128,6 +142,33 @@ class Outlet(Node):
         frames = patch(run, session.channel, self.link.handle, session.delivery_ids(events))
         self.link.send_ready(frames, events)
         self.next_sequence = run.sequence + events
+
+    def count(self, run: Run) -> None:
+        """Note what of a run has been sent."""
+        events = max(0, self.next_sequence - run.sequence)
+        self.partition.events_sent += events
+        if (meter := self.talk.namespace.meter) is not None:
+            meter.sent(events, len(run.frames) * events // len(run.starts))
+
+    def hold_back(self) -> bool:
+        """Whether the throughput units make this reader wait; it is then woken in time."""
+        namespace = self.talk.namespace
+        if namespace.meter is None or self.at_end:
+            return False
+        wait_s = namespace.meter.hold_back_s(namespace.clock.monotonic())
+        if wait_s > 0 and not self._held_back:
+            self._held_back = True
+            self.talk.server.loop.call_later(wait_s, self.go_on)
+        return wait_s > 0
+
+    def go_on(self) -> None:
+        self._held_back = False
+        if self.link.attached:
+            self.wake()
+
+    @property
+    def has_events(self) -> bool:
+        return self.link.sendable > 0 and not self.at_end
 
     @property
     def at_end(self) -> bool:

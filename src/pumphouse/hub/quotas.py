@@ -39,7 +39,7 @@ TIERS = {
     for tier in (
         Tier("basic", 256 * KIB, 10, 32, 1, 1 * DAY_S),
         Tier("standard", MIB, 10, 32, 20, 7 * DAY_S),
-        # One processing unit's worth of hubs. Its throughput depends on the load, so it has no meter.
+        # The hubs of one processing unit. How fast that is depends on the load: it has no meter.
         Tier("premium", MIB, 100, 100, 100, 90 * DAY_S, has_units=False),
     )
 }

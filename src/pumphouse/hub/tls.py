@@ -1,6 +1,6 @@
 """TLS for the hub's doors: your own certificate, or a development one made at start.
 
-    options -> prepare -> Tls(context, ca_file) -> doors.py
+options -> prepare -> Tls(context, ca_file) -> doors.py
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ class WebSocketDoor(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, factory: Factory, open_doors: set[WebSocketDoor]) -> None:
+    def __init__(self, factory: Factory, waiting: set[WebSocketDoor]) -> None:
         self.factory = factory
-        self.open_doors = open_doors
+        self.waiting = waiting  # those whose handshake is not done
         self.inner: asyncio.Protocol | None = None  # known once the handshake is done
         self.leaving = False  # our side has closed
         self.protocol = ServerProtocol(
@@ -59,13 +59,13 @@ class WebSocketDoor(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.open_doors.add(self)
+        self.waiting.add(self)
         loop = asyncio.get_running_loop()
         self.deadline = loop.call_later(HANDSHAKE_S, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.deadline.cancel()
-        self.open_doors.discard(self)
+        self.waiting.discard(self)
         if self.inner is not None:
             self.inner.connection_lost(exc)
 
@@ -104,6 +104,7 @@ class WebSocketDoor(asyncio.Protocol):
         self.flush()
         if self.protocol.state is OPEN:
             self.deadline.cancel()
+            self.waiting.discard(self)
             self.inner = self.factory()
             self.inner.connection_made(WebSocketTransport(self))
         else:
@@ -111,7 +112,7 @@ class WebSocketDoor(asyncio.Protocol):
 
     def take(self, frame: Frame) -> None:
         """Hand a frame's bytes on. Pings and farewells have been answered by the protocol."""
-        if self.inner is None or self.leaving:
+        if self.inner is None or self.leaving or self.transport.is_closing():
             return
         if frame.opcode is Opcode.TEXT:
             self.protocol.fail(UNSUPPORTED, "AMQP is sent in binary messages")
@@ -132,7 +133,8 @@ class WebSocketDoor(asyncio.Protocol):
         out = self.protocol.data_to_send()
         if not out or self.transport.is_closing():
             return
-        self.transport.writelines(out)  # the sign for the end is empty: it adds nothing
+        # Not writelines: in some versions of Python it does not pause the writer (CVE-2024-12254).
+        self.transport.write(b"".join(out))
         if SEND_EOF in out:
             self.transport.close()
 

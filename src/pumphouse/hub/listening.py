@@ -1,8 +1,11 @@
-"""One port for both: the first byte tells whether a client speaks TLS.
+"""A port for TLS, or for both: the first byte tells whether a client speaks it.
 
 A TLS client opens with a handshake record, whose first byte no HTTP method begins with. The byte is
 looked at and left where it is; then the connection goes on as if it had been accepted for TLS, or
 for plain bytes, from the start.
+
+asyncio's own listener is not used because it forgets about a connection until its handshake is
+done: a hub that stops meanwhile could not close it.
 """
 
 from __future__ import annotations
@@ -18,25 +21,32 @@ log = logging.getLogger("pumphouse.hub")
 
 TLS_HANDSHAKE = b"\x16"
 BACKLOG = 100
-SILENT_MAX = 500  # connections that may wait for their first byte or for TLS at once
+UNDECIDED_MAX = 500  # connections that may be at their first byte or their handshake at once
 RETRY_S = 0.2  # after the system had no room for another connection
+GOODBYE_S = 1.0  # for a TLS client to answer our farewell
 
 
-class SniffingListener:
-    """A listening socket whose connections may be encrypted or not."""
+class TlsListener:
+    """A listening port for TLS and, if `plain_too`, for those who do not speak it."""
 
     def __init__(
-        self, factory: Callable[[], asyncio.Protocol], context: ssl.SSLContext, handshake_s: float
+        self,
+        factory: Callable[[], asyncio.Protocol],
+        context: ssl.SSLContext,
+        *,
+        handshake_s: float,
+        plain_too: bool = False,
     ) -> None:
         self.factory = factory
         self.context = context
         self.handshake_s = handshake_s
+        self.plain_too = plain_too
 
     async def start(self, host: str, port: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.socket = await listening_socket(host, port)
         self.port: int = self.socket.getsockname()[1]
-        self._accepting = self.loop.create_task(self.accept_forever(), name="websocket port")
+        self._accepting = self.loop.create_task(self.accept_forever(), name="tls port")
 
     async def stop(self) -> None:
         self._accepting.cancel()
@@ -45,7 +55,7 @@ class SniffingListener:
         self.socket.close()
 
     async def accept_forever(self) -> None:
-        room = asyncio.Semaphore(SILENT_MAX)
+        room = asyncio.Semaphore(UNDECIDED_MAX)
         async with asyncio.TaskGroup() as welcomes:
             while True:
                 await room.acquire()
@@ -67,40 +77,42 @@ class SniffingListener:
         connection.setblocking(False)
         try:
             async with asyncio.timeout(self.handshake_s):
-                first = await self.first_byte(connection)
-                await self.let_in(connection, encrypted=first == TLS_HANDSHAKE)
+                await self.let_in(connection, await self.speaks_tls(connection))
         except (OSError, TimeoutError) as failed:  # a failed TLS handshake is an OSError
-            log.info("a connection was not opened: %s", failed)
+            log.info("refuse port=%d %s", self.port, failed or "no handshake in time")
             connection.close()
         except BaseException:
             connection.close()
             raise
 
+    async def speaks_tls(self, connection: socket.socket) -> bool:
+        return not self.plain_too or await self.first_byte(connection) == TLS_HANDSHAKE
+
     async def first_byte(self, connection: socket.socket) -> bytes:
         """The first byte that arrives; nothing if the client left. It can still be read."""
-        arrived = self.loop.create_future()
-        self.loop.add_reader(connection, lambda: arrived.done() or arrived.set_result(None))
+        arrived = asyncio.Event()
+        self.loop.add_reader(connection, arrived.set)
         try:
-            await arrived
+            await arrived.wait()
+            return connection.recv(1, socket.MSG_PEEK)
         finally:
             self.loop.remove_reader(connection)
-        return connection.recv(1, socket.MSG_PEEK)
 
-    async def let_in(self, connection: socket.socket, encrypted: bool) -> None:
-        if encrypted:
+    async def let_in(self, connection: socket.socket, tls: bool) -> None:
+        if tls:
             await self.loop.connect_accepted_socket(
                 self.factory,
                 connection,
                 ssl=self.context,
                 ssl_handshake_timeout=self.handshake_s,
-                ssl_shutdown_timeout=1.0,
+                ssl_shutdown_timeout=GOODBYE_S,
             )
         else:
             await self.loop.connect_accepted_socket(self.factory, connection)
 
 
 async def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens, as asyncio would have made it."""
+    """A socket that listens, on the first address that the host name stands for."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

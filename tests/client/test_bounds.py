@@ -1,0 +1,155 @@
+"""What a sender may have under way: never more than credit, window, socket and its own bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pumphouse.amqp import session
+from pumphouse.amqp.connection import SERVER, Connection, Limits
+from pumphouse.amqp.events import AttachAsked, Delivered, Detached
+from pumphouse.amqp.links import ReceiverLink
+from pumphouse.amqp.performatives import Attach, Open, Released
+from pumphouse.client.sender import UNDER_WAY_MAX, Sender
+from pumphouse.client.wire import WRITE_HIGH_WATER, Wire, WireOptions, connect
+from pumphouse.errors import AmqpError, ConnectionFailed
+from pumphouse.events import Event
+
+from .test_wire import listening
+
+OPTIONS = WireOptions(answer_s=0.3, close_s=0.05)
+
+
+class StingyHub:
+    """Takes events under conditions, and sees to it that they are kept."""
+
+    def __init__(self, credit: int, frame_bytes: int = 65536) -> None:
+        self.credit = credit
+        self.limits = Limits(max_frame_size=frame_bytes)
+        self.deliveries: list[int] = []
+        self.settle: Callable[[Delivered], None] = self.keep_waiting
+        self.listens = asyncio.Event()
+        self.listens.set()
+
+    def keep_waiting(self, delivered: Delivered) -> None:
+        self.deliveries.append(delivered.delivery_id)
+
+    def accept(self, delivered: Delivered) -> None:
+        self.keep_waiting(delivered)
+        delivered.link.session.accept(delivered.delivery_id)
+        if delivered.link.credit == 0:
+            delivered.link.grant(self.credit)
+
+    def release(self, delivered: Delivered) -> None:
+        """An outcome that no event hub gives."""
+        delivered.link.session.dispose(delivered.delivery_id, delivered.delivery_id, Released())
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opening = Open(container_id="stingy", max_frame_size=self.limits.max_frame_size)
+        amqp = Connection(SERVER, opening, limits=self.limits)
+        while data := await reader.read(1 << 16):
+            for event in amqp.receive(data):
+                self.handle(event)
+            writer.writelines(amqp.data_to_send())
+            await self.listens.wait()
+
+    def handle(self, event: Any) -> None:
+        match event:
+            case AttachAsked(link=ReceiverLink() as link):
+                link.answer(
+                    Attach(
+                        name=link.name,
+                        handle=link.handle,
+                        role=link.role,
+                        source=event.attach.source,
+                        target=event.attach.target,
+                        max_message_size=1 << 20,
+                    )
+                )
+                link.grant(self.credit)
+            case Delivered():
+                assert event.link.credit >= 0, "sent beyond its credit"
+                self.settle(event)
+            case Detached():
+                raise AssertionError("the client should not leave")
+
+
+async def attached(port: int) -> tuple[Wire, Sender]:
+    wire = await connect("127.0.0.1", port, OPTIONS)
+    sender = Sender(wire, "eh")
+    await sender.attach()
+    return wire, sender
+
+
+def watch_windows(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How far the hub's window was open after each delivery."""
+    windows: list[int] = []
+    post = wire.post
+
+    def watched(*args: Any) -> Any:
+        outcome = post(*args)
+        windows.append(wire.session.remote_window)
+        return outcome
+
+    monkeypatch.setattr(wire, "post", watched)
+    return windows
+
+
+@pytest.mark.parametrize("credit", [1, 3, 100])
+async def test_credit_and_window_are_kept_and_lead_to_the_end(
+    monkeypatch: pytest.MonkeyPatch, credit: int
+) -> None:
+    monkeypatch.setattr(session, "INCOMING_WINDOW", 20)  # frames, of 512 bytes
+    hub = StingyHub(credit, frame_bytes=512)
+    hub.settle = hub.accept
+    async with listening(hub) as port:
+        wire, sender = await attached(port)
+        windows = watch_windows(wire, monkeypatch)
+        assert await sender.send([Event(b"x" * 2500)] * 50, batch_events_max=1) == 50
+        assert len(hub.deliveries) == 50
+        assert min(windows) >= 0
+        await wire.close()
+
+
+async def test_a_sender_that_is_not_answered_stops_at_its_own_bound() -> None:
+    hub = StingyHub(credit=1000)
+    async with listening(hub) as port:
+        wire, sender = await attached(port)
+        with pytest.raises(ConnectionFailed, match=r"did not acknowledge a batch within 0\.3 s"):
+            await sender.send([Event(b"x")] * 500, batch_events_max=1)
+        assert len(hub.deliveries) == UNDER_WAY_MAX
+        await wire.close()
+
+
+async def test_a_sender_without_credit_has_a_deadline() -> None:
+    async with listening(StingyHub(credit=0)) as port:
+        wire, sender = await attached(port)
+        with pytest.raises(ConnectionFailed, match=r"did not make room for a batch within 0\.3 s"):
+            await sender.send([Event(b"x")])
+        await wire.close()
+
+
+async def test_a_hub_that_does_not_read_does_not_make_us_buffer() -> None:
+    hub = StingyHub(credit=1000)
+    async with listening(hub) as port:
+        wire, sender = await attached(port)
+        hub.listens.clear()
+        large = [Event(b"x" * 1_000_000)] * 20
+        with pytest.raises(ConnectionFailed, match="within"):
+            await sender.send(large, batch_events_max=1)
+        assert wire.transport.get_write_buffer_size() <= WRITE_HIGH_WATER + 1_001_000
+        await wire.close()
+        hub.listens.set()
+
+
+async def test_an_outcome_that_is_none_is_an_error() -> None:
+    hub = StingyHub(credit=10)
+    hub.settle = hub.release
+    async with listening(hub) as port:
+        wire, sender = await attached(port)
+        with pytest.raises(AmqpError, match="answered a send with released"):
+            await sender.send([Event(b"x")])
+        await wire.close()

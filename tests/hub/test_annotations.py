@@ -1,0 +1,378 @@
+"""From a producer's payload to stored frames: what stays as it is, what goes, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pumphouse.amqp.codec import encode
+from pumphouse.amqp.composites import decode_performative
+from pumphouse.amqp.frames import ByteReader
+from pumphouse.amqp.messages import (
+    APPLICATION_PROPERTIES,
+    BATCH_FORMAT,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    SINGLE_FORMAT,
+    VALUE,
+    Message,
+    decode_message,
+    encode_batch,
+    encode_message,
+    encode_section,
+)
+from pumphouse.amqp.performatives import Transfer
+from pumphouse.amqp.types import Described, Symbol, Timestamp, ULong
+from pumphouse.errors import AmqpError, MalformedBytes
+from pumphouse.hub.annotations import OWN_KEYS, build_frames, parse_payload
+from pumphouse.hub.delivery import patch
+from pumphouse.hub.log import PartitionLog
+
+T0 = 1_700_000_000_000
+EVERYTHING = 1 << 40
+
+HEAD = encode_section(HEADER, [True, None, None, None, None])
+PROPS = encode_section(PROPERTIES, ["id", None, None, "subject"])
+APPLICATION = encode_section(APPLICATION_PROPERTIES, {"a": 1, "b": [True, {"c": b"d"}]})
+BODY = encode_section(DATA, b"body")
+FOOT = encode_section(FOOTER, {Symbol("f"): 1})
+DELIVERY = encode_section(DELIVERY_ANNOTATIONS, {Symbol("d"): "dropped"})
+
+
+def annotated(**entries: Any) -> bytes:
+    named = {Symbol(name.replace("_", "-")): value for name, value in entries.items()}
+    return encode_section(MESSAGE_ANNOTATIONS, named)
+
+
+def stored(payload: bytes, message_format: int = SINGLE_FORMAT, **more: Any) -> list[bytes]:
+    """The messages of a payload as they stand in the log: each one transfer frame."""
+    batch = parse_payload(payload, message_format)
+    frames = build_frames(batch, sequence=10, offset=500, enqueued_ms=T0, **more)
+    assert frames.starts[0] == 500
+    reader, found = ByteReader(1 << 20), []
+    reader.feed(bytes(frames.data))
+    while (frame := reader.frame()) is not None:
+        said, after = decode_performative(frame.data, frame.start, frame.end)
+        assert said == Transfer(
+            handle=0, delivery_id=0, delivery_tag=b"\0", message_format=0, settled=True
+        )
+        found.append(frame.data[after : frame.end])
+    assert reader.pending == 0
+    assert len(found) == len(frames.starts) == batch.event_count
+    return found
+
+
+def stamps(message: bytes) -> tuple[Any, ...]:
+    """Sequence number, offset and time."""
+    names = ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time")
+    return tuple(decode_message(message).annotations[name] for name in names)
+
+
+def own(message: bytes) -> dict[Any, Any]:
+    """Annotations that are not the hub's stamps."""
+    annotations = dict(decode_message(message).annotations)
+    for name in ("x-opt-sequence-number", "x-opt-offset", "x-opt-enqueued-time"):
+        del annotations[name]
+    return annotations
+
+
+# -- what is kept, what goes ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        [BODY],
+        [PROPS, BODY],
+        [PROPS, APPLICATION, BODY, FOOT],
+        [BODY, BODY, BODY],
+        [encode_section(VALUE, {"deep": [1, 2]})],
+        [encode_section(SEQUENCE, [1]), encode_section(SEQUENCE, [2])],
+        [encode_section(DATA, bytes(70_000))],
+        [FOOT, BODY, PROPS],  # not the order of the specification, and not ours to change
+        [encode_section(DATA, b"")],
+    ],
+)
+def test_the_producers_sections_are_kept_to_the_byte(sections: list[bytes]) -> None:
+    (message,) = stored(b"".join(sections))
+    assert message.endswith(b"".join(sections))
+    assert stamps(message) == (10, "500", T0)
+    assert isinstance(decode_message(message).annotations["x-opt-enqueued-time"], Timestamp)
+    (inner,) = stored(encode_batch([b"".join(sections)]), BATCH_FORMAT)
+    assert inner == message
+
+
+def test_header_annotations_body_in_this_order() -> None:
+    (message,) = stored(BODY + annotated(x_user="u") + DELIVERY + HEAD + PROPS)
+    assert message.startswith(HEAD + b"\x00\x53\x72")
+    assert message.endswith(BODY + PROPS)
+    assert own(message) == {"x-user": "u"}
+
+
+def test_delivery_annotations_end_here() -> None:
+    for payload in (DELIVERY + BODY, BODY + DELIVERY, HEAD + DELIVERY + annotated(x=1) + BODY):
+        (message,) = stored(payload)
+        assert decode_message(message).delivery_annotations == {}
+        assert b"dropped" not in message
+
+
+@pytest.mark.parametrize("name", sorted(OWN_KEYS - {"x-opt-partition-key"}))
+def test_what_only_the_hub_may_write_is_taken_out(name: str) -> None:
+    """An event that was read and sent on still carries its old stamps."""
+    (message,) = stored(annotated(**{name: "forged", "x-user": "kept"}) + BODY)
+    assert own(message) == {"x-user": "kept"}
+    assert stamps(message) == (10, "500", T0)
+    assert b"forged" not in message
+
+
+def test_annotations_of_any_type_are_kept_to_the_byte() -> None:
+    entries: dict[Any, Any] = {
+        Symbol("x-list"): [1, None, "two"],
+        Symbol("x-map"): {"k": Timestamp(5)},
+        Symbol("x-described"): Described(ULong(7), b"seven"),
+        Symbol(""): None,
+        "x-string-key": 1.5,
+        ULong(99): True,
+    }
+    (message,) = stored(encode_section(MESSAGE_ANNOTATIONS, entries) + BODY)
+    assert own(message) == entries
+    for name, value in entries.items():
+        assert encode(name) + encode(value) in message
+
+
+@pytest.mark.parametrize("count", [1, 20, 124, 125, 200])
+@pytest.mark.parametrize("size", [1, 50, 300])
+def test_wide_maps(count: int, size: int) -> None:
+    """More than 255 bytes, more than 255 keys and values, and both sides of either limit."""
+    entries: dict[Any, Any] = {Symbol(f"x-{n:03}"): "v" * size for n in range(count)}
+    (message,) = stored(encode_section(MESSAGE_ANNOTATIONS, entries) + BODY, publisher="p")
+    assert own(message) == {**entries, "x-opt-publisher": "p"}
+    assert stamps(message) == (10, "500", T0)
+    assert message.endswith(BODY)
+
+
+@pytest.mark.parametrize("spare", range(20))
+def test_the_narrow_map_is_used_up_to_its_last_byte(spare: int) -> None:
+    (message,) = stored(annotated(x="v" * (120 + spare)) + BODY)
+    assert own(message) == {"x": "v" * (120 + spare)}
+
+
+@pytest.mark.parametrize(
+    "descriptor",
+    [encode(Symbol("amqp:{}")), b"\x80" + bytes(7)],
+    ids=["named", "eight bytes"],
+)
+def test_sections_in_another_spelling_are_respelt(descriptor: bytes) -> None:
+    """Legal, but the official client knows only the usual one."""
+
+    def spelt(code: int, name: str, value: Any) -> bytes:
+        if descriptor[0] == 0x80:
+            return b"\x00" + descriptor + bytes((code,)) + encode(value)
+        return b"\x00" + encode(Symbol(f"amqp:{name}")) + encode(value)
+
+    payload = (
+        spelt(HEADER, "header:list", [True, None, None, None, None])
+        + spelt(MESSAGE_ANNOTATIONS, "message-annotations:map", {Symbol("x"): 1})
+        + spelt(DATA, "data:binary", b"body")
+    )
+    usual = HEAD + annotated(x=1) + BODY
+    assert stored(payload) == stored(usual)
+    assert stored(encode_batch([payload, payload]), BATCH_FORMAT) == stored(
+        encode_batch([usual, usual]), BATCH_FORMAT
+    )
+
+
+# -- keys and publishers --------------------------------------------------------------------------
+
+
+def key_of(payload: bytes, message_format: int = BATCH_FORMAT) -> tuple[str | None, list[Any]]:
+    """The key of the whole, and those the events carry."""
+    batch = parse_payload(payload, message_format)
+    events = [own(m).get("x-opt-partition-key") for m in stored(payload, message_format)]
+    return batch.key, events
+
+
+def keyed(key: Any, body: bytes = BODY) -> bytes:
+    return annotated(x_opt_partition_key=key) + body
+
+
+def test_the_key_of_a_single_event() -> None:
+    assert key_of(keyed("k"), SINGLE_FORMAT) == ("k", ["k"])
+    assert key_of(BODY, SINGLE_FORMAT) == (None, [None])
+    assert key_of(keyed("é" * 128), SINGLE_FORMAT) == ("é" * 128, ["é" * 128])
+    assert key_of(keyed(""), SINGLE_FORMAT) == ("", [""])
+
+
+def test_the_key_of_a_batch_comes_from_outside_or_from_its_first_event() -> None:
+    outer = {Symbol("x-opt-partition-key"): "outer"}
+    assert key_of(encode_batch([BODY, BODY], outer)) == ("outer", ["outer", "outer"])
+    assert key_of(encode_batch([keyed("in"), BODY])) == ("in", ["in", "in"])
+    assert key_of(encode_batch([BODY, keyed("in")])) == ("in", ["in", "in"])
+    assert key_of(encode_batch([keyed("in"), BODY], outer)) == ("outer", ["in", "outer"])
+    assert key_of(encode_batch([BODY, BODY])) == (None, [None, None])
+
+
+@pytest.mark.parametrize("odd", [None, 7, b"k", ["k"]])
+def test_a_key_that_is_no_string_is_no_key(odd: Any) -> None:
+    """It is handed on as it came, and once: two entries of one name would be no map."""
+    assert key_of(keyed(odd), SINGLE_FORMAT) == (None, [odd])
+    outer = {Symbol("x-opt-partition-key"): "outer"}
+    assert key_of(encode_batch([keyed(odd), BODY], outer)) == ("outer", [odd, "outer"])
+
+
+@pytest.mark.parametrize(
+    "build", [lambda k: (keyed(k), 0), lambda k: (encode_batch([keyed(k)]), 1)]
+)
+def test_a_key_too_long_is_refused(build: Any) -> None:
+    payload, batched = build("k" * 129)
+    with pytest.raises(AmqpError, match="at most 128 characters, found 129") as caught:
+        parse_payload(payload, BATCH_FORMAT if batched else SINGLE_FORMAT)
+    assert caught.value.condition == "com.microsoft:argument-error"
+
+
+def test_a_publisher_is_written_onto_every_event() -> None:
+    for message in stored(encode_batch([BODY, keyed("p")]), BATCH_FORMAT, publisher="p"):
+        assert own(message)["x-opt-publisher"] == "p"
+
+
+def test_a_batch_of_unlike_events() -> None:
+    """Groups begin and end; each event keeps what is its own."""
+    events = [
+        BODY,
+        BODY,
+        HEAD + BODY,
+        HEAD + annotated(x=1) + BODY,
+        HEAD + annotated(x=1) + PROPS + BODY,
+        HEAD + annotated(x=2) + BODY,
+        BODY + DELIVERY,
+        BODY + DELIVERY,
+        b"",
+        BODY,
+    ]
+    got = [decode_message(message) for message in stored(encode_batch(events), BATCH_FORMAT)]
+    assert [bool(message.header) for message in got] == [False] * 2 + [True] * 4 + [False] * 4
+    assert [message.annotations.get("x") for message in got] == [None] * 3 + [1, 1, 2] + [None] * 4
+    assert [message.data for message in got] == [(b"body",)] * 8 + [(), (b"body",)]
+    assert [message.annotations["x-opt-sequence-number"] for message in got] == [*range(10, 20)]
+
+
+def test_what_looks_like_the_tail_of_an_event_need_not_be_it() -> None:
+    """Delivery annotations whose last bytes look like a section: they are no part of the body."""
+    first = BODY + encode_section(DELIVERY_ANNOTATIONS, {Symbol("d"): BODY})
+    other = encode_section(DATA, b"evil")
+    second = BODY + encode_section(DELIVERY_ANNOTATIONS, {Symbol("d"): other})
+    got = stored(encode_batch([first, second]), BATCH_FORMAT)
+    assert [decode_message(message).data for message in got] == [(b"body",), (b"body",)]
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+MALFORMED = [
+    b"\xff",
+    BODY[:-1],
+    BODY + b"\x00",
+    b"\x00\x53\x10\xc0\x01\x00",  # an open is no section
+    b"\x00\x53\x72\x45",  # annotations that are a list
+    b"\x00\x53\x72\xc1\x01\x01",  # one key or value
+    b"\x00\x53\x72\xc1\x04\x01\xa3\x01\x78" + BODY,  # a key without a value
+    b"\x00\x53\x72\xc1\x05\x02\xa3\x01\x78\x40\x40" + BODY,  # bytes behind the last entry
+    b"\x00\x53\x72\xc1\x03\x02\x45\x40" + BODY,  # a list for a key
+    b"\x00\x53\x72\xc1\x04\x02\xc1\x01\x00\x40" + BODY,  # a map for a key
+    b"\x00\x53\x72\xc1\x09\x04\xa3\x01\x78\x40\xa3\x01\x78\x40" + BODY,  # the same key twice
+    b"\x00\x53\x72\xc1\x08\x02\xa3\x01\x78\xc0\x02\x01\xff" + BODY,  # a value that is no value
+    b"\x00\x53\x72\xd1\xff\xff\xff\xff\x00\x00\x00\x02" + BODY,
+    b"\x00\x53\x72\xd1\x00\x00\x00\x04\xff\xff\xff\xff" + BODY,
+    b"\x00\x53\x73\xc5\x01\x00" + BODY,  # a constructor that does not exist
+]
+
+
+@pytest.mark.parametrize("inner", MALFORMED, ids=lambda inner: inner[:12].hex())
+def test_what_is_malformed_is_refused_as_a_whole(inner: bytes) -> None:
+    with pytest.raises(MalformedBytes):
+        parse_payload(inner, SINGLE_FORMAT)
+    for batch in ([inner], [BODY, inner], [BODY, inner, BODY], [HEAD + BODY, HEAD + inner]):
+        with pytest.raises(MalformedBytes):
+            parse_payload(encode_batch(batch), BATCH_FORMAT)
+
+
+@pytest.mark.parametrize("value", ["text", 1, None, [b"x"]])
+def test_a_batch_of_what_is_no_binary(value: Any) -> None:
+    with pytest.raises(MalformedBytes, match="a data section must hold binary"):
+        parse_payload(encode_section(DATA, value), BATCH_FORMAT)
+
+
+@pytest.mark.parametrize("message_format", [1, 0x80013701, 0xFFFFFFFF])
+def test_a_format_that_nobody_knows(message_format: int) -> None:
+    with pytest.raises(AmqpError, match=f"0x{message_format:08x} is not supported") as caught:
+        parse_payload(BODY, message_format)
+    assert caught.value.condition == "amqp:not-implemented"
+
+
+# -- all of it together ---------------------------------------------------------------------------
+
+names = st.text("abcx-", max_size=8).map(lambda text: Symbol("x-" + text))
+values = st.none() | st.booleans() | st.integers(-5, 2**40) | st.text(max_size=40) | st.binary()
+events = st.builds(
+    Message,
+    annotations=st.dictionaries(names, values, max_size=4),
+    delivery_annotations=st.dictionaries(names, values, max_size=1),
+    application=st.dictionaries(st.text(max_size=5), values, max_size=3),
+    data=st.lists(st.binary(max_size=300), min_size=1, max_size=2).map(tuple),
+)
+
+
+@given(
+    st.lists(st.lists(events, min_size=1, max_size=6), min_size=1, max_size=4),
+    st.none() | st.text(max_size=20),
+    st.integers(0, 65535),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 2000),
+)
+@settings(max_examples=40)
+def test_any_batches_through_the_log_to_a_reader(
+    batches: list[list[Message]],
+    key: str | None,
+    channel: int,
+    handle: int,
+    delivery_id: int,
+    segment_bytes: int,
+) -> None:
+    """Events come back in order, each on its own frame, with the numbers of link and log."""
+    log = PartitionLog(segment_bytes=segment_bytes)
+    outer = {} if key is None else {Symbol("x-opt-partition-key"): key}
+    for number, batch in enumerate(batches):
+        payload = encode_batch(map(encode_message, batch), outer)
+        log.append(parse_payload(payload, BATCH_FORMAT), T0 + number)
+    sent = [(number, event) for number, batch in enumerate(batches) for event in batch]
+    reader, sequence = ByteReader(1 << 20), 0
+    while (run := log.read(sequence, 3, EVERYTHING)) is not None:
+        first = (delivery_id + sequence) % 2**32
+        sequence = run.sequence + len(run.starts)
+        reader.feed(bytes(patch(run, channel, handle, first)))
+        for at in range(run.sequence, sequence):
+            frame = reader.frame()
+            assert frame is not None
+            assert frame.channel == channel
+            said, after = decode_performative(frame.data, frame.start, frame.end)
+            assert isinstance(said, Transfer)
+            assert (said.handle, said.delivery_id) == (handle, (delivery_id + at) % 2**32)
+            number, event = sent[at]
+            message = frame.data[after : frame.end]
+            got = decode_message(message)
+            sequence_number, offset, ms = stamps(message)
+            assert (sequence_number, ms) == (at, T0 + number)
+            assert log.after_offset(int(offset), inclusive=True) == at
+            assert own(message) == {**event.annotations, **outer}
+            assert (got.application, got.data) == (event.application, event.data)
+            assert got.delivery_annotations == {}
+    assert sequence == len(sent)
+    assert reader.pending == 0

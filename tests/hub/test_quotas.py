@@ -1,0 +1,265 @@
+"""The limits of a tier, and throughput units: first as arithmetic, then on the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from azure.eventhub import EventData
+from azure.eventhub.exceptions import EventHubError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.client.native import Client
+from pumphouse.client.reader import Reader, ReaderOptions
+from pumphouse.errors import AmqpError, OptionError, QuotaExceeded
+from pumphouse.events import Event
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.log import Retention
+from pumphouse.hub.quotas import (
+    MIB,
+    TIERS,
+    Bucket,
+    Meter,
+    check_new_group,
+    check_new_hub,
+    check_retention,
+    server_busy,
+    tier_named,
+)
+from tests.conformance.support import FACES, Reaper
+
+DEADLINE_S = 20.0
+DAY_S = 24 * 3600.0
+
+# -- tiers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tier", "message", "hubs", "partitions", "groups", "days"),
+    [
+        ("basic", 256 * 1024, 10, 32, 1, 1),
+        ("standard", MIB, 10, 32, 20, 7),
+        ("premium", MIB, 100, 100, 100, 90),
+    ],
+)
+def test_the_limit_is_allowed_and_one_more_is_not(
+    tier: str, message: int, hubs: int, partitions: int, groups: int, days: int
+) -> None:
+    limits = TIERS[tier]
+    assert limits.message_bytes_max == message
+    check_new_hub(limits, "eh", hubs - 1, partitions, groups)
+    check_new_group(limits, "eh", "g", groups - 1)
+    check_retention(limits, days * DAY_S)
+    checks: list[Callable[[], None]] = [
+        lambda: check_new_hub(limits, "eh", hubs, 1, 1),
+        lambda: check_new_hub(limits, "eh", 0, partitions + 1, 1),
+        lambda: check_new_hub(limits, "eh", 0, 1, groups + 1),
+        lambda: check_new_group(limits, "eh", "g", groups),
+        lambda: check_retention(limits, days * DAY_S + 1),
+    ]
+    for too_much in checks:
+        with pytest.raises(QuotaExceeded, match=f"the {tier} tier allows "):
+            too_much()
+
+
+def test_a_tier_is_known_by_its_name() -> None:
+    assert tier_named("Standard") is TIERS["standard"]
+    with pytest.raises(OptionError, match=r"one of basic, standard, premium \(got 'gold'\)"):
+        tier_named("gold")
+
+
+def test_a_hub_of_a_tier_keeps_to_it() -> None:
+    hub = EmbeddedHub({"eh": 32}, tier="standard")
+    with pytest.raises(QuotaExceeded, match="33 partitions; the standard tier allows 32 per hub"):
+        hub.create_hub("large", 33)
+    for number in range(19):
+        hub.create_group("eh", f"g{number}")
+    with pytest.raises(QuotaExceeded, match="'g19' would be one too many for hub 'eh'"):
+        hub.create_group("eh", "g19")
+    for number in range(9):
+        hub.create_hub(f"h{number}", 1)
+    with pytest.raises(QuotaExceeded, match="'h9' would be one too many"):
+        hub.create_hub("h9", 1)
+    assert len(hub.hubs) == 10
+
+
+def test_without_a_tier_nothing_of_that_holds() -> None:
+    hub = EmbeddedHub({f"h{number}": 100 for number in range(30)})
+    for number in range(200):
+        hub.create_group("h0", f"g{number}")
+
+
+def test_options_that_contradict_each_other() -> None:
+    with pytest.raises(QuotaExceeded, match="kept 8 days; the standard tier allows 7 days"):
+        EmbeddedHub(tier="standard", retention=Retention(seconds=8 * DAY_S))
+    with pytest.raises(OptionError, match="the premium tier has no throughput units"):
+        EmbeddedHub(tier="premium", throughput_units=1)
+    with pytest.raises(OptionError, match=r"1 to 40, as the service's \(got 0\)"):
+        EmbeddedHub(throughput_units=0)
+
+
+async def test_the_message_limit_of_the_basic_tier() -> None:
+    async with EmbeddedHub({"eh": 1}, tier="basic") as hub, client_of(hub) as client:
+        sender = await client.sender("0")
+        await sender.send([Event(b"x" * 250_000)])
+        with pytest.raises((AmqpError, OptionError), match="262144"):
+            await sender.send([Event(b"x" * 270_000)])
+
+
+# -- throughput units, as arithmetic --------------------------------------------------------------
+
+
+def admitted(meter: Meter, batches: int, events: int, size: int, now: float) -> int:
+    """How many of so many equal batches are let in at one instant."""
+    count = 0
+    for _ in range(batches):
+        try:
+            meter.admit(events, size, now)
+        except AmqpError:
+            break
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize(
+    ("units", "events", "size", "count"),
+    [
+        (1, 1, 100, 1000),  # events run out first
+        (2, 1, 100, 2000),
+        (1, 1, 1024 * 10, 103),  # bytes run out first: 102.4, and the last one makes a debt
+        (1, 5000, 10, 1),  # larger than a second's worth, and yet it passes
+    ],
+)
+def test_a_second_s_worth_is_let_in_at_once(units: int, events: int, size: int, count: int) -> None:
+    meter = Meter(units, now=100.0)
+    assert admitted(meter, 10_000, events, size, now=100.0) == count
+
+
+def test_a_debt_is_paid_before_anyone_else_is_let_in() -> None:
+    meter = Meter(1, now=0.0)
+    assert admitted(meter, 1, 5000, 10, now=0.0) == 1
+    assert admitted(meter, 1, 1, 10, now=3.9) == 0  # 4000 events in debt: four seconds
+    assert admitted(meter, 1, 1, 10, now=4.1) == 1
+
+
+def test_what_was_not_used_is_kept_for_a_second_only() -> None:
+    meter = Meter(1, now=0.0)
+    assert admitted(meter, 5000, 1, 10, now=3600.0) == 1000
+
+
+def test_readers_are_held_back_and_told_for_how_long() -> None:
+    meter = Meter(1, now=0.0)
+    assert meter.hold_back_s(0.0) == 0.0
+    meter.sent(4096 * 3, 100)
+    assert meter.hold_back_s(0.0) == pytest.approx(2.0, abs=0.001)
+    assert meter.hold_back_s(1.5) == pytest.approx(0.5, abs=0.001)
+    assert meter.hold_back_s(2.001) == 0.0
+
+
+@given(
+    st.floats(1.0, 1e7),
+    st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 1e6)), max_size=30),
+)
+def test_a_bucket_keeps_its_pace(per_s: float, steps: list[tuple[float, float]]) -> None:
+    """Whatever is taken when, it is a second's worth, its pace and one last helping at most."""
+    bucket, now, taken, largest = Bucket(per_s, 0.0), 0.0, 0.0, 0.0
+    for pause, amount in steps:
+        now += pause
+        if bucket.wait_s(now) == 0.0:
+            bucket.take(amount)
+            taken, largest = taken + amount, max(largest, amount)
+    assert taken <= (per_s * (1.0 + now) + largest) * (1 + 1e-9)
+
+
+@given(st.floats(1.0, 1e7), st.floats(0.0, 1e8), st.floats(0.0, 1e6))
+def test_whoever_waits_as_told_finds_the_bucket_open(per_s: float, debt: float, now: float) -> None:
+    bucket = Bucket(per_s, now)
+    bucket.take(debt)
+    wait_s = bucket.wait_s(now)
+    assert bucket.wait_s(now + wait_s * (1 + 1e-9) + 1e-3) == 0.0
+
+
+# -- throughput units, on the wire ----------------------------------------------------------------
+
+
+class StandingClock:
+    """Time that passes when the test says so."""
+
+    def __init__(self, at: float = 1_800_000_000.0) -> None:
+        self.at = at
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def client_of(hub: EmbeddedHub) -> Client:
+    return Client(hub.connection_string("eh"), clock=hub.namespace.clock)
+
+
+async def test_events_that_come_too_fast_are_refused() -> None:
+    clock = StandingClock()
+    async with (
+        EmbeddedHub({"eh": 1}, throughput_units=1, clock=clock) as hub,
+        client_of(hub) as client,
+    ):
+        sender = await client.sender("0")
+        await sender.send([Event(b"x") for _ in range(1000)])
+        with pytest.raises(AmqpError) as refused:
+            await sender.send([Event(b"x")])
+        assert refused.value.condition == "com.microsoft:server-busy"
+        assert refused.value.description == server_busy().description
+        assert "Error code : 50002. Please wait 4 seconds" in refused.value.description
+        assert hub.namespace.hub("eh").partitions[0].log.next_sequence == 1000
+        clock.at += 4
+        await sender.send([Event(b"x")])
+
+
+@pytest.mark.parametrize("face", ["sync", "aio"])
+async def test_the_official_client_is_told(face: str) -> None:
+    async with EmbeddedHub({"eh": 1}, throughput_units=1, clock=StandingClock(time.time())) as hub:
+        sdk = FACES[face](Reaper())
+        async with sdk.producer(hub.connection_string("eh"), retry_total=0) as producer:
+            await producer.send_batch([EventData(b"x") for _ in range(1000)])
+            with pytest.raises(EventHubError, match="Error code : 50002") as refused:
+                await producer.send_batch([EventData(b"x")])
+    assert refused.value.error == "server-busy"
+
+
+async def test_readers_get_no_more_than_their_pace() -> None:
+    clock = StandingClock()
+    async with (
+        EmbeddedHub({"eh": 1}, throughput_units=1, clock=clock) as hub,
+        client_of(hub) as client,
+    ):
+        sender = await client.sender("0")
+        for _ in range(16):
+            await sender.send([Event(b"x") for _ in range(1000)])
+            clock.at += 4
+        partition = hub.namespace.hub("eh").partitions[0]
+        reader = await client.reader(ReaderOptions("0", prefetch=100_000))
+        await take(reader, 4096)
+        for _ in range(10):
+            await client.properties()  # the hub has all the time it needs, and nothing to send
+        # One slice more than allowed, at most: the bucket may run into debt.
+        assert 4096 <= partition.events_sent < 3 * 4096
+        rest = 16_000 - 4096
+        while rest:
+            clock.at += 1
+            rest -= await take(reader, min(rest, 4096))  # it goes on without being asked
+
+
+async def take(reader: Reader, count: int) -> int:
+    left = count
+    async with asyncio.timeout(DEADLINE_S):
+        while left:
+            left -= len(await reader.receive(left, DEADLINE_S))
+    return count

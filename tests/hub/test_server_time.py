@@ -1,0 +1,267 @@
+"""What the passing of time asks of the hub: heartbeats, idle peers, old tokens, patience."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pumphouse.amqp.connection import Login
+from pumphouse.amqp.frames import SASL_HEADER
+from pumphouse.amqp.performatives import Accepted
+from pumphouse.amqp.types import Symbol
+from pumphouse.hub import server
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.log import Retention
+from pumphouse.hub.server import ServerOptions
+from tests.hub.conftest import Connect
+from tests.hub.events import batch_of
+from tests.hub.peer import (
+    DEADLINE_S,
+    HUB,
+    Clock,
+    Gone,
+    Peer,
+    Refused,
+    event,
+    eventually,
+    open_socket,
+)
+
+ANONYMOUS = Login()
+
+
+# -- heartbeats -----------------------------------------------------------------------------------
+
+
+class TestHeartbeats:
+    @pytest.fixture
+    def options(self, monkeypatch: pytest.MonkeyPatch) -> ServerOptions:
+        """The hub would look up once in an hour, were it not for the peer."""
+        monkeypatch.setattr(server, "TICK_S", 3600.0)
+        return ServerOptions()
+
+    async def test_heartbeats_come_in_time(self, connect: Connect) -> None:
+        """The peer tolerates 200 ms of silence, from its very first word."""
+        peer = await connect(idle_time_out=200)
+        loop = asyncio.get_running_loop()
+        start, heard = loop.time(), peer.heard
+        await peer.until(lambda: peer.heard >= heard + 5 * 8, "five heartbeats")
+        assert (peer.heard - heard) % 8 == 0
+        assert loop.time() - start > 5 * 0.05  # not more often than anybody asked for
+        assert peer.amqp.state == "OPENED"
+
+
+async def test_one_failure_does_not_stop_the_clock(
+    hub: EmbeddedHub,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Retention fails at every tick; heartbeats come all the same."""
+
+    def fail() -> None:
+        raise OSError("disk on fire")
+
+    monkeypatch.setattr(server, "RETENTION_EVERY_S", 0.0)
+    monkeypatch.setattr(hub.namespace, "expire", fail)
+    peer = await connect(idle_time_out=40)
+    heard = peer.heard
+    await peer.until(lambda: peer.heard >= heard + 3 * 8, "three heartbeats")
+    assert "disk on fire" in caplog.text
+
+
+async def test_no_heartbeats_for_those_who_do_not_ask(hub: EmbeddedHub, connect: Connect) -> None:
+    peer = await connect()
+    other = await connect(idle_time_out=40)
+    heard = other.heard
+    await other.until(lambda: other.heard >= heard + 80, "ten heartbeats of another peer")
+    before = peer.heard
+    await peer.sync()
+    assert peer.heard - before < 100  # a begin and an end, nothing saved up before them
+
+
+async def test_who_speaks_needs_no_heartbeat(hub: EmbeddedHub, connect: Connect) -> None:
+    await connect(idle_time_out=100_000)
+    (talk,) = hub.server.conversations
+    now = asyncio.get_running_loop().time()
+    talk.spoke = now - 49
+    talk.tick(now)
+    assert talk.spoke == now - 49
+    talk.tick(now + 1)
+    assert talk.spoke >= now
+
+
+class TestIdle:
+    @pytest.fixture
+    def options(self) -> ServerOptions:
+        return ServerOptions(idle_timeout_s=0.2, enforce_idle=True)
+
+    async def test_an_idle_peer_is_closed(self, connect: Connect) -> None:
+        peer = await connect()
+        error = await peer.until_gone()
+        assert error is not None
+        assert error.condition == "amqp:connection:forced"
+        assert "inactive for more than the allowed 200 milliseconds" in str(error.description)
+
+    async def test_a_peer_that_beats_stays(self, hub: EmbeddedHub, connect: Connect) -> None:
+        lively, idle = await connect(), await connect()
+        (lively_talk,) = [t for t in hub.server.conversations if t.peer == _name(lively)]
+
+        async def beat() -> None:
+            while True:
+                lively.amqp.heartbeat()
+                lively.flush()
+                await asyncio.sleep(0.01)
+
+        beating = asyncio.create_task(beat())
+        try:
+            assert await idle.until_gone() is not None
+        finally:
+            beating.cancel()
+        assert not lively_talk.closing
+
+
+def _name(peer: Peer) -> tuple[str, int]:
+    name: tuple[str, int] = peer.writer.get_extra_info("sockname")
+    return name
+
+
+# -- tokens ---------------------------------------------------------------------------------------
+
+
+async def test_an_expired_token_detaches_its_links(
+    hub: EmbeddedHub, connect: Connect, clock: Clock
+) -> None:
+    peer = await connect(ANONYMOUS)
+    await peer.put_token(hub, HUB, expiry=clock.time + 100)
+    out, into = await peer.sender(), await peer.receiver(credit=10)
+    clock.time += 99
+    hub.server.tick()
+    assert await peer.send(out, event(b"in time")) == Accepted()
+    clock.time += 1
+    hub.server.tick()
+    await peer.until(lambda: peer.detached(out) and peer.detached(into))
+    for link in (out, into):
+        error = peer.detached(link)
+        assert error is not None
+        assert error.condition == "amqp:unauthorized-access"
+        assert "ExpiredToken" in str(error.description)
+    assert not hub.namespace.hub(HUB).senders
+    assert not [*hub.namespace.hub(HUB).readers()]
+    with pytest.raises(Refused):
+        await peer.sender(name="again")
+    await peer.put_token(hub, HUB, expiry=clock.time + 100)
+    await peer.sender(name="and again")
+
+
+async def test_a_renewed_token_keeps_its_links(
+    hub: EmbeddedHub, connect: Connect, clock: Clock
+) -> None:
+    peer = await connect(ANONYMOUS)
+    await peer.put_token(hub, HUB, expiry=clock.time + 100)
+    out = await peer.sender()
+    clock.time += 90
+    await peer.put_token(hub, HUB, expiry=clock.time + 100)
+    clock.time += 90
+    hub.server.tick()
+    assert await peer.send(out, event(b"still here")) == Accepted()
+
+
+async def test_one_token_of_two_runs_out(hub: EmbeddedHub, connect: Connect, clock: Clock) -> None:
+    hub.create_hub("other", 1)
+    peer = await connect(ANONYMOUS)
+    await peer.put_token(hub, HUB, expiry=clock.time + 10)
+    await peer.put_token(hub, "other", expiry=clock.time + 1000)
+    out, stays = await peer.sender(), await peer.sender("other", "stays")
+    clock.time += 11
+    hub.server.tick()
+    await peer.until(lambda: peer.detached(out))
+    assert await peer.send(stays, event(b"x")) == Accepted()
+
+
+async def test_expiry_reaches_a_peer_of_small_frames(
+    hub: EmbeddedHub, connect: Connect, clock: Clock
+) -> None:
+    """The error names a long path; cut short, it does not stop the clock for everybody else."""
+    long = "h" * 250
+    hub.create_hub(long, 1)
+    small = await connect(ANONYMOUS, max_frame_size=512)
+    await small.put_token(hub, long, expiry=clock.time + 10)
+    out = await small.sender(long)
+    clock.time += 11
+    hub.server.tick()
+    await small.until(lambda: small.detached(out))
+    assert "ExpiredToken" in str(small.detached(out))
+
+
+# -- patience -------------------------------------------------------------------------------------
+
+
+class TestHandshake:
+    @pytest.fixture
+    def options(self) -> ServerOptions:
+        return ServerOptions(handshake_s=0.05)
+
+    @pytest.mark.parametrize("start", [b"", b"AM", SASL_HEADER, SASL_HEADER + b"\x00\x00\x00\x20"])
+    async def test_a_connection_that_never_opens_is_dropped(
+        self, hub: EmbeddedHub, start: bytes
+    ) -> None:
+        _, writer = await open_socket(hub)
+        writer.write(start)
+        await eventually(lambda: hub.server.conversations, "the hub to notice")
+
+        def is_dropped() -> bool:
+            hub.server.tick()
+            return not hub.server.conversations
+
+        await eventually(is_dropped, "the hub to lose patience")
+        writer.close()
+
+    async def test_an_open_one_is_not(self, hub: EmbeddedHub, connect: Connect) -> None:
+        peer = await connect()
+        (talk,) = hub.server.conversations
+        talk.tick(asyncio.get_running_loop().time() + 3600)
+        await peer.sync()
+
+
+class TestVanished:
+    @pytest.fixture
+    def options(self) -> ServerOptions:
+        return ServerOptions(vanished_s=0.05)
+
+    async def test_a_vanished_epoch_reader_lingers(
+        self, hub: EmbeddedHub, connect: Connect
+    ) -> None:
+        peer = await connect()
+        await peer.receiver(properties={Symbol("com.microsoft:epoch"): 1})
+        await peer.drop()
+        await eventually(lambda: not hub.server.conversations)
+        readers = hub.namespace.hub(HUB).partitions[0].readers
+        await eventually(lambda: not readers, "the lingering reader to be forgotten")
+
+
+class TestRetention:
+    async def test_retention_follows_the_clock(self) -> None:
+        clock = Clock()
+        retention = Retention(seconds=60)
+        async with EmbeddedHub({HUB: 1}, clock=clock, retention=retention) as hub:
+            partition = hub.namespace.hub(HUB).partitions[0]
+            hub.namespace.publish(partition, batch_of([b"old"]), None, lambda failed: None)
+            clock.time += 61
+            hub.namespace.publish(partition, batch_of([b"new"]), None, lambda failed: None)
+            hub.namespace.expire()
+            assert (partition.log.begin, partition.log.next_sequence) == (1, 2)
+
+
+async def test_stopping_is_told_and_bounded(hub: EmbeddedHub, connect: Connect) -> None:
+    peer, mute = await connect(), await connect()
+    stopping = asyncio.create_task(hub.stop())
+    error = await peer.until_gone()
+    assert error is not None
+    assert error.condition == "amqp:connection:forced"
+    async with asyncio.timeout(DEADLINE_S):
+        await stopping  # the mute one does not answer
+    with pytest.raises((Gone, ConnectionError)):
+        await mute.until(lambda: False)
+    await hub.start()  # for the fixture, which looks whether anything is left
