@@ -1,4 +1,4 @@
-"""The command line: `pumphouse up`, `hubs`, `groups`, `send`, `tail`, `demo`.
+"""The command line: `pumphouse up`, `hubs`, `groups`, `send`, `tail`, `faults`, `demo`.
 
 One file per noun. A command's module is imported when it is called, and imports what it works with
 when it runs, so that `--help` answers at once.
@@ -16,7 +16,7 @@ import click
 
 from pumphouse.cli import console
 
-COMMANDS = ("up", "hubs", "groups", "send", "tail", "demo")
+COMMANDS = ("up", "hubs", "groups", "send", "tail", "faults", "demo")
 
 
 class Commands(click.Group):

@@ -19,6 +19,7 @@ from pumphouse.errors import RemoteProtocolError
 
 HUB, PARTITION = "com.microsoft:eventhub", "com.microsoft:partition"
 GROUP = "com.microsoft:consumergroup"
+FAULT = "pumphouse:fault"
 
 NAMESPACE = ""  # the path that all hubs lie below
 
@@ -74,6 +75,17 @@ class Management:
 
     async def delete_group(self, hub: str, group: str) -> None:
         await self.ask("DELETE", GROUP, hub, name=hub, group=group)
+
+    async def faults(self) -> list[dict[str, Any]]:
+        return [dict(one) for one in items(await self.ask("QUERY", FAULT, NAMESPACE))]
+
+    async def plan_fault(self, **fault: Any) -> int:
+        """Plan a fault on an embedded hub; the number returned takes it away again."""
+        return int(await self.ask("CREATE", FAULT, NAMESPACE, **fault))
+
+    async def cancel_fault(self, number: int | None = None) -> None:
+        """Take one fault away, or all of them."""
+        await self.ask("DELETE", FAULT, NAMESPACE, **({} if number is None else {"id": number}))
 
     async def ask(self, operation: str, kind: str, path: str, **asked: Any) -> Any:
         """One call, with a token for the path that the hub will check it against."""

@@ -87,6 +87,7 @@ class EmbeddedHub:
             message_bytes_max=choose_message_limit(limits, message_bytes_max),
             tier=limits,
             throughput_units=throughput_units,
+            faults=Faults(fault_seed),
         )
         self._wanted = [HubSpec(name, count) for name, count in (hubs or {}).items()]
         if config is not None:
@@ -98,7 +99,6 @@ class EmbeddedHub:
         kept = Path(tls_dir) if tls_dir is not None else self.data and self.data / "tls"
         self._door_options = DoorOptions(tls_port, ws_port, http_port, certificate, kept)
         self._doors: Doors | None = None
-        self.faults = Faults(fault_seed)
         self.host = host
         self._asked_port = port
         self._options = options
@@ -164,7 +164,7 @@ class EmbeddedHub:
             if self.data is not None:
                 self.namespace.open(DiskStorage(self.data, asyncio.get_running_loop(), self._sync))
                 self.ensure_contents()
-            server = HubServer(self.namespace, self._options, self.faults)
+            server = HubServer(self.namespace, self._options)
             await server.start(self.host, self._asked_port)
             undo.push_async_callback(server.stop)
             doors = Doors(server, self._door_options)
@@ -288,6 +288,11 @@ class EmbeddedHub:
         self._call(lambda: self.namespace.add_rule(rule))
 
     # -- breaking it on purpose: more in `faults` -------------------------------------------------
+
+    @property
+    def faults(self) -> Faults:
+        """What is to go wrong: plan it here, before or while the hub runs."""
+        return self.namespace.faults
 
     def drop_connections(self) -> int:
         """Break every connection without a word, as a failing network would; returns how many."""

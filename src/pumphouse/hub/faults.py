@@ -16,10 +16,10 @@ seeded die, and nothing else; what is then done about it is the server's busines
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from pumphouse.errors import OptionError
 
@@ -168,6 +168,47 @@ class Faults:
                 self._planned[fault.id] = replace(fault, times=left)
             else:
                 del self._planned[fault.id]
+
+
+# The fields of a fault as they travel in a request, with the types that they must have.
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "action": str,
+    "moment": str,
+    "hub": str,
+    "partition": str,
+    "group": str,
+    "rate": (int, float),
+    "times": int,
+    "seconds": (int, float),
+    "condition": str,
+    "description": str,
+}
+USUAL: dict[str, Moment] = {"refuse": "attach", "detach": "deliver", "freeze": "deliver"}
+TEXTS: dict[str, tuple[str, str]] = {
+    "refuse": (DETACH_FORCED, "Refused on purpose."),
+    "detach": (DETACH_FORCED, "Detached on purpose."),
+    "throttle": (SERVER_BUSY, BUSY_TEXT),
+}
+
+
+def fault_from(asked: Mapping[Any, Any]) -> Fault:
+    """A fault out of a request; OptionError for a field that makes no sense."""
+    given = {name: asked[name] for name in FIELDS if asked.get(name) is not None}
+    for name, value in given.items():
+        if not isinstance(value, FIELDS[name]) or isinstance(value, bool):
+            raise OptionError(f"{name} of a fault cannot be {value!r:.60}")
+    action = given.get("action", "")
+    condition, description = TEXTS.get(action, ("", ""))
+    usual = {"moment": USUAL.get(action, "send"), "condition": condition}
+    fault = Fault(**{"description": description, **usual, "action": "", **given})
+    check(fault)
+    return fault
+
+
+def describe_fault(fault: Fault) -> dict[str, Any]:
+    """The other way round: what is planned, as it is told."""
+    told = {name: getattr(fault, name) for name in FIELDS}
+    return {"id": fault.id, **{name: value for name, value in told.items() if value is not None}}
 
 
 def check(fault: Fault) -> None:

@@ -17,6 +17,7 @@ from pumphouse.hub import epochs
 from pumphouse.hub.annotations import Batch
 from pumphouse.hub.auth import AccessRule
 from pumphouse.hub.datadir import HubRecord, NamespaceRecord
+from pumphouse.hub.faults import Faults
 from pumphouse.hub.issuer import TokenIssuer
 from pumphouse.hub.log import A_DAY, Retention
 from pumphouse.hub.quotas import PARTITIONS_MAX, Meter, Tier, check_new_group, check_new_hub
@@ -149,8 +150,10 @@ class Namespace:
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         tier: Tier | None = None,
         throughput_units: int | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self.rules = list(rules)
+        self.faults = faults if faults is not None else Faults()
         self.clock: Clock = clock or SystemClock()
         self.retention = retention
         self.issuer = issuer

@@ -1,7 +1,7 @@
 """The node $management: what hubs and partitions there are, and how far they have come.
 
-READ of a hub or a partition is the service's own. CREATE, DELETE and QUERY of hubs and consumer
-groups are ours: the service does that over HTTP, in its control plane. They need Manage.
+READ of a hub or a partition is the service's own. CREATE, DELETE and QUERY of hubs, consumer
+groups and faults are ours: the service does that over HTTP, in its control plane. They need Manage.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from pumphouse.amqp.types import Int, Timestamp, array_of
 from pumphouse.errors import AmqpError, AuthError, HubExists, HubNotFound, OptionError
 from pumphouse.hub import cbs
 from pumphouse.hub.auth import Claim
+from pumphouse.hub.faults import describe_fault, fault_from
 from pumphouse.hub.guard import SAS_TOKEN, Guard
 from pumphouse.hub.hub import EventHub, Namespace
 
 HUB, PARTITION = "com.microsoft:eventhub", "com.microsoft:partition"
 GROUP = "com.microsoft:consumergroup"
+FAULT = "pumphouse:fault"
 
 OK, CREATED, BAD_REQUEST, UNAUTHORIZED, NOT_FOUND, CONFLICT = 200, 201, 400, 401, 404, 409
 
@@ -163,6 +165,27 @@ def query_groups(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int,
     return OK, sorted(hub.groups.values())
 
 
+def create_fault(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    guard.check("", Claim.MANAGE)
+    return CREATED, namespace.faults.plan(fault_from(asked))
+
+
+def delete_fault(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    """Take one fault away, or (without a number) all of them."""
+    guard.check("", Claim.MANAGE)
+    number = asked.get("id")
+    if number is None:
+        namespace.faults.clear()
+    elif not isinstance(number, int) or not namespace.faults.cancel(int(number)):
+        raise HubNotFound(f"there is no fault {number}; it may have struck as often as it was to")
+    return OK, None
+
+
+def query_faults(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    guard.check("", Claim.MANAGE)
+    return OK, [describe_fault(fault) for fault in namespace.faults.planned]
+
+
 Operation = Callable[[Namespace, Guard, Asked], tuple[int, Any]]
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
@@ -174,4 +197,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("CREATE", GROUP): create_group,
     ("DELETE", GROUP): delete_group,
     ("QUERY", GROUP): query_groups,
+    ("CREATE", FAULT): create_fault,
+    ("DELETE", FAULT): delete_fault,
+    ("QUERY", FAULT): query_faults,
 }

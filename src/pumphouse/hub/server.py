@@ -24,7 +24,6 @@ from pumphouse.amqp.performatives import (
     Open,
 )
 from pumphouse.errors import AmqpError, LocalProtocolError, PortTaken, RemoteProtocolError
-from pumphouse.hub.faults import Faults
 from pumphouse.hub.guard import Guard
 from pumphouse.hub.hub import Namespace
 from pumphouse.hub.mishaps import befall, befall_connection, befall_outlet
@@ -339,14 +338,9 @@ class Conversation(asyncio.Protocol):
 class HubServer:
     """The listening side: a namespace behind a TCP port."""
 
-    def __init__(
-        self,
-        namespace: Namespace,
-        options: ServerOptions | None = None,
-        faults: Faults | None = None,
-    ) -> None:
+    def __init__(self, namespace: Namespace, options: ServerOptions | None = None) -> None:
         self.namespace = namespace
-        self.faults = faults if faults is not None else Faults()
+        self.faults = namespace.faults
         self.options = options or ServerOptions()
         self.conversations: set[Conversation] = set()
         self._hurry = asyncio.Event()  # somebody may want to hear from us sooner than we planned

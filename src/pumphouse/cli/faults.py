@@ -1,0 +1,89 @@
+"""`pumphouse faults`: break a running hub on purpose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumphouse.cli import console
+from pumphouse.cli.options import connection_option, output_option
+
+if TYPE_CHECKING:
+    from pumphouse.client.native import Client
+
+ACTIONS = ("drop", "delay", "refuse", "detach", "throttle", "freeze")
+MOMENTS = ("connect", "attach", "send", "deliver")
+COLUMNS = ("ID", "ACTION", "ON", "HUB", "PARTITION", "GROUP", "RATE", "TIMES", "SECONDS")
+
+
+@click.group()
+def faults() -> None:
+    """Break a running hub on purpose: drop, delay, refuse, detach, throttle, freeze."""
+
+
+@faults.command()
+@click.argument("action", type=click.Choice(ACTIONS))
+@click.option("--on", "moment", type=click.Choice(MOMENTS), help="When it strikes.")
+@click.option("--hub", help="Only this hub.")
+@click.option("--partition", "-p", help="Only this partition.")
+@click.option("--group", help="Only readers of this consumer group.")
+@click.option("--rate", type=click.FloatRange(0, 1), help="Share of its moments; 1 is all.")
+@click.option("--times", type=click.IntRange(min=1), help="How often at the most.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Length of a delay.")
+@click.option("--condition", help="AMQP condition of a refusal or detach.")
+@click.option("--description", help="Its text.")
+@connection_option
+@output_option
+def add(connection: str | None, output: str, **fault: Any) -> None:
+    """Plan a fault; its number is printed."""
+    from pumphouse.cli.talk import talk
+
+    given = {name: value for name, value in fault.items() if value is not None}
+
+    async def say(client: Client) -> int:
+        return await (await client.management()).plan_fault(**given)
+
+    number = talk(connection, None, say)
+    if output == "json":
+        console.put({"id": number, **given})
+    else:
+        print(f"planned fault {number}: {given['action']}")
+
+
+@faults.command("list")
+@connection_option
+@output_option
+def list_faults(connection: str | None, output: str) -> None:
+    """List the faults that are planned."""
+    from pumphouse.cli.talk import talk
+
+    async def say(client: Client) -> list[dict[str, Any]]:
+        return await (await client.management()).faults()
+
+    found = talk(connection, None, say)
+    if output == "json":
+        for fault in found:
+            console.put(fault)
+        return
+    names = ("id", "action", "moment", "hub", "partition", "group", "rate", "times", "seconds")
+    rows = [tuple(str(fault.get(name) or "-") for name in names) for fault in found]
+    console.table(COLUMNS, rows)
+
+
+@faults.command()
+@click.argument("number", type=int, required=False)
+@connection_option
+@output_option
+def clear(number: int | None, connection: str | None, output: str) -> None:
+    """Take away the fault with this NUMBER, or all of them."""
+    from pumphouse.cli.talk import talk
+
+    async def say(client: Client) -> None:
+        await (await client.management()).cancel_fault(number)
+
+    talk(connection, None, say)
+    if output == "json":
+        console.put({"id": number, "cleared": True})
+    else:
+        print("cleared all faults" if number is None else f"cleared fault {number}")
