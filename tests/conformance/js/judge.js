@@ -16,7 +16,12 @@ import {
 export const given = JSON.parse(process.env.PUMPHOUSE_JUDGE);
 
 // The client's own waits are 30 s and more: right for the cloud, not for a test on one machine.
-export const quick = { maxRetries: 3, retryDelayInMs: 50, maxRetryDelayInMs: 200, timeoutInMs: 10_000 };
+export const quick = {
+  maxRetries: 3,
+  retryDelayInMs: 50,
+  maxRetryDelayInMs: 200,
+  timeoutInMs: 10_000,
+};
 export const once = { maxRetries: 0, timeoutInMs: 10_000 };
 
 // -- the wrapper ----------------------------------------------------------------------------------
@@ -25,6 +30,9 @@ let answers;
 
 // Asks the wrapper to do something to the hub, and waits until it is done.
 export async function ask(what, details = {}) {
+  // A client that begins to connect while its old connection ends may forget the new one: it then
+  // stands half open, and would keep this process alive.
+  lingers ||= what === "drop" || what === "close";
   answers ??= createInterface({ input: process.stdin })[Symbol.asyncIterator]();
   say({ ask: what, ...details });
   return JSON.parse((await answers.next()).value).answer;
@@ -58,10 +66,17 @@ export const producer = (options = {}, connection = given.connection) =>
 
 export function bufferedProducer(options = {}) {
   lingers = true; // a timer of this client outlives its close by up to ten seconds
-  return keep(new EventHubBufferedProducerClient(given.connection, { retryOptions: quick, ...options }));
+  return keep(
+    new EventHubBufferedProducerClient(given.connection, { retryOptions: quick, ...options }),
+  );
 }
 
-export function consumer({ group = given.group, store, connection = given.connection, ...rest } = {}) {
+export function consumer({
+  group = given.group,
+  store,
+  connection = given.connection,
+  ...rest
+} = {}) {
   const options = { retryOptions: quick, ...rest };
   const more = store ? [store, options] : [options];
   return keep(new EventHubConsumerClient(group, connection, ...more));

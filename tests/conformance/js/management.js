@@ -44,9 +44,14 @@ export async function unknownPartition() {
 
 export async function manyQuestionsAtOnce() {
   const client = producer();
-  const questions = Array.from({ length: 200 }, (_, i) => client.getPartitionProperties(`${i % 4}`));
+  const questions = Array.from({ length: 200 }, (_, i) =>
+    client.getPartitionProperties(`${i % 4}`),
+  );
   const answers = await Promise.all(questions);
-  assert.deepEqual(answers.map((answer) => answer.partitionId), answers.map((_, i) => `${i % 4}`));
+  assert.deepEqual(
+    answers.map((answer) => answer.partitionId),
+    answers.map((_, i) => `${i % 4}`),
+  );
 }
 
 // One client, one connection: questions, sends and reads side by side.

@@ -65,7 +65,10 @@ export async function readerComesBack() {
     await reading.when(() => reading.events.length > round);
   }
   assert.deepEqual(bodies(reading.events), [0, 1, 2, 3]);
-  assert.deepEqual(reading.events.map((event) => event.sequenceNumber), [0, 1, 2, 3]);
+  assert.deepEqual(
+    reading.events.map((event) => event.sequenceNumber),
+    [0, 1, 2, 3],
+  );
 }
 
 export async function readerWithOwnerLevelComesBack() {
@@ -88,7 +91,10 @@ export async function questionsAfterwards() {
 }
 
 export async function bufferedProducerComesBack() {
-  const client = bufferedProducer({ maxWaitTimeInMs: 20, onSendEventsErrorHandler: async () => {} });
+  const client = bufferedProducer({
+    maxWaitTimeInMs: 20,
+    onSendEventsErrorHandler: async () => {},
+  });
   await client.enqueueEvent({ body: 0 }, { partitionId });
   await client.flush();
   await drop();
@@ -108,4 +114,19 @@ export async function balancedConsumerComesBack() {
   await send(client, 1);
   await reading.when(() => reading.events.length === 2);
   assert.deepEqual(bodies(reading.events), [0, 1]);
+}
+
+// The service closes connections now and then, politely: with a reason, and after its last words.
+export async function closedByTheHub() {
+  const idle = producer();
+  const reading = read(consumer(), partitionId, hasty);
+  await send(idle, 0);
+  await reading.take(1);
+  assert.equal(await ask("close"), 2);
+  // Another client: a send that begins while its own connection closes fails, and is not retried.
+  await send(producer(), 1);
+  await reading.when(() => reading.events.length > 1);
+  await send(idle, 2);
+  await reading.when(() => reading.events.length > 2);
+  assert.deepEqual(bodies(reading.events), [0, 1, 2]);
 }

@@ -26,7 +26,10 @@ async function works(reading) {
 async function evicted(reading) {
   const error = await reading.failure();
   assert.equal(error.code, "ReceiverDisconnectedError");
-  assert.match(error.message, /New receiver '.+' with higher epoch of '\d+' is created hence current/);
+  assert.match(
+    error.message,
+    /New receiver '.+' with higher epoch of '\d+' is created hence current/,
+  );
   await reading.when(() => reading.closed.length > 0);
   assert.deepEqual(reading.closed, [[partition, CloseReason.OwnershipLost]]);
 }

@@ -115,7 +115,10 @@ export async function catchesUp() {
   const reading = read(consumer(), partitionId, { maxBatchSize: 7, prefetchCount: 11 });
   for (let start = 100; start < 400; start += 100) await sendFrom(start);
   const events = await reading.take(400);
-  assert.deepEqual(bodies(events), Array.from({ length: 400 }, (_, i) => i));
+  assert.deepEqual(
+    bodies(events),
+    Array.from({ length: 400 }, (_, i) => i),
+  );
 }
 
 export async function tracksTheLastEnqueuedEvent() {
@@ -144,6 +147,5 @@ export async function doesNotTrackUnasked() {
 export async function twoGroups() {
   await five();
   const readings = [given.group, "second"].map((group) => read(consumer({ group }), partitionId));
-  for (const reading of readings)
-    assert.deepEqual(bodies(await reading.take(5)), [0, 1, 2, 3, 4]);
+  for (const reading of readings) assert.deepEqual(bodies(await reading.take(5)), [0, 1, 2, 3, 4]);
 }

@@ -9,7 +9,8 @@ const send = (connection) =>
   producer(strict, connection).sendBatch([{ body: "b" }], { partitionId: "0" });
 const readError = (settings) => read(consumer({ ...strict, ...settings }), "0").failure();
 
-const changed = (part, value) => given.connection.replace(new RegExp(`${part}=[^;]*`), `${part}=${value}`);
+const changed = (part, value) =>
+  given.connection.replace(new RegExp(`${part}=[^;]*`), `${part}=${value}`);
 
 export async function wrongKey() {
   const connection = changed("SharedAccessKey", Buffer.alloc(32).toString("base64"));

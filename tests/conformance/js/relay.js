@@ -1,6 +1,29 @@
 // One end of a relay between languages; test_javascript.py holds the other.
 
+import assert from "node:assert/strict";
+import { mapPartitionKeyToId } from "./node_modules/@azure/event-hubs/dist/esm/impl/partitionKeyToIdMapper.js";
 import { consumer, given, producer, read } from "./judge.js";
+
+// Sends by many keys and returns where each of them went.
+export async function sendByKey() {
+  const client = producer();
+  const plain = Array.from({ length: 60 }, (_, i) => `key-${i}`);
+  const keys = [...plain, "ключ", "鍵", "🔑", "a", " ", "x".repeat(128)];
+  await Promise.all(
+    keys.map(async (partitionKey) => {
+      const batch = await client.createBatch({ partitionKey });
+      batch.tryAdd({ body: partitionKey });
+      await client.sendBatch(batch);
+    }),
+  );
+  const homes = {};
+  for (const { body, partitionKey, partition } of await read(consumer(), null).take(keys.length)) {
+    assert.equal(partitionKey, body);
+    assert.equal(partition, String(mapPartitionKeyToId(body, given.partitions.length)), body);
+    homes[body] = partition;
+  }
+  return homes;
+}
 
 // What the Python side expects, event by event.
 export async function sendForPython() {

@@ -22,8 +22,14 @@ export async function batchKeepsItsOrder() {
   for (const number of numbers(500)) assert.ok(batch.tryAdd({ body: { number } }));
   await client.sendBatch(batch);
   const events = await readSome("1", 500);
-  assert.deepEqual(bodies(events), numbers(500).map((number) => ({ number })));
-  assert.deepEqual(events.map((event) => event.sequenceNumber), numbers(500));
+  assert.deepEqual(
+    bodies(events),
+    numbers(500).map((number) => ({ number })),
+  );
+  assert.deepEqual(
+    events.map((event) => event.sequenceNumber),
+    numbers(500),
+  );
   const offsets = events.map((event) => Number(event.offset));
   assert.ok(offsets.every((offset, i) => i === 0 || offset > offsets[i - 1]));
 }
@@ -48,30 +54,6 @@ export async function withoutPartitionTakesTurns() {
     const homes = new Set(events.filter((e) => e.body === number).map((e) => e.partition));
     assert.equal(homes.size, 1, "a batch must not be torn apart");
   }
-}
-
-// Returns where each key went, for the wrapper to compare with its own function.
-export async function byKey() {
-  const client = producer();
-  const keys = [...numbers(60).map((i) => `key-${i}`), "ключ", "鍵", "🔑", "a", " ", "x".repeat(128)];
-  await Promise.all(
-    keys.map(async (partitionKey) => {
-      const batch = await client.createBatch({ partitionKey });
-      batch.tryAdd({ body: partitionKey });
-      await client.sendBatch(batch);
-    }),
-  );
-  const reading = read(consumer(), null);
-  const events = await reading.take(keys.length);
-  await reading.close();
-  const homes = {};
-  for (const { body, partitionKey, partition } of events) {
-    assert.equal(partitionKey, body);
-    assert.equal(partition, String(mapPartitionKeyToId(body, given.partitions.length)), body);
-    homes[body] = partition;
-  }
-  assert.equal(Object.keys(homes).length, keys.length);
-  return homes;
 }
 
 export async function batchFilledToItsLimit() {
@@ -101,7 +83,10 @@ export async function oversizeIsRefused() {
   const tooMuch = client.sendBatch([{ body: Buffer.alloc(1_100_000) }], { partitionId: "0" });
   await assert.rejects(tooMuch, (error) => {
     assert.equal(error.code, "MessageTooLargeError");
-    assert.match(error.message, /exceeds the limit \(1048576 bytes\) currently allowed on the link/);
+    assert.match(
+      error.message,
+      /exceeds the limit \(1048576 bytes\) currently allowed on the link/,
+    );
     return true;
   });
   const batch = await client.createBatch({ partitionId: "0" });
@@ -113,9 +98,7 @@ export async function oversizeIsRefused() {
 export async function manyAtOnce() {
   const client = producer();
   await client.sendBatch([{ body: -1 }], { partitionId: "0" }); // opens the link
-  await Promise.all(
-    numbers(250).map((body) => client.sendBatch([{ body }], { partitionId: "0" })),
-  );
+  await Promise.all(numbers(250).map((body) => client.sendBatch([{ body }], { partitionId: "0" })));
   const events = await readSome("0", 251);
   assert.deepEqual(bodies(events), [-1, ...numbers(250)]);
 }
@@ -134,7 +117,10 @@ export async function buffered() {
     const partitionKey = `key-${number % 7}`;
     await client.enqueueEvent({ body: { number, partitionKey } }, { partitionKey });
   }
-  await client.enqueueEvents(numbers(20).map((body) => ({ body })), { partitionId: "3" });
+  await client.enqueueEvents(
+    numbers(20).map((body) => ({ body })),
+    { partitionId: "3" },
+  );
   await client.flush();
   assert.deepEqual(failed, []);
   assert.equal(sent.length, 220);
@@ -145,10 +131,16 @@ export async function buffered() {
   const keyed = events.filter((event) => event.body.partitionKey !== undefined);
   assert.equal(keyed.length, 200);
   for (const { body, partition } of keyed)
-    assert.equal(partition, String(mapPartitionKeyToId(body.partitionKey, given.partitions.length)));
+    assert.equal(
+      partition,
+      String(mapPartitionKeyToId(body.partitionKey, given.partitions.length)),
+    );
   for (const key of new Set(keyed.map((event) => event.body.partitionKey))) {
     const order = keyed.filter((e) => e.body.partitionKey === key).map((e) => e.body.number);
-    assert.deepEqual(order, [...order].sort((a, b) => a - b));
+    assert.deepEqual(
+      order,
+      [...order].sort((a, b) => a - b),
+    );
   }
   const direct = events.filter((event) => typeof event.body === "number");
   assert.deepEqual(bodies(direct), numbers(20));

@@ -9,16 +9,36 @@ const partitionId = "0";
 const send = (...events) => producer().sendBatch(events, { partitionId });
 
 export async function bodiesOfEveryKind() {
-  const sent = ["text", "grüße 🚰", "", 0, -7, 1.5, true, false, null, [1, "two", null], { a: { b: [] } }];
+  const sent = [
+    "text",
+    "grüße 🚰",
+    "",
+    0,
+    -7,
+    1.5,
+    true,
+    false,
+    null,
+    [1, "two", null],
+    { a: { b: [] } },
+  ];
   await send(...sent.map((body) => ({ body })));
   assert.deepEqual(bodies(await readSome(partitionId, sent.length)), sent);
 }
 
 export async function buffers() {
-  const sent = [Buffer.from([0, 255, 1]), Buffer.alloc(0), Buffer.alloc(255, 1), Buffer.alloc(256, 2)];
+  const sent = [
+    Buffer.from([0, 255, 1]),
+    Buffer.alloc(0),
+    Buffer.alloc(255, 1),
+    Buffer.alloc(256, 2),
+  ];
   await send(...sent.map((body) => ({ body })));
   const events = await readSome(partitionId, sent.length, { skipParsingBodyAsJson: true });
-  assert.deepEqual(events.map((event) => Buffer.from(event.body)), sent);
+  assert.deepEqual(
+    events.map((event) => Buffer.from(event.body)),
+    sent,
+  );
 }
 
 export async function amqpBodies() {
@@ -32,8 +52,14 @@ export async function amqpBodies() {
   await send(...sent);
   const events = await readSome(partitionId, sent.length);
   const found = events.map((event) => event.getRawAmqpMessage());
-  assert.deepEqual(found.map((raw) => raw.bodyType), sent.map((event) => event.bodyType));
-  assert.deepEqual(bodies(events).filter((_, i) => i !== 3), bodies(sent).filter((_, i) => i !== 3));
+  assert.deepEqual(
+    found.map((raw) => raw.bodyType),
+    sent.map((event) => event.bodyType),
+  );
+  assert.deepEqual(
+    bodies(events).filter((_, i) => i !== 3),
+    bodies(sent).filter((_, i) => i !== 3),
+  );
   // What the client hands out for a sequence is the list of its sections.
   assert.deepEqual([events[3].body].flat(2), ["one", 2, true]);
 }
@@ -105,19 +131,39 @@ export async function typedProperties() {
 export async function identity() {
   const ids = ["text", 42, Buffer.alloc(16, 5)]; // a Buffer is sent as a UUID, cut or filled to 16
   await send(
-    ...ids.map((id) => ({ body: "b", contentType: "text/plain", messageId: id, correlationId: id })),
+    ...ids.map((id) => ({
+      body: "b",
+      contentType: "text/plain",
+      messageId: id,
+      correlationId: id,
+    })),
   );
   const events = await readSome(partitionId, ids.length);
-  assert.deepEqual(events.map((event) => event.messageId), ids);
-  assert.deepEqual(events.map((event) => event.correlationId), ids);
-  assert.deepEqual(events.map((event) => event.contentType), ids.map(() => "text/plain"));
+  assert.deepEqual(
+    events.map((event) => event.messageId),
+    ids,
+  );
+  assert.deepEqual(
+    events.map((event) => event.correlationId),
+    ids,
+  );
+  assert.deepEqual(
+    events.map((event) => event.contentType),
+    ids.map(() => "text/plain"),
+  );
 }
 
 export async function everySection() {
   const sent = {
     bodyType: "data",
     body: "b",
-    header: { durable: true, priority: 3, firstAcquirer: true, deliveryCount: 2, timeToLive: 60_000 },
+    header: {
+      durable: true,
+      priority: 3,
+      firstAcquirer: true,
+      deliveryCount: 2,
+      timeToLive: 60_000,
+    },
     properties: {
       messageId: "m", // and no userId: the client leaves it out
       to: "t",

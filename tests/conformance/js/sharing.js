@@ -6,7 +6,11 @@ import { bodies, consumer, given, producer, read, readers } from "./judge.js";
 import { MemoryStore } from "./store.js";
 
 const balancing = (strategy) => ({
-  loadBalancingOptions: { strategy, updateIntervalInMs: 100, partitionOwnershipExpirationIntervalInMs: 5000 },
+  loadBalancingOptions: {
+    strategy,
+    updateIntervalInMs: 100,
+    partitionOwnershipExpirationIntervalInMs: 5000,
+  },
 });
 
 const member = (store, identifier, strategy = "balanced") =>
@@ -30,10 +34,10 @@ async function share(strategy) {
   await b.when(() => held(b) === 2);
   await a.when(() => a.closed.length === 2);
   assert.equal([...store.picture(letters)].sort().join(""), "aabb");
-  assert.deepEqual(a.closed.map(([, reason]) => reason), [
-    CloseReason.OwnershipLost,
-    CloseReason.OwnershipLost,
-  ]);
+  assert.deepEqual(
+    a.closed.map(([, reason]) => reason),
+    [CloseReason.OwnershipLost, CloseReason.OwnershipLost],
+  );
   for (const partition of given.partitions) await readers(1, { partition });
   return { store, letters, a, b };
 }

@@ -9,7 +9,9 @@ export class MemoryStore {
 
   async listOwnership(namespace, hub, group) {
     return [...this.#ownerships.values()]
-      .filter((row) => place(row).startsWith(place({ ...names(namespace, hub, group), partitionId: "" })))
+      .filter((row) =>
+        place(row).startsWith(place({ ...names(namespace, hub, group), partitionId: "" })),
+      )
       .map((row) => ({ ...row }));
   }
 
@@ -33,7 +35,9 @@ export class MemoryStore {
 
   async listCheckpoints(namespace, hub, group) {
     return [...this.#checkpoints.values()]
-      .filter((row) => place(row).startsWith(place({ ...names(namespace, hub, group), partitionId: "" })))
+      .filter((row) =>
+        place(row).startsWith(place({ ...names(namespace, hub, group), partitionId: "" })),
+      )
       .map((row) => ({ ...row }));
   }
 
