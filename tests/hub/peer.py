@@ -37,7 +37,6 @@ DEADLINE_S = 30.0
 HUB = "eh"
 READ_FROM = f"{HUB}/ConsumerGroups/$Default/Partitions/0"
 SEND_TO = f"{HUB}/Partitions/0"
-BIG = 1 << 20
 
 E = TypeVar("E")
 

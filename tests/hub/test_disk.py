@@ -287,3 +287,18 @@ async def test_when_all_has_expired_the_numbers_go_on(store: Disk) -> None:
     assert (log.empty, log.next_sequence) == (True, 9)
     await append(log, [b"new"], 1_000_000)
     assert everything(log, 9) == [b"new"]
+
+
+async def test_what_is_kept_for_ever_stays(store: Disk) -> None:
+    log = store.open(Retention(seconds=float("inf")))
+    await fill(log, 2)
+    log.expire(10**15)
+    assert len(everything(log)) == 6
+
+
+async def test_a_file_that_cannot_be_read_is_an_error_of_that_partition(store: Disk) -> None:
+    log = store.open()
+    await fill(log, 1)
+    store.files()[0].unlink()
+    with pytest.raises(AmqpError, match="cannot be read at sequence number 0"):
+        log.read(0, 1, 100)

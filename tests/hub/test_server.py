@@ -233,6 +233,15 @@ async def test_a_reply_carries_the_id_in_its_own_type(
     assert type(reply.properties.correlation_id) is type(back)
 
 
+@pytest.mark.parametrize("node", ["$cbs", "$management"])
+async def test_a_drain_where_no_reply_waits(connect: Connect, node: str) -> None:
+    peer = await connect()
+    into = await peer.receiver(node)
+    into.grant(5, drain=True)
+    await peer.until(lambda: into.credit == 0, "the drain")
+    assert into.delivery_count == 5
+
+
 # -- $management ----------------------------------------------------------------------------------
 
 READ_HUB = {"operation": "READ", "type": "com.microsoft:eventhub", "name": HUB}

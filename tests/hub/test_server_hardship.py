@@ -288,7 +288,7 @@ class TestLimits:
 
 
 async def test_many_links_and_a_window_that_flickers(hub: EmbeddedHub, connect: Connect) -> None:
-    """Every opening of the window gives each link a turn: that must not cost links times links."""
+    """Every opening of the window gives each link a turn, and others still have theirs."""
     bad, good = await connect(), await connect()
     fields = {"source": Source(address="here"), "target": Target(address=SEND_TO)}
     links = [bad.session.attach(f"out {n}", SENDER, **fields) for n in range(1500)]

@@ -268,6 +268,6 @@ class ReceiverLink(Link):
     def count_one(self) -> None:
         """A delivery is over: one credit is used, and perhaps it is time for more."""
         self.delivery_count = credit.advance(self.delivery_count)
-        self.credit -= 1
+        self.credit = max(0, self.credit - 1)  # the official client sends without any, too
         if self.credit_full and credit.needs_topping_up(self.credit, self.credit_full):
             self.grant(self.credit_full)

@@ -212,8 +212,15 @@ class DiskLog:
         sequence = max(sequence, self.begin)
         if sequence >= self.next_sequence or count_max <= 0:
             return None
-        place = self._cursors.pop(sequence, None) or self.find(sequence)
-        return self.gather(place, sequence, count_max, bytes_max)
+        try:
+            place = self._cursors.pop(sequence, None) or self.find(sequence)
+            return self.gather(place, sequence, count_max, bytes_max)
+        except OSError as failed:
+            raise AmqpError(
+                "amqp:internal-error",
+                f"Partition {self.partition} cannot be read at sequence number {sequence}: "
+                f"{failed.strerror}.",
+            ) from None
 
     def segment_of(self, sequence: int) -> SegmentFile:
         at = bisect_right(self.segments, sequence, key=lambda segment: segment.head.sequence)
@@ -312,7 +319,7 @@ class DiskLog:
         place = int(np.searchsorted(offsets, offset, side="left" if inclusive else "right"))
         return group.sequence + place
 
-    def after_time(self, ms: int, inclusive: bool) -> int:
+    def after_time(self, ms: float, inclusive: bool) -> int:
         def late_enough(group: Group) -> bool:
             return group.enqueued_ms > ms or (inclusive and group.enqueued_ms == ms)
 
@@ -342,7 +349,7 @@ class DiskLog:
 
     def expire(self, now_ms: int) -> None:
         """Move the beginning past what is too old, and delete segments until the size fits."""
-        oldest_ms = now_ms - int(self.retention.seconds * 1000)
+        oldest_ms = now_ms - self.retention.seconds * 1000  # a float: some keep things for ever
         self.begin = max(self.begin, self.after_time(oldest_ms, inclusive=True))
         while len(self.segments) > 1 and (
             self.segments[0].index.next_sequence <= self.begin

@@ -59,11 +59,11 @@ class SparseIndex:
     def at_offset(self, offset: int) -> int:
         return self._at(self.offsets, offset)
 
-    def at_time(self, ms: int) -> int:
+    def at_time(self, ms: float) -> int:
         # Groups with the same time may stand on both sides of an entry: start before them all.
         return self._at(self.times, ms - 1)
 
-    def _at(self, column: array[int], value: int) -> int:
+    def _at(self, column: array[int], value: float) -> int:
         return self.positions[max(0, bisect_right(column, value) - 1)]
 
 

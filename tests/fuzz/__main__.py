@@ -1,0 +1,86 @@
+"""Fuzz the decoders and the hub with atheris: python -m tests.fuzz [--seconds 60] [target ...]
+
+Each target runs in a process of its own, bounded by time and by runs. The first that finds
+something ends it all, and says where the bytes are; `--replay FILE` runs them again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+NAMES = ("decode", "message", "payload", "words", "login", "session")
+SECONDS, RUNS, BYTES_MAX = 60, 10_000_000, 4096
+RUN_S_MAX = 10  # libFuzzer takes what needs longer for a hang
+MEMORY_MB_MAX = 1024
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
+    if options.replay is not None:
+        from tests.fuzz.targets import TARGETS
+
+        for name in options.targets:
+            TARGETS[name](options.replay.read_bytes())
+        return 0
+    if options.worker is not None:
+        run_worker(options.targets[0], options)
+    for name in options.targets:
+        sys.stderr.write(f"fuzz: {name} for {options.seconds} s\n")
+        # libFuzzer ends its process its own way; the folder is ours, so that it goes all the same.
+        with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as folder:
+            command = [sys.executable, "-m", "tests.fuzz", "--worker", folder, name]
+            command += ["--seconds", str(options.seconds), "--runs", str(options.runs)]
+            code = subprocess.run(command, check=False).returncode
+        if code:
+            sys.stderr.write(f"fuzz: {name} found something (exit code {code})\n")
+            return 1
+    return 0
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("targets", nargs="*", metavar="target", help=f"of: {', '.join(NAMES)}")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="for each target")
+    parser.add_argument("--runs", type=int, default=RUNS, help="at most, for each target")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="run these bytes once")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.targets = options.targets or NAMES
+    if unknown := set(options.targets) - set(NAMES):
+        parser.error(f"no target is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    return options
+
+
+def run_worker(name: str, options: argparse.Namespace) -> None:
+    """Fuzz one target; libFuzzer ends the process."""
+    import atheris
+
+    # A fuzzed peer breaks the protocol all the time; nobody needs to read of it.
+    logging.getLogger("pumphouse.hub").setLevel(logging.CRITICAL)
+    with atheris.instrument_imports(include=["pumphouse"]):
+        from tests.fuzz.corpus import corpus
+        from tests.fuzz.targets import TARGETS
+    for number, data in enumerate(corpus()[name]):
+        (options.worker / f"good-{number}").write_bytes(data)
+    limits = {
+        "max_total_time": options.seconds,
+        "runs": options.runs,
+        "max_len": BYTES_MAX,
+        "timeout": RUN_S_MAX,
+        "rss_limit_mb": MEMORY_MB_MAX,
+        "artifact_prefix": f"{tempfile.gettempdir()}/fuzz-{name}-",
+        "verbosity": 0,
+        "print_final_stats": 1,
+    }
+    flags = [f"-{flag}={value}" for flag, value in limits.items()]
+    atheris.Setup([sys.argv[0], *flags, str(options.worker)], TARGETS[name])
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
