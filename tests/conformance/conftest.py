@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
 from itertools import count
 
 import pytest
 import pytest_asyncio
 
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.conformance.support import FACES, Entity, Reaper, Refusals, Sdk
+from tests.conformance.support import FACES, Entity, Reaper, Refusals, Sdk, Spreader, Wire
 
 numbers = count(1)
 
@@ -67,3 +68,44 @@ async def reaper() -> AsyncIterator[Reaper]:
 def sdk(request: pytest.FixtureRequest, reaper: Reaper) -> Sdk:
     """The official client: blocking, then asyncio."""
     return FACES[request.param](reaper)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def wires(
+    reaper: Reaper, make_entity: Callable[[int], Entity]
+) -> AsyncIterator[dict[str, Wire]]:
+    async with AsyncExitStack() as stack:
+        made = {}
+        for name, face in FACES.items():
+            eh = make_entity(1)
+            producer = await stack.enter_async_context(face(reaper).producer(eh.connection))
+            reader = await stack.enter_async_context(face(reaper).read(eh, prefetch=5000))
+            made[name] = Wire(eh, producer, reader)
+        yield made
+
+
+@pytest.fixture
+def wire(sdk: Sdk, wires: dict[str, Wire]) -> Wire:
+    """A producer and a reader that are open already."""
+    wires[sdk.name].start()
+    return wires[sdk.name]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def spreaders(
+    reaper: Reaper, make_entity: Callable[[int], Entity]
+) -> AsyncIterator[dict[str, Spreader]]:
+    async with AsyncExitStack() as stack:
+        made = {}
+        for name, face in FACES.items():
+            eh = make_entity(32)
+            producer = await stack.enter_async_context(face(reaper).producer(eh.connection))
+            made[name] = Spreader(eh, producer)
+        yield made
+
+
+@pytest.fixture
+def spreader(sdk: Sdk, spreaders: dict[str, Spreader]) -> Spreader:
+    """A producer that is open already, to a hub of 32 partitions."""
+    spreaders[sdk.name].start()
+    return spreaders[sdk.name]

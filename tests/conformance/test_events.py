@@ -19,7 +19,7 @@ from azure.eventhub import EventData
 from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from azure.eventhub.exceptions import EventHubError
 
-from tests.conformance.support import FACES, Entity, Reaper, Sdk, bodies, body
+from tests.conformance.support import FACES, NO_RETRY, Entity, Reaper, Sdk, bodies, body, both_faces
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -346,9 +346,10 @@ async def test_a_bare_event_stays_bare(exchanged: Exchanged) -> None:
 # -- what the SDK cannot do -----------------------------------------------------------------------
 
 
+@both_faces
 async def test_the_sdk_has_no_word_for_a_large_int(sdk: Sdk, single: Entity) -> None:
     """Beyond 32 bits it fails by itself, in a list with a text about sizes."""
-    async with sdk.producer(single.connection, retry_total=0) as producer:
+    async with sdk.producer(single.connection, **NO_RETRY) as producer:
         with pytest.raises(EventHubError, match="Value supplied for int invalid: 2147483648"):
             await producer.send_event(with_property(2**31))
         with pytest.raises(ValueError, match="The combined size"):
@@ -356,10 +357,10 @@ async def test_the_sdk_has_no_word_for_a_large_int(sdk: Sdk, single: Entity) -> 
     assert single.partition(0).log.empty
 
 
+@both_faces
 async def test_the_sdk_cannot_send_on_what_it_received(sdk: Sdk, single: Entity) -> None:
     """For the same reason: the event carries its time, which is a large int."""
-    options = {"retry_total": 0}
-    async with sdk.producer(single.connection, **options) as producer, sdk.read(single) as reader:
+    async with sdk.producer(single.connection, **NO_RETRY) as producer, sdk.read(single) as reader:
         await producer.send_event(EventData(b"again"))
         [event] = await reader.take(1)
         with pytest.raises(ValueError, match="The combined size"):
@@ -372,6 +373,7 @@ async def test_the_sdk_cannot_send_on_what_it_received(sdk: Sdk, single: Entity)
     assert events[1].sequence_number == 1
 
 
+@both_faces
 async def test_the_sdk_cannot_read_the_decimals_it_writes(sdk: Sdk, single: Entity) -> None:
     async with sdk.producer(single.connection) as producer, sdk.read(single) as reader:
         await producer.send_event(with_property(Decimal("1.25")))

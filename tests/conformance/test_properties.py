@@ -13,11 +13,14 @@ from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.log import Retention
 from tests.conformance.support import (
     MILLISECOND,
+    NO_RETRY,
     Entity,
     MovableClock,
     Sdk,
+    both_faces,
     condition,
     numbered,
+    running,
     sequences,
 )
 
@@ -27,9 +30,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
+@both_faces
 async def test_the_hub(sdk: Sdk) -> None:
     before = datetime.now(UTC)
-    with EmbeddedHub({"Sensors/North": 32}) as hub:
+    async with running(EmbeddedHub({"Sensors/North": 32})) as hub:
         connection = hub.connection_string("Sensors/North")
         async with sdk.producer(connection) as producer:
             found = await producer.get_eventhub_properties()
@@ -43,6 +47,7 @@ async def test_the_hub(sdk: Sdk) -> None:
     assert ids == everyone
 
 
+@both_faces
 async def test_the_name_in_another_case(sdk: Sdk, eh: Entity) -> None:
     """The hub is found, and answers with the name it was given."""
     connection = eh.hub.connection_string()
@@ -50,6 +55,7 @@ async def test_the_name_in_another_case(sdk: Sdk, eh: Entity) -> None:
         assert (await producer.get_eventhub_properties())["eventhub_name"] == eh.name
 
 
+@both_faces
 async def test_a_partition_before_and_after_sending(sdk: Sdk, eh: Entity) -> None:
     before = datetime.now(UTC)
     async with sdk.producer(eh.connection) as producer, sdk.read(eh, "1") as reader:
@@ -79,10 +85,13 @@ async def test_a_partition_before_and_after_sending(sdk: Sdk, eh: Entity) -> Non
     assert untouched["is_empty"]
 
 
+@both_faces
 async def test_a_partition_after_retention(sdk: Sdk) -> None:
     """What is kept is counted from where it begins; what the last event was stays known."""
     clock = MovableClock(-3600)
-    with EmbeddedHub({"eh": 1}, clock=clock, retention=Retention(seconds=600)) as hub:
+    async with running(
+        EmbeddedHub({"eh": 1}, clock=clock, retention=Retention(seconds=600))
+    ) as hub:
         eh = Entity(hub, "eh")
 
         def at_rest(found: dict[str, Any]) -> tuple[int, int, bool]:
@@ -118,25 +127,30 @@ async def test_a_partition_after_retention(sdk: Sdk) -> None:
 # "status-description".
 
 
+@both_faces
 async def test_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
     connection = hub.connection_string()
-    async with sdk.producer(connection, eventhub_name="nowhere", retry_total=0) as producer:
+    async with sdk.producer(connection, eventhub_name="nowhere", **NO_RETRY) as producer:
         with pytest.raises(ConnectError, match="Status code: 404, Description: None") as refused:
             await producer.get_eventhub_properties()
         assert condition(refused.value) == "not-found"
 
 
+@both_faces
 async def test_a_partition_that_is_not_there(sdk: Sdk, eh: Entity) -> None:
-    async with sdk.producer(eh.connection, retry_total=0) as producer:
+    async with sdk.producer(eh.connection, **NO_RETRY) as producer:
         with pytest.raises(ConnectError, match="Status code: 400, Description: None"):
             await producer.get_partition_properties("4")
 
 
+@both_faces
 async def test_the_clock_of_the_hub_counts(sdk: Sdk) -> None:
     clock = MovableClock(-timedelta(days=1).total_seconds())
-    with EmbeddedHub({"eh": 1}, clock=clock) as hub:
-        async with sdk.producer(hub.connection_string("eh")) as producer:
-            await producer.send_event(EventData(b""))
-            found = await producer.get_partition_properties("0")
+    async with (
+        running(EmbeddedHub({"eh": 1}, clock=clock)) as hub,
+        sdk.producer(hub.connection_string("eh")) as producer,
+    ):
+        await producer.send_event(EventData(b""))
+        found = await producer.get_partition_properties("0")
     yesterday = datetime.now(UTC) - timedelta(days=1)
     assert abs(found["last_enqueued_time_utc"] - yesterday) < timedelta(hours=1)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -13,16 +16,31 @@ from azure.eventhub.exceptions import EventHubError
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.server import ServerOptions
 from tests.conformance.support import (
+    NO_RETRY,
     Entity,
     Sdk,
     bodies,
+    both_faces,
     condition,
     eventually,
     numbered,
+    running,
     sequences,
 )
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+# The SDK forgets to close the sockets of connections that broke; Python then warns.
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def forgotten_sockets() -> Iterator[None]:
+    """Find them here, where they are expected, rather than in whichever test comes next."""
+    yield
+    gc.collect()
+
 
 # The SDK's own number of attempts, with less of a wait between them.
 RETRIES: dict[str, Any] = {"retry_total": 3, "retry_backoff_factor": 0.05}
@@ -34,28 +52,30 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@both_faces
 async def test_both_resume_after_a_break(sdk: Sdk) -> None:
-    with EmbeddedHub({"eh": 1}) as hub:
+    async with running(EmbeddedHub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection, **RETRIES) as producer,
             sdk.read(eh, client=RETRIES) as reader,
         ):
-            for broken in range(3):
+            for broken in range(2):
                 await producer.send_batch(numbered(5, 5 * broken))
                 await reader.take(5 * broken + 5)
                 assert hub.drop_connections() >= 2
-            await producer.send_event(EventData(b"15"))
-            events = await reader.take(16)
+            await producer.send_event(EventData(b"10"))
+            events = await reader.take(11)
             await reader.close()
     # Neither twice nor not at all: the SDK goes on after the last event it handed over.
-    assert sequences(events) == list(range(16))
-    assert bodies(events) == [b"%d" % number for number in range(16)]
+    assert sequences(events) == list(range(11))
+    assert bodies(events) == [b"%d" % number for number in range(11)]
 
 
+@both_faces
 async def test_breaks_while_events_are_under_way(sdk: Sdk) -> None:
-    """A send whose answer was lost is sent again, so an event may be there twice; none is missing."""
-    with EmbeddedHub({"eh": 1}) as hub:
+    """If the answer to a send is lost the SDK sends again: twice is possible, missing is not."""
+    async with running(EmbeddedHub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection, **RETRIES) as producer,
@@ -68,7 +88,7 @@ async def test_breaks_while_events_are_under_way(sdk: Sdk) -> None:
 
             sending = asyncio.create_task(send())
             for count in (10, 30):
-                await reader.until(lambda count=count: len(reader.events) >= count)
+                await reader.take(count)
                 hub.drop_connections()
             await sending
             stored = eh.partition(0).log.next_sequence
@@ -78,9 +98,10 @@ async def test_breaks_while_events_are_under_way(sdk: Sdk) -> None:
     assert set(bodies(events)) == {b"%d" % number for number in range(60)}
 
 
+@both_faces
 async def test_an_epoch_reader_resumes(sdk: Sdk) -> None:
     """Its own former link is no obstacle: that one is gone, and an equal epoch would evict it."""
-    with EmbeddedHub({"eh": 1}) as hub:
+    async with running(EmbeddedHub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection, **RETRIES) as producer,
@@ -94,24 +115,24 @@ async def test_an_epoch_reader_resumes(sdk: Sdk) -> None:
             await reader.close()
 
 
+@both_faces
 async def test_the_hub_goes_and_comes_back(sdk: Sdk) -> None:
     """On the same port, with what it held. The reader goes on from its checkpoint."""
     hub = EmbeddedHub({"eh": 1}, port=free_port())
     eh = Entity(hub, "eh")
-    with hub:
-        connection = eh.connection
-        opened = sdk.read(
-            eh, client={**RETRIES, "load_balancing_interval": 0.3}, checkpoint=True, batch=True
-        )
-    async with sdk.producer(connection, retry_total=0) as producer:
-        with hub:
-            async with opened as reader:
-                await producer.send_batch(numbered(5))
-                await reader.until(lambda: len(reader.events) >= 5)
+    client = {**RETRIES, "load_balancing_interval": 0.3}
+    async with AsyncExitStack() as stack:
+        async with running(hub):
+            opened = sdk.producer(eh.connection, **NO_RETRY)
+            producer = await stack.enter_async_context(opened)
+            opened = sdk.read(eh, client=client, checkpoint=True, batch=True)
+            reader = await stack.enter_async_context(opened)
+            await producer.send_batch(numbered(5))
+            await reader.until(lambda: len(reader.events) >= 5)
         # Nobody is there now.
         with pytest.raises(EventHubError):
             await producer.send_batch(numbered(1))
-        with hub:
+        async with running(hub):
             await producer.send_batch(numbered(5, 5))
             await reader.until(lambda: len(reader.events) >= 10)
             await reader.close()
@@ -119,23 +140,24 @@ async def test_the_hub_goes_and_comes_back(sdk: Sdk) -> None:
     assert bodies(reader.events) == [b"%d" % number for number in range(10)]
 
 
+@both_faces
 async def test_stopping_says_so(sdk: Sdk) -> None:
     hub = EmbeddedHub({"eh": 1}, port=free_port())
     eh = Entity(hub, "eh")
-    with hub:
-        opened = sdk.read(eh)
-        reader = await opened.__aenter__()
-        await eh.attached()
-    error = await reader.error()
+    async with AsyncExitStack() as stack:
+        async with running(hub):
+            reader = await stack.enter_async_context(sdk.read(eh))
+            await eh.attached()
+        error = await reader.error()
     assert condition(error) == "connection:forced"
     assert "The hub is shutting down." in str(error)
-    await reader.close()
 
 
+@both_faces
 async def test_an_idle_producer_that_was_hung_up_on(sdk: Sdk) -> None:
     """As the service does after a few minutes; the SDK notices with its next event."""
     options = ServerOptions(enforce_idle=True, idle_timeout_s=0.2)
-    with EmbeddedHub({"eh": 1}, options=options) as hub:
+    async with running(EmbeddedHub({"eh": 1}, options=options)) as hub:
         async with sdk.producer(hub.connection_string("eh"), **RETRIES) as producer:
             await producer.send_event(EventData(b"before"))
             await eventually(lambda: not hub.server.conversations)
@@ -143,18 +165,19 @@ async def test_an_idle_producer_that_was_hung_up_on(sdk: Sdk) -> None:
         assert hub.namespace.hub("eh").partitions[0].log.next_sequence == 2
 
 
+@both_faces
 async def test_a_reader_that_wants_to_hear_from_the_hub(sdk: Sdk) -> None:
     """With `idle_timeout` the SDK hangs up on a silent hub; ours is not silent."""
-    with EmbeddedHub({"eh": 1}) as hub:
+    async with running(EmbeddedHub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection) as producer,
-            sdk.read(eh, client={"idle_timeout": 1}) as reader,
+            sdk.read(eh, client={"idle_timeout": 0.5}) as reader,
         ):
             await eh.attached()
             [link] = eh.partition(0).readers["$default"]
             talk = link.talk  # type: ignore[attr-defined]
-            await eventually(lambda: talk.spoke - talk.since > 3)
+            await eventually(lambda: talk.spoke - talk.since > 1.5)
             await producer.send_event(EventData(b"still there"))
             assert bodies(await reader.take(1)) == [b"still there"]
             # It is the same link as before.

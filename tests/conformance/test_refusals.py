@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from azure.eventhub import EventData
 from azure.eventhub.exceptions import (
@@ -15,21 +13,22 @@ from azure.eventhub.exceptions import (
 
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.conformance.support import (
+    NO_RETRY,
     Entity,
     Refusals,
     Sdk,
     bodies,
+    both_faces,
     condition,
     numbered,
-    refusal,
+    refused,
     sequences,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-NO_RETRY: dict[str, Any] = {"retry_total": 0}
 
-
+@both_faces
 async def test_sending_to_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
     connection = hub.connection_string()
     async with sdk.producer(connection, eventhub_name="nowhere", **NO_RETRY) as producer:
@@ -43,6 +42,7 @@ async def test_sending_to_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) ->
             await producer.send_event(EventData(b""))
 
 
+@both_faces
 async def test_reading_from_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
     client = sdk.consumer_class.from_connection_string(
         hub.connection_string(), "$Default", eventhub_name="nowhere", **NO_RETRY
@@ -53,15 +53,15 @@ async def test_reading_from_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) 
     assert "Status code: 404" in str(error)
 
 
+@both_faces
 async def test_a_group_that_is_not_there(sdk: Sdk, eh: Entity, refusals: Refusals) -> None:
+    path = f"sb://{eh.address}/{eh.name}/ConsumerGroups/Nobody"
     async with sdk.read(eh, group="Nobody") as reader:
-        assert await refusal(reader, refusals) == (
-            "amqp:not-found",
-            f"The messaging entity 'sb://{eh.address}/{eh.name}/ConsumerGroups/Nobody' "
-            "could not be found.",
-        )
+        text = f"The messaging entity '{path}' could not be found."
+        await refused(reader, refusals, "amqp:not-found", text)
 
 
+@both_faces
 async def test_a_partition_that_is_not_there(sdk: Sdk, eh: Entity) -> None:
     """The SDK knows the partitions, and sees that by itself."""
     async with sdk.producer(eh.connection, **NO_RETRY) as producer, sdk.read(eh, "9") as reader:
@@ -72,6 +72,7 @@ async def test_a_partition_that_is_not_there(sdk: Sdk, eh: Entity) -> None:
     assert "Wrong partition id:9." in str(error)
 
 
+@both_faces
 async def test_a_closed_client(sdk: Sdk, eh: Entity) -> None:
     async with sdk.producer(eh.connection, **NO_RETRY) as producer:
         await producer.send_event(EventData(b""))
@@ -87,6 +88,7 @@ async def test_a_closed_client(sdk: Sdk, eh: Entity) -> None:
 # -- what goes away -------------------------------------------------------------------------------
 
 
+@both_faces
 async def test_the_hub_is_deleted(sdk: Sdk, eh: Entity) -> None:
     async with sdk.producer(eh.connection, **NO_RETRY) as producer, sdk.read(eh) as reader:
         await producer.send_event(EventData(b""))
@@ -101,6 +103,7 @@ async def test_the_hub_is_deleted(sdk: Sdk, eh: Entity) -> None:
         assert condition(refused.value) == "not-found"
 
 
+@both_faces
 async def test_a_deleted_hub_comes_back_empty(sdk: Sdk, eh: Entity) -> None:
     """The same clients can use the new one."""
     async with sdk.producer(eh.connection, **NO_RETRY) as producer:
@@ -115,6 +118,7 @@ async def test_a_deleted_hub_comes_back_empty(sdk: Sdk, eh: Entity) -> None:
             assert sequences(reader.events) == [0]
 
 
+@both_faces
 async def test_a_group_is_deleted(sdk: Sdk, single: Entity) -> None:
     single.hub.create_group(single.name, "Short")
     async with (
@@ -134,6 +138,7 @@ async def test_a_group_is_deleted(sdk: Sdk, single: Entity) -> None:
         assert sequences(await stays.take(3)) == [0, 1, 2]
 
 
+@both_faces
 async def test_hubs_and_groups_are_made_while_clients_are_there(
     sdk: Sdk, eh: Entity, single: Entity
 ) -> None:

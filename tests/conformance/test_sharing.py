@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from azure.eventhub import CloseReason, EventData
 
-from tests.conformance.support import STORES, Entity, Reader, Sdk, body, eventually
+from tests.conformance.support import STORES, Entity, Reader, Sdk, body, both_faces, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PARTITIONS = ("0", "1", "2", "3")
 BALANCING = {
-    "load_balancing_interval": 0.5,
+    "load_balancing_interval": 0.3,
     "partition_ownership_expiration_interval": 3,
     "load_balancing_strategy": "greedy",
 }
@@ -60,6 +60,7 @@ async def send(producer: Any, word: str) -> set[tuple[str, bytes]]:
     return sent
 
 
+@both_faces
 async def test_two_clients_share_four_partitions(sdk: Sdk, eh: Entity) -> None:
     store = STORES[sdk.name]()
     async with sdk.producer(eh.connection) as producer, member(sdk, eh, store) as one:
@@ -86,6 +87,7 @@ async def test_two_clients_share_four_partitions(sdk: Sdk, eh: Entity) -> None:
     assert handled(one, two) == sent
 
 
+@both_faces
 async def test_a_client_that_dies_is_replaced(sdk: Sdk, eh: Entity) -> None:
     """It neither releases what it owns nor closes its links; its ownership runs out."""
     store = STORES[sdk.name]()

@@ -1,0 +1,435 @@
+"""Keys, tokens and claims: who is let in, who is not, and what each is told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.eventhub import EventData, EventHubSharedKeyCredential
+from azure.eventhub._pyamqp import cbs as azure_cbs
+from azure.eventhub._pyamqp.aio import _cbs_async as azure_aio_cbs
+from azure.eventhub._pyamqp.utils import generate_sas_token
+from azure.eventhub.aio import EventHubSharedKeyCredential as AioSharedKeyCredential
+from azure.eventhub.exceptions import AuthenticationError, ConnectionLostError, EventHubError
+
+from pumphouse.hub.auth import AccessRule, Claim
+from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
+from pumphouse.hub.issuer import TokenIssuer
+from tests.conformance.support import (
+    NEVER_S,
+    NO_RETRY,
+    Entity,
+    MovableClock,
+    Refusals,
+    Sdk,
+    bodies,
+    both_faces,
+    condition,
+    eventually,
+    numbered,
+    refused,
+    running,
+    sequences,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ISSUER = TokenIssuer(b"a secret of the tests")
+RULES = [
+    AccessRule("Sender", "send key", frozenset({Claim.SEND})),
+    AccessRule("Listener", "listen key", frozenset({Claim.LISTEN})),
+    AccessRule("Manager", "manage key", frozenset({Claim.MANAGE})),
+    AccessRule("Of one", "key/of+one=", hub="one"),
+    AccessRule("Two keys", "first key", secondary_key="second key"),
+]
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[EmbeddedHub]:
+    """Two hubs behind several rules."""
+    with EmbeddedHub({"one": 1, "two": 1}, rules=RULES, issuer=ISSUER) as hub:
+        yield hub
+
+
+def connection_with(hub: EmbeddedHub, entity: str, secret: str) -> str:
+    return f"Endpoint=sb://{hub.host}:{hub.port};{secret};EntityPath={entity};UseDevelopmentEmulator=true"
+
+
+def with_key(hub: EmbeddedHub, entity: str, name: str, key: str) -> str:
+    return connection_with(hub, entity, f"SharedAccessKeyName={name};SharedAccessKey={key}")
+
+
+def signature(
+    hub: EmbeddedHub, path: str, name: str = ROOT_RULE, *, expires_at: float | None = None
+) -> str:
+    """A shared access signature, made by the SDK's own function."""
+    key = next(rule.key for rule in hub.namespace.rules if rule.name == name)
+    expiry = int(time.time() + 3600 if expires_at is None else expires_at)
+    token = generate_sas_token(f"sb://{hub.host}:{hub.port}/{path}", name, key, expiry)  # type: ignore[no-untyped-call]
+    return str(token)
+
+
+async def can_send(sdk: Sdk, connection: str) -> None:
+    async with sdk.producer(connection, **NO_RETRY) as producer:
+        await producer.send_event(EventData(b"in"))
+
+
+async def can_read(sdk: Sdk, hub: EmbeddedHub, connection: str) -> None:
+    """One event at least is there, or soon will be."""
+    client = sdk.consumer_class.from_connection_string(
+        connection,
+        Entity(hub, "one").new_group(),
+        load_balancing_interval=NEVER_S,
+        **NO_RETRY,
+    )
+    async with sdk.read_with(client) as reader:
+        await reader.take(1)
+
+
+async def refused_by_cbs(sdk: Sdk, connection: str) -> str:
+    """What a producer and a consumer are told if their token does not hold."""
+    client = sdk.consumer_class.from_connection_string(connection, "$Default", **NO_RETRY)
+    async with sdk.producer(connection, **NO_RETRY) as producer, sdk.read_with(client) as reader:
+        with pytest.raises(AuthenticationError, match="Status code: 401") as refused:
+            await producer.create_batch()
+        # The reader has asked for the partitions, and got the same answer.
+        error = await reader.error()
+        assert isinstance(error, AuthenticationError)
+        assert str(error).splitlines()[:3] == str(refused.value).splitlines()[:3]
+        await reader.close()
+    return str(refused.value)
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+@both_faces
+async def test_a_wrong_key(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    text = await refused_by_cbs(sdk, with_key(guarded, "one", ROOT_RULE, "wrong"))
+    assert "InvalidSignature: The token has an invalid signature." in text
+
+
+@both_faces
+async def test_a_rule_that_is_not_there(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    text = await refused_by_cbs(sdk, with_key(guarded, "one", "Nobody", "key"))
+    assert "InvalidSignature: The token has an invalid signature." in text
+    assert "No access rule 'Nobody' governs" in text
+
+
+@both_faces
+async def test_the_key_is_in_no_text(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    text = await refused_by_cbs(sdk, with_key(guarded, "one", "Sender", "not the send key"))
+    assert "send key" not in text
+
+
+@both_faces
+async def test_both_keys_of_a_rule(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    """Its name has a space, which the SDK escapes twice."""
+    await asyncio.gather(
+        can_send(sdk, with_key(guarded, "one", "Two keys", "first key")),
+        can_send(sdk, with_key(guarded, "one", "Two keys", "second key")),
+    )
+
+
+@both_faces
+async def test_a_rule_of_one_hub(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    connection = guarded.connection_string("one", rule="Of one")
+    await asyncio.gather(can_send(sdk, connection), can_read(sdk, guarded, connection))
+    text = await refused_by_cbs(sdk, with_key(guarded, "two", "Of one", "key/of+one="))
+    assert "No access rule 'Of one' governs" in text
+
+
+# -- claims ---------------------------------------------------------------------------------------
+
+
+@both_faces
+async def test_a_sender_cannot_read(sdk: Sdk, guarded: EmbeddedHub, refusals: Refusals) -> None:
+    connection = guarded.connection_string("one", rule="Sender")
+    group = Entity(guarded, "one").new_group()
+    client = sdk.consumer_class.from_connection_string(connection, group, **NO_RETRY)
+    async with sdk.read_with(client) as reader:
+        await can_send(sdk, connection)
+        text = (
+            "Unauthorized access. 'Listen' claim(s) are required to perform this operation. "
+            f"Resource: 'sb://127.0.0.1:{guarded.port}/one/ConsumerGroups/{group}/Partitions/0'."
+        )
+        await refused(reader, refusals, "amqp:unauthorized-access", text)
+        await reader.close()
+
+
+@both_faces
+async def test_a_listener_cannot_send(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    connection = guarded.connection_string("two", rule="Listener")
+    async with sdk.producer(connection, **NO_RETRY) as producer:
+        with pytest.raises(ConnectionLostError) as refused:
+            await producer.create_batch()
+    assert condition(refused.value) == "unauthorized-access"
+    assert (
+        "Unauthorized access. 'Send' claim(s) are required to perform this operation. "
+        f"Resource: 'sb://127.0.0.1:{guarded.port}/two'."
+    ) in str(refused.value)
+    assert guarded.namespace.hub("two").partitions[0].log.empty
+
+
+@both_faces
+async def test_a_listener_can_read(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    await asyncio.gather(
+        can_send(sdk, guarded.connection_string("one")),
+        can_read(sdk, guarded, guarded.connection_string("one", rule="Listener")),
+    )
+
+
+@both_faces
+async def test_manage_includes_the_other_two(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    connection = guarded.connection_string("one", rule="Manager")
+    await asyncio.gather(can_send(sdk, connection), can_read(sdk, guarded, connection))
+
+
+@both_faces
+async def test_any_claim_will_do_to_ask(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    async def ask(rule: str) -> Any:
+        connection = guarded.connection_string("one", rule=rule)
+        async with sdk.consumer(connection, **NO_RETRY) as consumer:
+            return await consumer.get_partition_ids()
+
+    for found in await asyncio.gather(ask("Sender"), ask("Listener"), ask("Manager")):
+        assert found == ["0"]
+
+
+# -- signatures -----------------------------------------------------------------------------------
+
+
+@both_faces
+async def test_a_signature_in_the_connection_string(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    """For the hub, or for the whole namespace."""
+    for_hub, for_all = (
+        connection_with(guarded, "one", f"SharedAccessSignature={signature(guarded, path)}")
+        for path in ("one", "")
+    )
+    await asyncio.gather(
+        can_send(sdk, for_hub),
+        can_read(sdk, guarded, for_hub),
+        can_send(sdk, for_all),
+        can_read(sdk, guarded, for_all),
+    )
+
+
+@both_faces
+async def test_a_signature_for_another_hub(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    secret = f"SharedAccessSignature={signature(guarded, 'two')}"
+    text = await refused_by_cbs(sdk, connection_with(guarded, "one", secret))
+    assert "InvalidAudience: The token is for 'two' and does not reach 'one'." in text
+
+
+@both_faces
+async def test_a_signature_that_has_run_out(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    """The SDK looks at its own clock first, and does not even ask."""
+    secret = f"SharedAccessSignature={signature(guarded, 'one', expires_at=time.time() - 10)}"
+    connection = connection_with(guarded, "one", secret)
+    async with sdk.producer(connection, **NO_RETRY) as producer:
+        with pytest.raises(EventHubError):
+            await producer.create_batch()
+
+
+@both_faces
+async def test_a_signature_that_has_run_out_by_the_clock_of_the_hub(sdk: Sdk) -> None:
+    clock = MovableClock(7200)
+    async with running(EmbeddedHub({"one": 1}, clock=clock)) as hub:
+        text = await refused_by_cbs(sdk, hub.connection_string("one"))
+    assert "ExpiredToken: The token is expired. Expiration time:" in text
+
+
+# -- credentials, without a connection string -----------------------------------------------------
+
+# Plain TCP is an option that the SDK does not document: its emulator's connection string sets it.
+PLAIN: dict[str, Any] = {"use_tls": False, **NO_RETRY}
+
+
+def credentials(sdk: Sdk, hub: EmbeddedHub) -> dict[str, Any]:
+    key = next(rule.key for rule in hub.namespace.rules if rule.name == ROOT_RULE)
+    shared = {"sync": EventHubSharedKeyCredential, "aio": AioSharedKeyCredential}[sdk.name]
+    return {
+        "shared key": shared(ROOT_RULE, key),
+        "named key": AzureNamedKeyCredential(ROOT_RULE, key),
+        "signature": AzureSasCredential(signature(hub, "one")),
+        "jwt": Jwt(sdk, {Claim.MANAGE}).credential,
+    }
+
+
+@both_faces
+async def test_credentials(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    one = Entity(guarded, "one")
+
+    async def use(kind: str, credential: Any) -> None:
+        client = sdk.consumer_class(one.address, "one", one.new_group(), credential, **PLAIN)
+        producer = sdk.producer_class(one.address, "one", credential, **PLAIN)
+        async with sdk.read_with(client, batch=True) as reader, sdk.open(producer) as sender:
+            await sender.send_event(EventData(f"{sdk.name} {kind}"))
+            sent = f"{sdk.name} {kind}".encode()
+            await reader.until(lambda: sent in bodies(reader.events) or reader.errors)
+            assert reader.errors == []
+
+    await asyncio.gather(*(use(*pair) for pair in credentials(sdk, guarded).items()))
+
+
+class Jwt:
+    """A credential that mints tokens, as a small stand-in for azure-identity's."""
+
+    def __init__(self, sdk: Sdk, claims: Iterable[Claim], issuer: TokenIssuer = ISSUER) -> None:
+        self.claims = frozenset(claims)
+        self.issuer = issuer
+        self.scopes: list[str] = []
+        self.credential = self if sdk.name == "sync" else AioJwt(self)
+
+    def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        self.scopes += scopes
+        now = time.time()
+        return AccessToken(self.issuer.mint(self.claims, now=now), int(now) + 3600)
+
+
+class AioJwt:
+    def __init__(self, jwt: Jwt) -> None:
+        self.jwt = jwt
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        return self.jwt.get_token(*scopes, **options)
+
+
+async def refused_jwt(sdk: Sdk, hub: EmbeddedHub, jwt: Jwt) -> EventHubError:
+    one = Entity(hub, "one")
+    client = sdk.producer_class(one.address, "one", jwt.credential, **PLAIN)
+    async with sdk.open(client) as producer:
+        with pytest.raises(EventHubError) as refused:
+            await producer.create_batch()
+    return refused.value
+
+
+@both_faces
+async def test_a_role_that_does_not_include_sending(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    jwt = Jwt(sdk, {Claim.LISTEN})
+    refused = await refused_jwt(sdk, guarded, jwt)
+    assert condition(refused) == "unauthorized-access"
+    assert "'Send' claim(s) are required" in str(refused)
+    assert set(jwt.scopes) == {"https://eventhubs.azure.net//.default"}
+
+
+@both_faces
+async def test_a_jwt_of_another_issuer(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    refused = await refused_jwt(sdk, guarded, Jwt(sdk, {Claim.SEND}, TokenIssuer(b"other")))
+    assert isinstance(refused, AuthenticationError)
+    assert "InvalidSignature: The token has an invalid signature." in str(refused)
+
+
+@both_faces
+async def test_a_jwt_where_there_is_no_issuer(sdk: Sdk, hub: EmbeddedHub) -> None:
+    refused = await refused_jwt(sdk, hub, Jwt(sdk, {Claim.SEND}))
+    assert isinstance(refused, AuthenticationError)
+    assert "this hub cannot verify JWTs" in str(refused)
+
+
+# -- tokens that run out --------------------------------------------------------------------------
+
+
+class Minting:
+    """A credential that makes its tokens by the clock of the hub."""
+
+    token_type = b"servicebus.windows.net:sastoken"
+
+    def __init__(self, sdk: Sdk, hub: EmbeddedHub, clock: MovableClock, life_s: float) -> None:
+        self.hub, self.clock, self.life_s = hub, clock, life_s
+        self.made = 0
+        self.credential = self if sdk.name == "sync" else AioMinting(self)
+
+    def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        self.made += 1
+        path = scopes[0].partition("://")[2].partition("/")[2]
+        token = signature(self.hub, path, expires_at=self.clock.now() + self.life_s)
+        return AccessToken(token, int(self.clock.now() + 3600))
+
+
+class AioMinting:
+    token_type = Minting.token_type
+
+    def __init__(self, inner: Minting) -> None:
+        self.inner = inner
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        return self.inner.get_token(*scopes, **options)
+
+
+@both_faces
+async def test_a_token_runs_out_while_attached(sdk: Sdk) -> None:
+    """The links are detached, and the clients come back with new tokens: nothing is lost."""
+    clock = MovableClock()
+    retries: dict[str, Any] = {"use_tls": False, "retry_backoff_factor": 0.05}
+    async with running(EmbeddedHub({"one": 1}, clock=clock)) as hub:
+        one = Entity(hub, "one")
+        # The SDK believes that it has an hour, so it does not renew them by itself.
+        minting = Minting(sdk, hub, clock, life_s=60)
+        producer = sdk.producer_class(one.address, "one", minting.credential, **retries)
+        consumer = sdk.consumer_class(one.address, "one", "$Default", minting.credential, **retries)
+        async with sdk.open(producer) as sender, sdk.read_with(consumer) as reader:
+            await sender.send_batch(numbered(3))
+            await reader.take(3)
+            [old] = one.partition(0).readers["$default"]
+            made = minting.made
+            clock.advance(61)
+            hub._call(hub.server.tick)
+            assert old not in one.partition(0).readers.get("$default", [])
+            assert not one.model.senders
+            await sender.send_batch(numbered(3, 3))
+            assert sequences(await reader.take(6)) == list(range(6))
+            await reader.close()
+    assert minting.made >= made + 2
+
+
+@both_faces
+async def test_what_a_reader_is_told_when_its_token_runs_out(sdk: Sdk) -> None:
+    clock = MovableClock()
+    async with running(EmbeddedHub({"one": 1}, clock=clock)) as hub:
+        one = Entity(hub, "one")
+        async with sdk.read(one) as reader:
+            await one.attached()
+            clock.advance(3601)
+            hub._call(hub.server.tick)
+            error = await reader.error()
+            await reader.close()
+    assert isinstance(error, ConnectionLostError)
+    assert condition(error) == "unauthorized-access"
+    assert "ExpiredToken: the token for 'sb://" in str(error)
+
+
+async def test_tokens_are_renewed_on_the_same_link(
+    sdk: Sdk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK does that when nine tenths of their time are over, and the reader notices nothing."""
+    clock = MovableClock()
+    for cbs in (azure_cbs, azure_aio_cbs):
+        monkeypatch.setattr(cbs, "utc_now", lambda: datetime.fromtimestamp(clock.now(), UTC))
+    async with running(EmbeddedHub({"one": 1}, clock=clock)) as hub:
+        one = Entity(hub, "one")
+        minting = Minting(sdk, hub, clock, life_s=3600)
+        consumer = sdk.consumer_class(one.address, "one", "$Default", minting.credential, **PLAIN)
+        async with sdk.read_with(consumer) as reader:
+            await one.attached()
+            links = list(one.partition(0).readers["$default"])
+            made = minting.made
+            clock.advance(3300)
+            await eventually(lambda: minting.made > made)
+            [guard] = {talk.guard for talk in hub.server.conversations}
+            await eventually(lambda: guard.next_expiry > clock.now() + 3000)
+            # The first token would now be over.
+            clock.advance(600)
+            hub._call(hub.server.tick)
+            assert one.partition(0).readers["$default"] == links
+            async with sdk.open(
+                sdk.producer_class(one.address, "one", minting.credential, **PLAIN)
+            ) as producer:
+                await producer.send_event(EventData(b"still"))
+            assert bodies(await reader.take(1)) == [b"still"]
+            await reader.close()
