@@ -79,7 +79,7 @@ class Program:
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
-    def end(self, signal: int, within_s: float = 5.0) -> tuple[int, str]:
+    def end(self, signal: int, within_s: float = 30.0) -> tuple[int, str]:
         """Send a signal; the exit code and what stood on stderr."""
         self.process.send_signal(signal)
         return self.wait(within_s)

@@ -15,8 +15,8 @@ import pytest
 from azure.eventhub import CloseReason
 from azure.eventhub.exceptions import ConnectionLostError
 
+from pumphouse.hub.conversation import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.server import ServerOptions
 from tests.conformance.support import (
     Entity,
     Reader,

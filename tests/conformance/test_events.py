@@ -168,6 +168,8 @@ MESSAGES: dict[str, Callable[[], EventData | AmqpAnnotatedMessage]] = {
     "event": lambda: described(EventData(b'{"a": 1}')),
     "content": lambda: EventData.from_message_content(b"avro", "avro/binary+1234"),
     "bare": lambda: EventData(b"bare"),
+    "text": lambda: EventData("Ключ"),
+    "parts": lambda: EventData([b"one", b"two"]),
 }
 
 
@@ -331,6 +333,13 @@ async def test_message_content(exchanged: Exchanged) -> None:
     """What the schema registry encoders use."""
     content = exchanged["content"].__message_content__()
     assert content == {"content": b"avro", "content_type": "avro/binary+1234"}
+
+
+async def test_the_bodies_of_events(exchanged: Exchanged) -> None:
+    assert body(exchanged["text"]) == "Ключ".encode()
+    assert exchanged["text"].body_as_str() == "Ключ"
+    parts: Any = exchanged["parts"].body
+    assert list(parts) == [b"one", b"two"]
 
 
 async def test_a_bare_event_stays_bare(exchanged: Exchanged) -> None:

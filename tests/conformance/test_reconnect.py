@@ -13,8 +13,8 @@ import pytest
 from azure.eventhub import EventData
 from azure.eventhub.exceptions import EventHubError
 
+from pumphouse.hub.conversation import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.server import ServerOptions
 from tests.conformance.support import (
     NO_RETRY,
     Entity,

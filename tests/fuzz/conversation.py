@@ -22,8 +22,9 @@ from pumphouse.amqp.performatives import (
 )
 from pumphouse.amqp.sasl import plain_response
 from pumphouse.hub.auth import AccessRule
+from pumphouse.hub.conversation import Conversation
 from pumphouse.hub.hub import Namespace
-from pumphouse.hub.server import Conversation, HubServer
+from pumphouse.hub.server import HubServer
 from tests.hub.events import batch_of
 from tests.hub.peer import Clock
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pumphouse.hub.conversation import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.server import ServerOptions
 from tests.hub.peer import HUB, Clock, Peer, eventually
 
 Connect = Callable[..., Awaitable[Peer]]

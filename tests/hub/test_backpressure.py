@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from pumphouse.hub.conversation import WRITE_HIGH_WATER
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.server import WRITE_HIGH_WATER
 
 DEADLINE_S = 20.0
 PIECE = b"x" * 256 * 1024

@@ -14,8 +14,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from pumphouse.hub import doors, websocket
+from pumphouse.hub.conversation import WRITE_HIGH_WATER, Conversation
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.server import WRITE_HIGH_WATER, Conversation
 from pumphouse.hub.websocket import FRAME_BYTES_MAX, MESSAGE_BYTES, PATH
 from tests.hub.official import javascript_round_trip, over_websocket, round_trip, send
 

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pumphouse.hub.conversation import Conversation
 from pumphouse.hub.listening import TlsListener
-from pumphouse.hub.server import Conversation, HubServer, cannot_listen
+from pumphouse.hub.server import HubServer, cannot_listen
 from pumphouse.hub.tls import CertificateFiles, Tls, development_certificate, own_certificate
 
 if TYPE_CHECKING:

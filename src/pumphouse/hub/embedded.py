@@ -20,6 +20,7 @@ from typing import Self, TypeVar
 from pumphouse.clock import Clock
 from pumphouse.errors import HubNotFound, OptionError, PumphouseError
 from pumphouse.hub.auth import ALL_CLAIMS, AccessRule, Claim, sign_sas
+from pumphouse.hub.conversation import ServerOptions
 from pumphouse.hub.doors import DoorOptions, Doors
 from pumphouse.hub.emulator_config import HubSpec, parse_config
 from pumphouse.hub.faults import Faults
@@ -27,7 +28,7 @@ from pumphouse.hub.hub import MESSAGE_BYTES_MAX, Namespace, ensure_groups, ensur
 from pumphouse.hub.issuer import TokenIssuer
 from pumphouse.hub.log import Retention
 from pumphouse.hub.quotas import Tier, check_retention, check_units, tier_named
-from pumphouse.hub.server import HubServer, ServerOptions
+from pumphouse.hub.server import HubServer
 from pumphouse.hub.storage import DiskStorage
 from pumphouse.hub.tls import EVERYWHERE, CertificateFiles
 from pumphouse.hub.writer import ALWAYS, SYNC_MODES

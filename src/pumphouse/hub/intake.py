@@ -15,7 +15,7 @@ from pumphouse.hub.node import Node, answer, as_error, find_hub, too_large
 from pumphouse.hub.routing import Address
 
 if TYPE_CHECKING:
-    from pumphouse.hub.server import Conversation
+    from pumphouse.hub.conversation import Conversation
 
 PUBLISHER_CHARS_MAX = 256  # it is written onto every event
 SENDER_CREDIT = 300  # deliveries a producer may have under way; one of them is up to 1 MiB

@@ -14,7 +14,7 @@ from pumphouse.hub.outlet import Outlet
 from pumphouse.hub.routing import Address, parse_address
 
 if TYPE_CHECKING:
-    from pumphouse.hub.server import Conversation
+    from pumphouse.hub.conversation import Conversation
 
 
 def befall(talk: Conversation, event: amqp.Event, rest: Iterator[amqp.Event]) -> bool:

@@ -13,7 +13,7 @@ from pumphouse.hub.hub import EventHub
 from pumphouse.hub.routing import Address
 
 if TYPE_CHECKING:
-    from pumphouse.hub.server import Conversation
+    from pumphouse.hub.conversation import Conversation
 
 
 class Node:

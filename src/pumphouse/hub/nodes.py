@@ -1,7 +1,7 @@
 """What a link is attached to: the nodes $cbs and $management, and both ends of a partition.
 
 A node answers for one link. It is told of deliveries and credit, and of the link's end; it speaks
-through the conversation (server.py) that it belongs to.
+through the conversation that it belongs to.
 
     attach -> open_node -> Requests, Replies        ($cbs and $management: one link each way)
                         -> Intake                   (a producer: events into a partition)
@@ -22,7 +22,7 @@ from pumphouse.hub.requests import open_request_node
 from pumphouse.hub.routing import parse_address
 
 if TYPE_CHECKING:
-    from pumphouse.hub.server import Conversation
+    from pumphouse.hub.conversation import Conversation
 
 REQUEST_NODES = ("cbs", "management")
 

@@ -26,7 +26,7 @@ from pumphouse.hub.node import Node, answer, find_hub, not_found
 from pumphouse.hub.routing import Address
 
 if TYPE_CHECKING:
-    from pumphouse.hub.server import Conversation
+    from pumphouse.hub.conversation import Conversation
 
 SLICE_BYTES = 512 * 1024  # what one reader gets before others have their turn
 

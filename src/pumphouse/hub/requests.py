@@ -15,7 +15,7 @@ from pumphouse.hub.node import Node, answer, as_error, too_large
 from pumphouse.hub.routing import Address
 
 if TYPE_CHECKING:
-    from pumphouse.hub.server import Conversation
+    from pumphouse.hub.conversation import Conversation
 
 REQUEST_CREDIT = 100
 REPLIES_MAX = 100  # waiting for a client that grants no credit

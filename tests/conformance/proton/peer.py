@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from pumphouse.hub.conversation import ServerOptions
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
-from pumphouse.hub.server import ServerOptions
 
 
 def why_missing() -> str:
