@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -62,6 +63,9 @@ class Program:
     """`pumphouse` as a process of its own. It is killed if the test leaves it running."""
 
     def __init__(self, *args: str, connection: str | None = None, stdin: int | None = None) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            # A test run in the background ignores Ctrl-C, and its children would inherit that.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         env = {key: value for key, value in os.environ.items() if key not in NOWHERE}
         if connection is not None:
             env["EVENT_HUB_CONN_STR"] = connection
@@ -79,9 +83,9 @@ class Program:
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
-    def end(self, signal: int, within_s: float = 30.0) -> tuple[int, str]:
+    def end(self, number: int, within_s: float = 30.0) -> tuple[int, str]:
         """Send a signal; the exit code and what stood on stderr."""
-        self.process.send_signal(signal)
+        self.process.send_signal(number)
         return self.wait(within_s)
 
     def wait(self, within_s: float = 20.0) -> tuple[int, str]:
