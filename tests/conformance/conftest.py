@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from itertools import count
@@ -58,10 +60,24 @@ def refusals() -> Iterator[Refusals]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def reaper() -> AsyncIterator[Reaper]:
+async def reaper(hub: EmbeddedHub) -> AsyncIterator[Reaper]:
+    """Asks for the hub, so that it is done before the hub goes."""
     reaper = Reaper()
     yield reaper
     await reaper.finish()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def forgotten_sockets(reaper: Reaper) -> AsyncIterator[None]:
+    """For tests that break connections: the SDK forgets to close the sockets of those.
+
+    Python warns of that when it finds them, and that should not be during some other test.
+    """
+    yield
+    await reaper.finish()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(params=FACES)

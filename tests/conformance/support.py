@@ -26,7 +26,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 from azure.eventhub import (
     CloseReason,
@@ -47,15 +47,13 @@ from pumphouse.errors import AmqpError
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.hub import EventHub, Partition
 
-T = TypeVar("T")
-
 # No judgement depends on speed: this only ends a wait for something that will not come.
 DEADLINE_S = 30.0
 # The SDK starts a failed consumer again at this pace. Never, as far as a test is concerned.
 NEVER_S = 3600.0
 # For what is expected to fail. The SDK waits before it finds that there are no attempts left.
 NO_RETRY: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.01}
-
+MILLISECOND = timedelta(milliseconds=1)
 
 group_numbers = count(1)
 
@@ -601,6 +599,3 @@ def both_faces(test: Judge) -> Judge:
         [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in fixtures]
     )
     return both
-
-
-MILLISECOND = timedelta(milliseconds=1)

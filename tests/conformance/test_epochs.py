@@ -1,8 +1,7 @@
-"""Who may read: the rules of seed 002, through the SDK's `owner_level`.
+"""Who may read: the epoch rules, through the SDK's `owner_level`.
 
 Every case has a partition to itself, so that several can be judged at once; that they do not
-disturb one another is part of it. One partition of one group looks like this: a number is a reader
-with that epoch, a dash one without.
+disturb one another is part of it.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from tests.conformance.support import (
     sequences,
 )
 
-# The SDK forgets to close the sockets of connections that broke; Python then warns.
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("forgotten_sockets"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 

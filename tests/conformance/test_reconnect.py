@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -28,19 +26,11 @@ from tests.conformance.support import (
     sequences,
 )
 
-# The SDK forgets to close the sockets of connections that broke; Python then warns.
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("forgotten_sockets"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def forgotten_sockets() -> Iterator[None]:
-    """Find them here, where they are expected, rather than in whichever test comes next."""
-    yield
-    gc.collect()
-
 
 # The SDK's own number of attempts, with less of a wait between them.
 RETRIES: dict[str, Any] = {"retry_total": 3, "retry_backoff_factor": 0.05}

@@ -1,4 +1,4 @@
-"""Epoch rules of the service (seed 002: with epoch, without, mixed mode), table and property."""
+"""Epoch rules of the service (with epoch, without, mixed mode), as a table and a property."""
 
 from __future__ import annotations
 
