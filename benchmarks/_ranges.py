@@ -33,7 +33,7 @@ from pumphouse.client.bulk import BulkClient, RangeOptions
 
 COLUMNS = ("body", "sequenceNumber", "offset", "enqueuedTime", "partitionKey", "properties")
 SCHEMA = pa.schema([(name, TYPES[name]) for name in COLUMNS])
-KEYS = 20  # a full batch for each
+KEYS = 8  # a full batch for each
 WARM_EVENTS = 20_000
 SEND_BYTES, RECEIVE_BYTES = 1 << 19, 1 << 20  # of `count`: what the hub sends, what we read
 

@@ -30,7 +30,7 @@ from pumphouse.amqp.types import (
     UShort,
 )
 from pumphouse.client import bulk
-from pumphouse.client.blocking import Stream, connect_plain
+from pumphouse.client.blocking import Connect, Stream, connect_plain
 from pumphouse.client.bulk import (
     BATCH_ROWS_MAX,
     BulkClient,
@@ -203,32 +203,66 @@ def test_large_events_in_many_frames(eh: Entity, frame_bytes_max: int) -> None:
             assert [row["body"] for row in found] == bodies
 
 
+class Tampered:
+    """A stream, with a hand on what it receives."""
+
+    def __init__(self, stream: Stream, receive: Callable[[Stream, memoryview], int]) -> None:
+        self.stream = stream
+        self.receive = receive
+
+    def settimeout(self, seconds: float, /) -> None:
+        self.stream.settimeout(seconds)
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        return self.receive(self.stream, buffer)
+
+    def sendall(self, data: bytes, /) -> None:
+        self.stream.sendall(data)
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+def tampering(receive: Callable[[Stream, memoryview], int]) -> Connect:
+    return lambda connection, timeout_s: Tampered(connect_plain(connection, timeout_s), receive)
+
+
 @pytest.mark.parametrize("size", [1, 3, 100, 5000])
 def test_however_the_bytes_arrive(house: EmbeddedHub, size: int) -> None:
     """A stream may hand over as little as it likes: TLS and WebSocket do."""
-
-    class Drops:
-        def __init__(self, stream: Stream) -> None:
-            self.stream = stream
-
-        def settimeout(self, seconds: float, /) -> None:
-            self.stream.settimeout(seconds)
-
-        def recv_into(self, buffer: memoryview, /) -> int:
-            return self.stream.recv_into(buffer[:size])
-
-        def sendall(self, data: bytes, /) -> None:
-            self.stream.sendall(data)
-
-        def close(self) -> None:
-            self.stream.close()
-
-    def connect(connection: ConnectionString, timeout_s: float) -> Stream:
-        return Drops(connect_plain(connection, timeout_s))
-
+    connect = tampering(lambda stream, buffer: stream.recv_into(buffer[:size]))
     last = 300 if size > 10 else 30
     found = read_range(filled(house).connection, "0", 0, last, connect=connect)
     assert sequences(found) == list(range(last))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"\x00\x00\x00\x03\x02\x00\x00\x00", "frame of 3 bytes"),
+        (b"\x00\x00\x00\x08\x02\x05\x00\x00", "frame of type 5"),
+        (b"\x00\x00\x00\x09\x02\x00\x00\x00\xff", "is no event hub we understand"),
+    ],
+)
+def test_a_hub_that_goes_mad(eh: Entity, said: bytes, why: str) -> None:
+    mad = False
+    words = bytearray(said * 100)
+
+    def receive(stream: Stream, buffer: memoryview) -> int:
+        if not mad:
+            return stream.recv_into(buffer)
+        spoken = bytes(words[: len(buffer)])
+        buffer[: len(spoken)] = spoken
+        del words[: len(spoken)]
+        return len(spoken)
+
+    eh.put(numbered(range(5)))
+    options = RangeOptions(batch_rows=5)
+    batches = read_range(eh.connection, "0", 0, 20, options, connect=tampering(receive))
+    assert next(batches).num_rows == 5
+    mad = True
+    with pytest.raises(ConnectionFailed, match=why):
+        next(batches)
 
 
 def test_over_tls() -> None:
@@ -310,14 +344,14 @@ def test_each_event_gives_new_time(eh: Entity) -> None:
     """The deadline is for the next event, not for the range."""
 
     def trickle() -> None:
-        for number in range(8):
-            time.sleep(0.1)
+        for number in range(5):
+            time.sleep(0.4)
             eh.put(numbered(range(number, number + 1)))
 
     eh.put(numbered(range(1)))
     sending = threading.Thread(target=trickle)
     sending.start()
-    assert len(sequences(read_range(eh.connection, "0", 0, 9, RangeOptions(deadline_s=0.6)))) == 9
+    assert len(sequences(read_range(eh.connection, "0", 0, 6, RangeOptions(deadline_s=1.5)))) == 6
     sending.join()
 
 
@@ -531,12 +565,12 @@ def test_a_hub_that_stops() -> None:
 
 
 def test_both_sides_hear_that_the_other_lives() -> None:
-    """The hub drops whoever is silent for 0.4 s, and a heartbeat comes from it every 0.1 s."""
-    options = ServerOptions(idle_timeout_s=0.4, enforce_idle=True)
+    """The hub drops whoever is silent for 0.8 s, and a heartbeat comes from it every 0.1 s."""
+    options = ServerOptions(idle_timeout_s=0.8, enforce_idle=True)
     with EmbeddedHub(options=options) as house:
         eh = Entity(house)
         eh.put(numbered(range(3)))
-        later = threading.Timer(1.5, eh.put, [numbered(range(3, 6))])
+        later = threading.Timer(2.0, eh.put, [numbered(range(3, 6))])
         later.start()
         with BulkClient(eh.connection, options=WireOptions(idle_s=0.2)) as client:
             assert sequences(client.read_range("0", 0, 6)) == list(range(6))

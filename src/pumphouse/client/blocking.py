@@ -367,6 +367,9 @@ class BlockingWire:
             raise self.broke(f" ({cause(failed)})") from None
         self.spoke = self.clock.monotonic()
 
+    def misunderstood(self, wrong: ProtocolError) -> ConnectionFailed:
+        return ConnectionFailed(f"{self.place} is no event hub we understand: {wrong}")
+
     def broke(self, why: str) -> ConnectionFailed:
         return ConnectionFailed(f"the connection to {self.place} broke{why}")
 
@@ -381,7 +384,11 @@ class BlockingWire:
                 return
             self.take(unit)
         known = len(inbox.index)
-        for frame in inbox.index.extend(inbox.cells, inbox.end):
+        try:
+            others = inbox.index.extend(inbox.cells, inbox.end)
+        except ProtocolError as wrong:
+            raise self.misunderstood(wrong) from None
+        for frame in others:
             self.take(frame)
         if self.reading is None or self._asked:
             self.sort_out(known)
@@ -413,7 +420,7 @@ class BlockingWire:
         except ProtocolError as wrong:
             with suppress(ConnectionFailed):
                 self.flush()
-            raise ConnectionFailed(f"{self.place} is no event hub we understand: {wrong}") from None
+            raise self.misunderstood(wrong) from None
         except AuthError as refused:
             raise AuthError(f"{self.place}: {refused.description}", refused.status) from None
 
