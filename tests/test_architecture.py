@@ -32,7 +32,7 @@ MAP |= dict.fromkeys(NOUNS.split(), "")
 PURE = """amqp errors events hub.epochs hub.routing hub.filters hub.auth hub.issuer hub.annotations
     hub.quotas hub.emulator_config hub.callers hub.rates
     leases.model leases.strategies processor.plan spark.offsets homes.sensors dashboard.snapshot
-    client.connection_string client.sas client.selectors client.batches"""
+    client.connection_string client.sas client.selectors client.batches client.base"""
 IMPURE = """asyncio logging os pathlib random secrets select socket ssl subprocess
     threading time"""
 # The type of an argument: whoever passes one has chosen the seed.

@@ -86,3 +86,39 @@ class DataDirectoryError(PumphouseError):
 
 class ConnectionFailed(PumphouseError):
     """A hub could not be reached, or the connection to it broke."""
+
+
+class ReaderEvicted(AmqpError):
+    """Another reader of at least our epoch has taken the partition, or holds it and we may not.
+
+    `epoch` is the other reader's, where the hub names it.
+    """
+
+    def __init__(self, condition: str, description: str, epoch: int | None = None) -> None:
+        super().__init__(condition, description)
+        self.epoch = epoch
+
+
+class StoreError(PumphouseError):
+    """A checkpoint store could not be read, or said no for good (it is missing, or we may not)."""
+
+
+class OwnershipLost(PumphouseError):
+    """A partition is no longer ours: somebody else's write came first, or our lease ran out."""
+
+    def __init__(self, partition: str, held_epoch: int, owner: str = "", epoch: int = 0) -> None:
+        now = f"is now owned by {owner} (epoch {epoch})" if owner else "is no longer ours"
+        super().__init__(
+            f"partition {partition} {now}; we held epoch {held_epoch}. "
+            "Its pump stops; no action is needed"
+        )
+        self.partition, self.held_epoch, self.owner, self.epoch = (
+            partition,
+            held_epoch,
+            owner,
+            epoch,
+        )
+
+
+class CheckpointRefused(PumphouseError):
+    """A checkpoint that would move backwards, or that a later owner has fenced off."""

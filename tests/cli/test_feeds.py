@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from pumphouse.cli.feeds import Feed, Span, follow, merge, span_for
-from pumphouse.client.management import PartitionProperties
+from pumphouse.client.base import PartitionProperties
 from pumphouse.client.native import Client
 from pumphouse.client.reader import Reader
 from pumphouse.events import EARLIEST, LATEST, NEVER_MS, Event, Position

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from pumphouse.client.base import ReaderOptions
 from pumphouse.client.native import Client
-from pumphouse.client.reader import Reader, ReaderOptions
+from pumphouse.client.reader import Reader
 from pumphouse.client.sas import sign
 from pumphouse.errors import (
     AmqpError,

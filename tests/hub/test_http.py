@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pumphouse.client.base import ReaderOptions
 from pumphouse.client.native import Client
-from pumphouse.client.reader import ReaderOptions
 from pumphouse.events import Event
 from pumphouse.hub import http
 from pumphouse.hub.admin import Admin, Request

@@ -12,8 +12,9 @@ from azure.eventhub.exceptions import EventHubError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pumphouse.client.base import ReaderOptions
 from pumphouse.client.native import Client
-from pumphouse.client.reader import Reader, ReaderOptions
+from pumphouse.client.reader import Reader
 from pumphouse.errors import AmqpError, OptionError, QuotaExceeded
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub

@@ -15,9 +15,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from pumphouse.client.management import PartitionProperties
+from pumphouse.client.base import PartitionProperties, ReaderOptions
 from pumphouse.client.native import Client
-from pumphouse.client.reader import Reader, ReaderOptions
+from pumphouse.client.reader import Reader
 from pumphouse.events import Event, Position
 
 TAKE = 500  # events at once

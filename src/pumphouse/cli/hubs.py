@@ -11,7 +11,7 @@ from pumphouse.cli.options import PARTITIONS, connection_option, output_option
 from pumphouse.events import to_datetime
 
 if TYPE_CHECKING:
-    from pumphouse.client.management import HubProperties
+    from pumphouse.client.base import HubProperties
     from pumphouse.client.native import Client
 
 

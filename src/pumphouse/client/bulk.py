@@ -34,6 +34,7 @@ from pumphouse.amqp.performatives import FIRST, RECEIVER, SETTLED, Source, Targe
 from pumphouse.amqp.session import INCOMING_WINDOW
 from pumphouse.amqp.types import Symbol, Timestamp
 from pumphouse.client.arrow import ALL_COLUMNS, Batches, schema_of
+from pumphouse.client.base import DEFAULT_GROUP, PartitionProperties
 from pumphouse.client.blocking import (
     HELD_BYTES_MAX,
     READ_BYTES_MIN,
@@ -42,8 +43,7 @@ from pumphouse.client.blocking import (
     connect_plain,
 )
 from pumphouse.client.connection_string import ConnectionString, parse
-from pumphouse.client.management import PARTITION, PartitionProperties, partition_from
-from pumphouse.client.reader import DEFAULT_GROUP
+from pumphouse.client.management import PARTITION, partition_from
 from pumphouse.client.sas import sign
 from pumphouse.client.selectors import filter_for
 from pumphouse.client.tokens import RENEW_S, SAS_TOKEN, TOKEN_S

@@ -9,10 +9,10 @@ the service does that over HTTP, in its control plane.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from pumphouse.amqp.types import Array, Int
+from pumphouse.client.base import HubProperties, PartitionProperties
 from pumphouse.client.calls import Calls
 from pumphouse.client.tokens import Tokens
 from pumphouse.errors import RemoteProtocolError
@@ -22,24 +22,6 @@ GROUP = "com.microsoft:consumergroup"
 FAULT = "pumphouse:fault"
 
 NAMESPACE = ""  # the path that all hubs lie below
-
-
-@dataclass(frozen=True, slots=True)
-class HubProperties:
-    name: str
-    created_ms: int
-    partitions: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionProperties:
-    hub: str
-    partition: str
-    first_sequence: int  # the oldest still there; above `last_sequence` if there is none
-    last_sequence: int  # -1 if there has never been one
-    last_offset: str  # "-1" likewise
-    last_enqueued_ms: int
-    empty: bool
 
 
 class Management:

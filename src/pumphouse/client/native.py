@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
+from pumphouse.client.base import HubProperties, PartitionProperties, ReaderOptions
 from pumphouse.client.calls import Calls
 from pumphouse.client.connection_string import ConnectionString, parse
-from pumphouse.client.management import HubProperties, Management, PartitionProperties
-from pumphouse.client.reader import Reader, ReaderOptions
+from pumphouse.client.management import Management
+from pumphouse.client.reader import Reader
 from pumphouse.client.sender import Sender
 from pumphouse.client.tokens import Tokens
 from pumphouse.client.wire import Wire, WireOptions, connect

@@ -12,36 +12,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from pumphouse.amqp.events import Delivered
 from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.performatives import FIRST, RECEIVER, SETTLED, Source, Target
 from pumphouse.amqp.types import Symbol
+from pumphouse.client.base import ReaderOptions
 from pumphouse.client.batches import read_event
 from pumphouse.client.selectors import filter_for
 from pumphouse.client.wire import Wire
-from pumphouse.errors import OptionError, PumphouseError
-from pumphouse.events import EARLIEST, Event, Position
-
-DEFAULT_GROUP = "$Default"
-PREFETCH = 300  # as the official clients
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderOptions:
-    """What to read, from where, and as whom."""
-
-    partition: str
-    group: str = DEFAULT_GROUP
-    position: Position = EARLIEST
-    epoch: int | None = None  # None reads beside others; a number evicts all lower ones
-    prefetch: int = PREFETCH
-
-    def __post_init__(self) -> None:
-        if self.prefetch < 1:
-            raise OptionError(f"prefetch must be at least 1 (got {self.prefetch})")
+from pumphouse.errors import PumphouseError
+from pumphouse.events import Event
 
 
 class Reader:
