@@ -66,6 +66,7 @@ class Checkpoint:
     offset: str | None = None  # a string: geo-replicated hubs have offsets that are no numbers
     epoch: int = 0  # 0 if an official SDK wrote it
     etag: str = ""  # "" means that there is no checkpoint yet
+    enqueued_ms: int | None = None  # of that event, so that lag can be told in seconds
 
     @property
     def has_position(self) -> bool:
@@ -78,6 +79,7 @@ class Member:
 
     name: str
     age_s: float = 0.0  # since its last beat, by the store's clock; ignored in a write
+    max_partitions: int | None = None  # the most it will own; None if it did not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,18 @@ def claim(row: Ownership | None, partition: str, host: str, epoch_known: int = 0
     return replace(row, owner=host, epoch=epoch, successor="", deadline_s=None, rate=None)
 
 
+def aged(row: Ownership, elapsed_s: float) -> Ownership:
+    """A row as it will be so long after it was read or granted, if nobody writes it meanwhile.
+
+    A deadline counts from the moment of the write, so a row that is kept for a while and written
+    again without this would put its successor off each time.
+    """
+    deadline_s = None if row.deadline_s is None else row.deadline_s - elapsed_s
+    return replace(row, age_s=row.age_s + elapsed_s, deadline_s=deadline_s)
+
+
 def renew(row: Ownership, rate: float | None = None) -> Ownership:
-    """Go on owning it. A successor that waits is kept, with its deadline."""
+    """Go on owning it. A successor that waits is kept, with its deadline (see `aged`)."""
     return replace(row, rate=rate)
 
 
@@ -167,8 +179,10 @@ def stamp(current: Checkpoint | None, group: Group, partition: str, epoch: int) 
     return replace(current, epoch=epoch)
 
 
-def advance(current: Checkpoint, sequence: int, offset: str | None) -> Checkpoint:
-    return replace(current, sequence=sequence, offset=offset)
+def advance(
+    current: Checkpoint, sequence: int, offset: str | None, enqueued_ms: int | None = None
+) -> Checkpoint:
+    return replace(current, sequence=sequence, offset=offset, enqueued_ms=enqueued_ms)
 
 
 def goes_back(current: Checkpoint, wanted: Checkpoint) -> bool:

@@ -1,0 +1,1 @@
+"""Leases in, running pumps out."""

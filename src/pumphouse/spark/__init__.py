@@ -1,0 +1,1 @@
+"""`format("eventhubs")`: a source and a sink for PySpark, without a jar."""

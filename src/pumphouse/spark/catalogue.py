@@ -1,0 +1,152 @@
+"""Every option of the source and the sink: its name, its default, and what it is for.
+
+The table in docs/spark.md is compared with this one by a test. Names are those of Azure's Scala
+connector where it has the option; they are read in any case, with or without `eventhubs.` before
+them.
+
+    options of a query -> CATALOGUE -> options.py
+                          ^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BOTH, READ, WRITE = "both", "read", "write"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """`kind` is how it is read: text, secret, flag, count, size, duration, position(s), words."""
+
+    name: str
+    kind: str
+    default: str = ""  # "" is none
+    side: str = READ
+    help: str = ""
+    words: tuple[str, ...] = ()
+    least: int = 0
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """An option of the Scala connector that has no meaning here, and what to do instead."""
+
+    name: str
+    instead: str
+
+
+CREDENTIALS = ("none", "default", "managed_identity", "client_secret", "environment", "azure_cli")
+
+CATALOGUE = (
+    # which hub, and as whom
+    Option(
+        "connectionString", "secret", side=BOTH, help="of the hub, or of a namespace with `name`"
+    ),
+    Option("fullyQualifiedNamespace", "text", side=BOTH, help="instead of a connection string"),
+    Option("name", "text", side=BOTH, help="the hub, if the string has no EntityPath"),
+    Option("sharedAccessKeyName", "text", side=BOTH, help="with `fullyQualifiedNamespace`"),
+    Option("sharedAccessKey", "secret", side=BOTH, help="with `sharedAccessKeyName`"),
+    Option("credential", "words", "none", BOTH, "an azure-identity credential", CREDENTIALS),
+    Option("tenantId", "text", side=BOTH, help="for credential=client_secret"),
+    Option("clientId", "text", side=BOTH, help="for client_secret and managed_identity"),
+    Option("clientSecret", "secret", side=BOTH, help="for credential=client_secret"),
+    Option(
+        "caFile", "text", side=BOTH, help="a certificate authority to trust beside the system's"
+    ),
+    Option(
+        "transport", "words", "tcp", BOTH, "AMQP over TCP or over WebSocket", ("tcp", "websocket")
+    ),
+    Option("driver", "words", "native", BOTH, "who speaks to the hub", ("native", "azure")),
+    # what to read
+    Option("consumerGroup", "text", "$Default", help="whose readers these are"),
+    Option("partitions", "text", help="only these, such as `0,1,5-7`; all by default"),
+    Option("startingPosition", "position", help="latest for a stream, earliest for a batch"),
+    Option("startingPositions", "positions", help="by partition, before `startingPosition`"),
+    Option("startingTimestamp", "position", help="the same as startingPosition with a time"),
+    Option("endingPosition", "position", help="of a batch; latest by default"),
+    Option("endingPositions", "positions", help="by partition, before `endingPosition`"),
+    Option(
+        "failOnDataLoss", "flag", "true", help="fail if events left the hub before they were read"
+    ),
+    Option(
+        "unavailablePartitions",
+        "words",
+        "fail",
+        help="what to do about a partition that does not answer",
+        words=("fail", "skip"),
+    ),
+    # how much at once
+    Option(
+        "maxEventsPerTrigger",
+        "count",
+        help="of all partitions; 10,000 for each by default",
+        least=1,
+    ),
+    Option("maxEventsPerPartition", "count", help="of each partition", least=1),
+    Option(
+        "minEventsPerTrigger", "count", help="wait until so many wait, or maxTriggerDelay", least=1
+    ),
+    Option("maxTriggerDelay", "duration", "15m", help="how long minEventsPerTrigger may hold back"),
+    Option("maxBytesPerTrigger", "size", help="about so many, by the mean size seen so far"),
+    Option(
+        "slowPartitionAdjustment", "flag", "false", help="take less from partitions that are slow"
+    ),
+    Option("maxAcceptableBatchReceiveTime", "duration", "30s", help="slower than this is slow"),
+    # how it is read
+    Option("useExclusiveReceiver", "flag", "true", help="with an epoch, so that nobody else reads"),
+    Option("prefetchCount", "count", "2000", help="events asked for ahead", least=1, most=100_000),
+    Option("receiverTimeout", "duration", "60s", help="to wait for an event that must be there"),
+    Option("operationTimeout", "duration", "300s", BOTH, "for a connection or a question"),
+    Option("maxSilentTime", "duration", help="connect anew if nothing comes for so long"),
+    Option("partitionsPerTask", "count", "1", help="partitions that one task reads", least=1),
+    Option(
+        "minPartitions", "count", help="tasks at least; only without exclusive receivers", least=1
+    ),
+    Option(
+        "threadPoolSize", "count", "16", help="partitions a task reads at the same time", least=1
+    ),
+    Option("metadataRefreshInterval", "duration", "1s", help="how old the known ends may be"),
+    Option("dynamicPartitionDiscovery", "flag", "true", help="notice new partitions"),
+    Option("partitionDiscoveryInterval", "duration", "300s", help="how often they are looked for"),
+    Option("includeProperties", "flag", "true", help="false leaves the column properties null"),
+    Option("includeSystemProperties", "flag", "true", help="the same for systemProperties"),
+    Option(
+        "arrowBatchRows", "count", "4000", help="rows of a record batch", least=1, most=1_000_000
+    ),
+    Option("arrowBatchBytes", "size", "16m", help="bytes of a record batch, about"),
+    Option("metricPlugin", "text", help="module:callable, called with what each task measured"),
+    Option(
+        "checkpointStore", "secret", help="mirror progress to a store, see EventHubsLagListener"
+    ),
+    # patience
+    Option("retry.total", "count", "3", BOTH, "attempts after the first"),
+    Option("retry.backoff", "duration", "0.8s", BOTH, "before the first of them"),
+    Option("retry.max", "duration", "120s", BOTH, "at most between two"),
+    # writing
+    Option("partitionId", "text", side=WRITE, help="all rows to this partition"),
+    Option("partitionKey", "text", side=WRITE, help="all rows with this key"),
+    Option(
+        "maxBatchBytes", "size", side=WRITE, help="of a message; the hub's own limit by default"
+    ),
+    Option("maxInFlight", "count", "4", WRITE, "messages sent and not yet acknowledged", least=1),
+    Option("sendTimeout", "duration", "60s", WRITE, "for an acknowledgement"),
+    Option("maxSendRate", "count", side=WRITE, help="events per second and task", least=1),
+    Option("onThrottle", "words", "retry", WRITE, "when the hub is busy", ("retry", "fail")),
+    Option("dedupProperties", "flag", "false", WRITE, "write query, batch, partition and row"),
+)
+
+GONE = (
+    Gone("maxRatePerPartition", "it is for DStreams; use maxEventsPerPartition"),
+    Gone("maxRatesPerPartition", "it is for DStreams; use maxEventsPerPartition"),
+    Gone("throttlingStatusPlugin", "it is a JVM class; use metricPlugin=module:callable"),
+    Gone("useAadAuth", "use credential=default, managed_identity or client_secret"),
+    Gone("aadAuthCallback", "it is a JVM class; use credential=default or client_secret"),
+    Gone("AadAuthCallbackParams", "use tenantId, clientId and clientSecret"),
+    Gone("partitionPreferredLocationStrategy", "Spark places Python tasks as it likes"),
+    Gone("useSimulatedClient", "start an embedded hub: pumphouse.EmbeddedHub"),
+)
+
+BY_NAME = {option.name.lower(): option for option in CATALOGUE}
+GONE_BY_NAME = {option.name.lower(): option for option in GONE}

@@ -1,0 +1,260 @@
+"""What the next micro-batch reads: decided from where we are, what the hub holds, and the limits.
+
+Spark asks the same questions again and again, sometimes twice, and repeats a batch after a crash.
+So an answer once given stays: the first positions are remembered, and positions that would be
+others a second later (`latest`, a time to come) are pinned: the first batch is empty, which makes
+Spark write them down.
+
+    View, start, limit -> Planner.latest -> end -> Planner.work -> spans for the tasks
+                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pumphouse.client.base import PartitionProperties
+from pumphouse.errors import OptionError
+from pumphouse.events import EARLIEST, LATEST, Position
+from pumphouse.spark.offsets import (
+    DataLoss,
+    Offsets,
+    Span,
+    backlog,
+    check_present,
+    clip,
+    earliest,
+    grown,
+    latest,
+    never_back,
+    order,
+    prorate,
+    re_created,
+    spans,
+    weigh,
+    what_is_left,
+)
+from pumphouse.spark.options import EVENTS_PER_PARTITION, Limits, SourceOptions
+
+Resolve = Callable[[str, Position], int]  # the sequence number at a position, asked of the hub
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the hub holds, as it was seen last. Partitions that did not answer are named apart."""
+
+    partitions: Mapping[str, PartitionProperties]
+    unavailable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What tasks reported of earlier batches."""
+
+    event_bytes: float | None = None  # the mean size of an event
+    factors: Mapping[str, float] = field(default_factory=dict)  # of slow partitions, below 1
+
+
+UNTRIED = Experience()
+
+
+# -- pure decisions -------------------------------------------------------------------------------
+
+
+def wanted(view: View, chosen: tuple[str, ...]) -> dict[str, PartitionProperties]:
+    """The partitions that the query reads, of those that answer."""
+    known = {**view.partitions, **dict.fromkeys(view.unavailable)}
+    if missing := [one for one in chosen if one not in known]:
+        there = ", ".join(sorted(known, key=order))
+        raise OptionError(f"partitions names {missing[0]}, and the hub has {there}")
+    return {one: found for one, found in view.partitions.items() if not chosen or one in chosen}
+
+
+def at_border(position: Position, found: PartitionProperties) -> int | None:
+    """The sequence number at a position that needs no asking; None if an event must be found."""
+    if position == EARLIEST:
+        return earliest(found)
+    if position == LATEST:
+        return latest(found)
+    if position.kind == "sequence":
+        return int(position.value) + (not position.inclusive)
+    return None
+
+
+def place(position: Position, found: PartitionProperties, resolve: Resolve) -> int:
+    """The sequence number to be read first for a position, within what is there."""
+    number = at_border(position, found)
+    if number is None:
+        number = resolve(found.partition, position)
+    return min(max(number, earliest(found)), latest(found))
+
+
+def unstable(position: Position, now_ms: int) -> bool:
+    """Whether the same position may be another event a second later."""
+    return position == LATEST or (position.kind == "time" and int(position.value) > now_ms)
+
+
+def limit_events(limits: Limits, rows: int | None, partitions: int, seen: Experience) -> int | None:
+    """How many events a batch takes at the most; `rows` is what Spark allows."""
+    most = [count for count in (rows, limits.events) if count is not None]
+    if limits.bytes is not None and seen.event_bytes:
+        most.append(max(partitions, int(limits.bytes / seen.event_bytes)))
+    return min(most, default=None)
+
+
+def default_limit(limits: Limits, partitions: int) -> int:
+    return limits.events or EVENTS_PER_PARTITION * max(1, partitions)
+
+
+def next_end(
+    start: Offsets, ends: Offsets, limits: Limits, rows: int | None, seen: Experience
+) -> dict[str, int]:
+    """The end of a batch that starts at `start`, if everything up to `ends` may be read."""
+    end = never_back({one: start[one] for one in ends}, ends)
+    if limits.events_per_partition is not None:
+        end = clip(start, end, limits.events_per_partition)
+    most = limit_events(limits, rows, len(end), seen)
+    if most is not None:
+        end = prorate(start, end, most)
+    if limits.slow_adjustment:
+        end = weigh(end, start, seen.factors)
+    return end
+
+
+# -- the driver's memory --------------------------------------------------------------------------
+
+
+class Planner:
+    """Plans the batches of one run of a query."""
+
+    def __init__(self, options: SourceOptions, resolve: Resolve) -> None:
+        self.options = options
+        self.resolve = resolve
+        self._initial: dict[str, int] | None = None
+        self._pin = (
+            False  # whether the initial positions must be journalled before anything is read
+        )
+        self._target: dict[str, int] | None = None  # of a run that ends when it is reached
+        self._held_since_s: float | None = None  # since when too few events wait
+
+    def initial(self, view: View, now_ms: int) -> dict[str, int]:
+        """Where a query without a checkpoint starts. The same answer every time."""
+        if self._initial is None:
+            there = wanted(view, self.options.partitions)
+            self.check_starts(there)
+            positions = {one: self.options.starts.get(one, self.options.start) for one in there}
+            self._initial = {
+                one: place(positions[one], found, self.resolve) for one, found in there.items()
+            }
+            self._pin = any(unstable(position, now_ms) for position in positions.values())
+        return dict(self._initial)
+
+    def check_starts(self, there: Mapping[str, PartitionProperties]) -> None:
+        for option, named in (
+            ("startingPositions", self.options.starts),
+            ("endingPositions", self.options.ends),
+        ):
+            if unknown := sorted(set(named) - set(there), key=order):
+                raise OptionError(
+                    f"{option} names partition {unknown[0]}, which the query does not read; it "
+                    f"reads {', '.join(sorted(there, key=order))}"
+                )
+
+    def latest(
+        self,
+        start: Offsets,
+        rows: int | None,
+        view: View,
+        now_s: float,
+        seen: Experience = UNTRIED,
+    ) -> dict[str, int]:
+        """The end of the batch that starts at `start`; `start` itself if nothing is to be read."""
+        if self._pin and start == self._initial:
+            self._pin = False
+            return dict(start)
+        begin = self.beginning(start, view)
+        ends = self.ends(view)
+        if self._target is not None:
+            ends = {one: min(number, self._target.get(one, 0)) for one, number in ends.items()}
+        elif self.held_back(begin, ends, now_s):
+            return dict(start)
+        return begin | next_end(begin, ends, self.options.limits, rows, seen)
+
+    def beginning(self, start: Offsets, view: View) -> dict[str, int]:
+        """The start with new partitions in it, from their oldest event.
+
+        A start beyond the end is of a hub that was re-created: everything in it is new.
+        """
+        there = wanted(view, self.options.partitions)
+        begin = grown(start, {one: earliest(found) for one, found in there.items()})
+        for one, found in there.items():
+            if begin[one] > latest(found):
+                if self.options.fail_on_data_loss:
+                    raise re_created(one, begin[one], found)
+                begin[one] = earliest(found)
+        return begin
+
+    def ends(self, view: View) -> dict[str, int]:
+        there = wanted(view, self.options.partitions)
+        return {one: latest(found) for one, found in there.items()}
+
+    def held_back(self, start: Offsets, ends: Offsets, now_s: float) -> bool:
+        """Whether too few events wait, and have not waited for too long."""
+        least = self.options.limits.events_min
+        count = sum(backlog(start, ends).values())
+        if least is None or count >= least or count == 0:
+            self._held_since_s = None
+            return False
+        if self._held_since_s is None:
+            self._held_since_s = now_s
+        if now_s - self._held_since_s < self.options.limits.delay_max_s:
+            return True
+        self._held_since_s = None
+        return False
+
+    def freeze(self, view: View) -> None:
+        """From now on the target is what is there now: a run that ends when it is reached."""
+        self._target = self.ends(view)
+
+    def report(self, view: View) -> dict[str, int]:
+        """The newest that could be read, for the progress of the query."""
+        return self.ends(view)
+
+    def work(self, start: Offsets, end: Offsets, view: View) -> list[Span]:
+        """What the tasks of a batch read: exactly the range, or an error if part of it has gone."""
+        begins = self.beginning(start, view)
+        found = spans({one: begins.get(one, start.get(one, 0)) for one in end}, end)
+        return [one for span in found if (one := self.checked(span, view)).count]
+
+    def checked(self, span: Span, view: View) -> Span:
+        properties = view.partitions.get(span.partition)
+        if properties is None:
+            return span  # it does not answer now; the task will find out
+        try:
+            check_present(span, properties)
+        except DataLoss:
+            if self.options.fail_on_data_loss:
+                raise
+            return what_is_left(span, properties)
+        return span
+
+
+def batch_range(options: SourceOptions, view: View, resolve: Resolve) -> tuple[Offsets, Offsets]:
+    """Start and end of a query that is no stream."""
+    there = wanted(view, options.partitions)
+    start = {
+        one: place(options.starts.get(one, options.start), found, resolve)
+        for one, found in there.items()
+    }
+    end = {
+        one: place(options.ends.get(one, options.end), found, resolve)
+        for one, found in there.items()
+    }
+    for one in sorted(there, key=order):
+        if start[one] > end[one]:
+            raise OptionError(
+                f"partition {one}: the start (event {start[one]}) lies after the end "
+                f"(event {end[one]}); look at startingPosition and endingPosition"
+            )
+    return start, end

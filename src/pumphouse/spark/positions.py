@@ -1,0 +1,146 @@
+"""Where reading starts or ends, in the words of a Spark option.
+
+The Scala connector's JSON is understood, and shorter forms beside it:
+
+    earliest | latest | -1 | @latest | seq:120 | offset:8192 | 2026-11-15T09:00:00Z | time:-15m
+    {"seqNo": 120} | {"offset": "8192"} | {"enqueuedTime": "2026-11-15T09:00:00Z"}
+    {"offset": "@latest", "seqNo": -1, "enqueuedTime": null, "isInclusive": true}
+
+and one for each of some partitions:
+
+    {"0": "earliest", "1": {"seqNo": 120}}
+    {"{\"ehName\":\"sensors\",\"partitionId\":0}": {"offset": "-1", "seqNo": -1, ...}}
+
+    option -> read_position, read_positions -> Position -> planner
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from pumphouse.errors import OptionError
+from pumphouse.events import EARLIEST, LATEST, Position, parse_position, to_ms
+
+FORMS = (
+    'earliest, latest, seq:120, offset:8192, 2026-11-15T09:00:00Z, time:-15m, {"seqNo": 120}, '
+    '{"offset": "8192"} or {"enqueuedTime": "2026-11-15T09:00:00Z"}'
+)
+WORDS = {
+    "earliest": EARLIEST,
+    "latest": LATEST,
+    "-1": EARLIEST,
+    "@latest": LATEST,
+}
+KEYS = {"offset", "seqno", "enqueuedtime", "isinclusive"}
+
+
+def read_position(option: str, text: str, now_ms: int) -> Position:
+    """One position, as a user wrote it; `option` is named in the error."""
+    written = text.strip()
+    if written.lower() in WORDS:
+        return WORDS[written.lower()]
+    if written.startswith("{"):
+        return from_object(option, load(option, written))
+    if written.startswith('"'):
+        return read_position(option, str(load(option, written)), now_ms)
+    return from_words(option, written, now_ms)
+
+
+def from_words(option: str, written: str, now_ms: int) -> Position:
+    try:
+        return parse_position(written, now_ms)
+    except OptionError:
+        pass
+    try:
+        return at_time(written)
+    except OptionError as wrong:
+        raise OptionError(f"{option}: {wrong}") from None
+    except ValueError:
+        raise bad(option, written) from None
+
+
+def at_time(written: str) -> Position:
+    """A time with its zone; the event that arrived at it is itself read."""
+    return Position("time", str(to_ms(datetime.fromisoformat(written))), inclusive=True)
+
+
+def from_object(option: str, found: Mapping[str, Any]) -> Position:
+    """The Scala connector's form: of three fields the one that says something counts."""
+    parts = {str(key).lower(): value for key, value in found.items()}
+    if unknown := sorted(set(parts) - KEYS):
+        raise OptionError(f"{option} has an unknown field {unknown[0]!r}; use one of {FORMS}")
+    inclusive = bool(parts.get("isinclusive", True))
+    offset, number, when = parts.get("offset"), parts.get("seqno"), parts.get("enqueuedtime")
+    try:
+        if when not in (None, ""):
+            at = at_time(str(when))
+            return Position("time", at.value, inclusive)
+        if number is not None and int(number) >= 0:
+            return Position("sequence", str(int(number)), inclusive)
+        if offset is not None:
+            return from_offset(str(offset), inclusive)
+        if number is not None:
+            return EARLIEST
+    except OptionError as wrong:
+        raise OptionError(f"{option}: {wrong}") from None
+    except (ValueError, TypeError):
+        pass
+    raise bad(option, json.dumps(found))
+
+
+def from_offset(offset: str, inclusive: bool) -> Position:
+    if offset.lower() in WORDS:
+        return WORDS[offset.lower()]
+    if not offset:
+        raise ValueError(offset)
+    return Position("offset", offset, inclusive)
+
+
+def read_positions(option: str, text: str, hub: str, now_ms: int) -> dict[str, Position]:
+    """Positions by partition, as a user wrote them."""
+    found = load(option, text)
+    return {
+        partition_of(option, str(key), hub): one_position(option, value, now_ms)
+        for key, value in found.items()
+    }
+
+
+def one_position(option: str, value: Any, now_ms: int) -> Position:
+    if isinstance(value, dict):
+        return from_object(option, value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return EARLIEST if value < 0 else Position("sequence", str(value), inclusive=True)
+    return read_position(option, str(value), now_ms)
+
+
+def partition_of(option: str, key: str, hub: str) -> str:
+    """A partition's name: as it is, or inside the JSON that the Scala connector used for a key."""
+    if not key.lstrip().startswith("{"):
+        return key.strip()
+    parts = {str(name).lower(): value for name, value in load(option, key).items()}
+    named = str(parts.get("ehname", hub))
+    if named.lower() != hub.lower():
+        raise OptionError(f"{option} speaks of hub {named}, and the query reads hub {hub}")
+    if parts.get("partitionid") is None:
+        raise OptionError(f'{option} has a key without "partitionId": {key}')
+    return str(parts["partitionid"])
+
+
+def load(option: str, text: str) -> Any:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise bad(option, text) from None
+    if text.lstrip().startswith('"'):
+        return found
+    if not isinstance(found, dict):
+        raise bad(option, text)
+    return found
+
+
+def bad(option: str, found: str) -> OptionError:
+    return OptionError(f"{option} is {found!r:.200}, which is no position; use {FORMS}")

@@ -1,0 +1,146 @@
+"""The ownership table: every verdict, and what it is given for."""
+
+from dataclasses import replace
+
+import pytest
+
+from pumphouse.client.base import PartitionProperties
+from pumphouse.leases.model import Checkpoint, Group, Listing, Member, Ownership
+from pumphouse.processor.overview import (
+    AHEAD,
+    BEHIND,
+    IDLE,
+    LOST,
+    MEANING,
+    MOVING,
+    NO_OWNER,
+    OK,
+    STUCK,
+    UNREAD,
+    Overview,
+    overview,
+)
+
+GROUP = Group("hub.example", "sensors")
+LEASE_S = 30.0
+
+
+def partition(first: int = 0, last: int = 99, name: str = "0") -> PartitionProperties:
+    return PartitionProperties("sensors", name, first, last, str(last * 10), 60_000, last < first)
+
+
+def row(owner: str = "a", age_s: float = 5.0, name: str = "0", successor: str = "") -> Ownership:
+    return Ownership(name, owner, epoch=4, etag="x", age_s=age_s, successor=successor)
+
+
+def mark(sequence: int | None, name: str = "0", enqueued_ms: int | None = None) -> Checkpoint:
+    offset = None if sequence is None else str(sequence * 10)
+    return Checkpoint(GROUP, name, sequence, offset, epoch=4, enqueued_ms=enqueued_ms)
+
+
+def look(
+    found: PartitionProperties,
+    owned: Ownership | None,
+    checkpoint: Checkpoint | None,
+    before: Overview | None = None,
+) -> Overview:
+    listing = Listing((owned,) if owned else ())
+    marks = [checkpoint] if checkpoint else []
+    return overview("$Default", "sensors", [found], listing, marks, LEASE_S, before)
+
+
+@pytest.mark.parametrize(
+    ("found", "owned", "checkpoint", "verdict"),
+    [
+        (partition(), row(), mark(99), OK),
+        (partition(), row(), mark(50), OK),  # one look cannot tell whether lag grows
+        (partition(0, -1), row(), None, IDLE),
+        (partition(), row(), None, UNREAD),
+        (partition(), row(), mark(None), UNREAD),  # a bare stamp says nothing
+        (partition(), row(successor="b"), mark(50), MOVING),
+        (partition(), None, mark(50), NO_OWNER),
+        (partition(), row(""), mark(50), NO_OWNER),  # released
+        (partition(), row(age_s=30.0), mark(50), NO_OWNER),  # expired
+        (partition(first=60), row(), mark(58), LOST),
+        (partition(first=60), row(), mark(59), OK),  # the next one is the oldest
+        (partition(), row(), mark(100), AHEAD),
+        (partition(), None, mark(100), AHEAD),  # worse than having no owner
+    ],
+)
+def test_the_verdict_of_one_look(
+    found: PartitionProperties, owned: Ownership | None, checkpoint: Checkpoint | None, verdict: str
+) -> None:
+    assert look(found, owned, checkpoint).lines[0].verdict == verdict
+    assert verdict in MEANING
+
+
+@pytest.mark.parametrize(
+    ("was", "last", "now", "verdict"),
+    [
+        (50, 99, 50, STUCK),  # events wait and nothing moves
+        (50, 200, 90, BEHIND),  # 49 waited, now 110
+        (50, 120, 90, OK),  # catching up
+        (99, 200, 99, OK),  # nothing waited before: it may have just arrived
+        (50, 99, 99, OK),
+    ],
+)
+def test_the_verdict_of_two_looks(was: int, last: int, now: int, verdict: str) -> None:
+    before = look(partition(), row(), mark(was))
+    assert look(partition(last=last), row(), mark(now), before).lines[0].verdict == verdict
+
+
+def test_lag_in_events_and_seconds() -> None:
+    line = look(partition(), row(), mark(89, enqueued_ms=55_500)).lines[0]
+    assert (line.lag, line.lag_s) == (10, 4.5)
+    line = look(partition(), row(), mark(99, enqueued_ms=55_500)).lines[0]
+    assert (line.lag, line.lag_s) == (0, 0.0)  # nothing waits, however old the newest is
+    line = look(partition(first=40), row(), None).lines[0]
+    assert (line.lag, line.lag_s) == (60, None)  # all that is there
+
+
+def test_an_offset_alone_cannot_be_counted_from() -> None:
+    known = replace(mark(50), sequence=None)
+    assert look(partition(), row(), known).lines[0].lag is None
+    at_end = replace(known, offset="990")
+    assert look(partition(), row(), at_end).lines[0].lag == 0
+
+
+def test_how_long_a_lease_lasts() -> None:
+    assert look(partition(), row(age_s=8), None).lines[0].lease_left_s == 22
+    assert look(partition(), row(age_s=34), None).lines[0].lease_left_s == -4
+    assert look(partition(), row(""), None).lines[0].lease_left_s is None
+
+
+@pytest.mark.parametrize(
+    ("fleet", "waiting", "state", "shares"),
+    [
+        ("aabb", "", "stable", (2, 2)),
+        ("aaab", "", "uneven", (1, 3)),
+        ("aab", "", "stable", (1, 2)),
+        ("aa.b", "", "moving", (1, 2)),
+        ("....", "", "nobody", (0, 0)),
+        ("aa", "b", "uneven", (0, 2)),  # b has joined and owns nothing yet
+    ],
+)
+def test_the_state_of_a_fleet(
+    fleet: str, waiting: str, state: str, shares: tuple[int, int]
+) -> None:
+    names = [str(number) for number in range(len(fleet))]
+    rows = [row(owner, name=name) for name, owner in zip(names, fleet, strict=True) if owner != "."]
+    listing = Listing(tuple(rows), tuple(Member(name) for name in waiting))
+    found = overview(
+        "$Default", "sensors", [partition(name=name) for name in names], listing, [], LEASE_S
+    )
+    assert (found.state, found.shares()) == (state, shares)
+
+
+def test_ten_comes_after_nine() -> None:
+    names = ["10", "9", "0"]
+    found = overview("g", "h", [partition(name=name) for name in names], Listing(), [], LEASE_S)
+    assert [line.partition for line in found.lines] == ["0", "9", "10"]
+
+
+def test_totals() -> None:
+    marks = [mark(89, "0", 58_000), mark(79, "1", 50_000)]
+    found = overview("g", "h", [partition(), partition(name="1")], Listing(), marks, LEASE_S)
+    assert (found.lag, found.lag_max, found.lag_s_max) == (30, 20, 10.0)

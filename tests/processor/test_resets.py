@@ -1,0 +1,114 @@
+"""Moving a checkpoint: it names the event before the one to be read next."""
+
+import pytest
+
+from pumphouse.client.base import PartitionProperties
+from pumphouse.errors import OptionError
+from pumphouse.events import EARLIEST, LATEST, Event, Position
+from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership
+from pumphouse.processor.resets import (
+    BEGINNING,
+    Place,
+    at_the_border,
+    before_event,
+    change,
+    live_owners,
+    shifted,
+)
+
+GROUP = Group("hub.example", "sensors")
+FOUND = PartitionProperties("sensors", "0", 10, 99, "990", 60_000, empty=False)
+OLDEST, NEWEST = Place(9, BEGINNING), Place(99, "990", 60_000)
+
+
+def sequence(number: int, inclusive: bool = True) -> Position:
+    return Position("sequence", str(number), inclusive)
+
+
+def mark(number: int | None) -> Checkpoint:
+    return Checkpoint(GROUP, "0", number, None if number is None else str(number * 10), epoch=3)
+
+
+@pytest.mark.parametrize(
+    ("position", "place"),
+    [
+        (EARLIEST, OLDEST),
+        (LATEST, NEWEST),
+        (sequence(10), OLDEST),
+        (sequence(9, inclusive=False), OLDEST),
+        (sequence(3), OLDEST),  # gone already: the oldest that is left
+        (sequence(11), None),  # the offset of event 10 must be looked up
+        (sequence(99), None),
+        (sequence(100), NEWEST),
+        (sequence(99, inclusive=False), NEWEST),
+        (sequence(500), NEWEST),
+        (Position("time", "50000", True), None),
+        (Position("offset", "500", True), None),
+    ],
+)
+def test_places_that_need_no_reading(position: Position, place: Place | None) -> None:
+    assert at_the_border(position, FOUND) == place
+
+
+@pytest.mark.parametrize("position", [EARLIEST, LATEST, sequence(5), Position("time", "1", True)])
+def test_an_empty_partition_has_one_place(position: Position) -> None:
+    fresh = PartitionProperties("sensors", "0", 0, -1, "-1", 0, empty=True)
+    assert at_the_border(position, fresh) == Place(-1, BEGINNING)
+    emptied = PartitionProperties("sensors", "0", 100, 99, "990", 60_000, empty=True)
+    assert at_the_border(position, emptied) == NEWEST
+
+
+def test_the_place_before_an_event() -> None:
+    earlier, following = (
+        Event(b"", sequence=40, offset="400", enqueued_ms=7),
+        Event(b"", sequence=41, offset="410"),
+    )
+    assert before_event(FOUND, following, earlier) == Place(40, "400", 7)
+    assert before_event(FOUND, following, None) == Place(40, BEGINNING)
+    assert before_event(FOUND, None, None) == NEWEST
+
+
+@pytest.mark.parametrize(
+    ("at", "by", "following"),
+    [(40, 5, 46), (40, -5, 36), (40, 0, 41), (40, -500, 10), (40, 500, 100), (2, 1, 10)],
+)
+def test_a_shift_stays_within_what_is_there(at: int, by: int, following: int) -> None:
+    assert shifted(mark(at), by, FOUND) == sequence(following)
+
+
+@pytest.mark.parametrize("current", [None, mark(None)])
+def test_nothing_to_shift_from(current: Checkpoint | None) -> None:
+    with pytest.raises(OptionError, match=r"partition 0 has no checkpoint .* to shift from"):
+        shifted(current, 1, FOUND)
+
+
+@pytest.mark.parametrize(
+    ("at", "to", "effect"),
+    [
+        (40, 50, "skips 10 events"),
+        (40, 39, "re-reads 1 event"),
+        (4000, 10, "re-reads 3,990 events"),
+        (40, 40, "stays"),
+        (None, 40, ""),
+    ],
+)
+def test_the_effect_in_words(at: int | None, to: int, effect: str) -> None:
+    made = change(mark(at), GROUP, "0", Place(to, str(to * 10)))
+    assert made.effect == effect
+    assert made.moves == (at != to)
+
+
+def test_a_rewind_fences_nobody_off() -> None:
+    assert change(mark(40), GROUP, "0", OLDEST).after.epoch == 3
+    assert change(None, GROUP, "0", OLDEST).after == Checkpoint(GROUP, "0", 9, BEGINNING)
+
+
+def test_who_is_in_the_way() -> None:
+    rows = (
+        Ownership("0", "b", age_s=1),
+        Ownership("1", "a", age_s=1),
+        Ownership("2", "c", age_s=31),
+        Ownership("3", "", age_s=1),
+        Ownership("4", "d", age_s=1),
+    )
+    assert live_owners(Listing(rows), 30, ["0", "1", "2", "3"]) == ["a", "b"]

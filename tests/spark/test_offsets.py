@@ -1,0 +1,208 @@
+"""Arithmetic with offsets: nothing is read twice, nothing is left out, parts sum to the limit."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.client.base import PartitionProperties
+from pumphouse.errors import OptionError
+from pumphouse.spark.offsets import (
+    DataLoss,
+    Span,
+    apportion,
+    backlog,
+    check_present,
+    clip,
+    deal,
+    earliest,
+    from_json,
+    grown,
+    latest,
+    never_back,
+    prorate,
+    spans,
+    split,
+    to_json,
+    weigh,
+    what_is_left,
+)
+
+
+def partition(first: int, last: int) -> PartitionProperties:
+    return PartitionProperties("sensors", "0", first, last, "0", 0, last < first)
+
+
+@st.composite
+def waiting(draw: st.DrawFn) -> tuple[dict[str, int], dict[str, int]]:
+    """A start and an end, with backlogs from none to huge."""
+    names = [str(number) for number in range(draw(st.integers(1, 12)))]
+    start = {name: draw(st.integers(0, 1 << 40)) for name in names}
+    counts = st.one_of(st.integers(-3, 5), st.integers(0, 1 << 40))
+    return start, {name: start[name] + draw(counts) for name in names}
+
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+
+def test_the_form_of_the_scala_connector() -> None:
+    offsets = {"10": 3, "2": 87, "0": 120}
+    assert json.dumps(to_json("sensors", offsets)) == '{"sensors": {"0": 120, "2": 87, "10": 3}}'
+    assert from_json("sensors", '{"sensors":{"0":120,"2":87,"10":3}}') == offsets
+    assert from_json("Sensors", {"sensors": {"0": 120}}) == {"0": 120}
+
+
+@given(st.dictionaries(st.integers(0, 2000).map(str), st.integers(0, 1 << 62)))
+def test_both_ways(offsets: dict[str, int]) -> None:
+    assert from_json("h", json.dumps(to_json("h", offsets))) == offsets
+
+
+def test_the_checkpoint_of_another_hub() -> None:
+    with pytest.raises(OptionError, match=r"checkpoint is of hub meters, .* reads hub sensors"):
+        from_json("sensors", '{"meters": {"0": 1}}')
+
+
+@pytest.mark.parametrize("wrong", ["", "[]", "7", '{"sensors": 7}', '{"sensors": {"0": "x"}}'])
+def test_what_is_no_offset(wrong: str) -> None:
+    with pytest.raises(OptionError, match="is no offset of this source"):
+        from_json("sensors", wrong)
+
+
+# -- the borders of a partition -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "first", "end"),
+    [
+        (partition(0, -1), 0, 0),  # never an event
+        (partition(0, 9), 0, 10),
+        (partition(5, 9), 5, 10),  # retention took five
+        (partition(10, 9), 10, 10),  # retention took all
+    ],
+)
+def test_borders(found: PartitionProperties, first: int, end: int) -> None:
+    assert (earliest(found), latest(found)) == (first, end)
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+@given(waiting(), st.integers(1, 1 << 41))
+def test_the_parts_sum_to_the_limit(
+    both: tuple[dict[str, int], dict[str, int]], limit: int
+) -> None:
+    start, end = both
+    there = backlog(start, end)
+    taken = backlog(start, prorate(start, end, limit))
+    assert sum(taken.values()) == min(limit, sum(there.values()))
+    assert all(0 <= taken[one] <= there[one] for one in end)
+    if limit >= len(end):
+        assert all(taken[one] for one in end if there[one])  # nobody starves
+
+
+@given(waiting(), st.integers(1, 100))
+def test_repeated_limits_reach_the_end(
+    both: tuple[dict[str, int], dict[str, int]], limit: int
+) -> None:
+    start, end = both
+    end = {one: min(number, start[one] + 30) for one, number in end.items()}
+    for _ in range(sum(backlog(start, end).values()) // limit + 1):
+        start = prorate(start, end, limit)
+    assert backlog(start, end) == dict.fromkeys(end, 0)
+
+
+def test_in_proportion() -> None:
+    start = dict.fromkeys("012", 0)
+    assert prorate(start, {"0": 600, "1": 300, "2": 100}, 100) == {"0": 60, "1": 30, "2": 10}
+
+
+def test_fewer_events_than_partitions() -> None:
+    start = dict.fromkeys("012", 0)
+    assert prorate(start, {"0": 1, "1": 9, "2": 5}, 2) == {"0": 0, "1": 1, "2": 1}
+
+
+@given(st.dictionaries(st.text("0123456789", min_size=1), st.integers(0, 1 << 50)), st.integers(0))
+def test_apportioning(there: dict[str, int], limit: int) -> None:
+    parts = apportion(there, limit)
+    assert sum(parts.values()) == min(limit, sum(there.values()))
+    assert all(0 <= parts[one] <= there[one] for one in there)
+
+
+def test_slow_partitions_get_less_and_never_nothing() -> None:
+    start, end = {"0": 10, "1": 10, "2": 10, "3": 10}, {"0": 110, "1": 110, "2": 11, "3": 10}
+    factors = {"0": 0.25, "2": 0.01, "3": 0.01}
+    assert weigh(end, start, factors) == {"0": 35, "1": 110, "2": 11, "3": 10}
+
+
+def test_so_many_of_each() -> None:
+    assert clip({"0": 5, "1": 5}, {"0": 100, "1": 7}, 10) == {"0": 15, "1": 7}
+
+
+def test_an_end_never_goes_back() -> None:
+    assert never_back({"0": 9, "1": 4}, {"0": 7, "2": 3}) == {"0": 9, "1": 4, "2": 3}
+
+
+def test_new_partitions_start_at_their_beginning() -> None:
+    assert grown({"0": 50}, {"0": 3, "1": 7}) == {"0": 50, "1": 7}
+
+
+# -- work -----------------------------------------------------------------------------------------
+
+
+def test_what_a_batch_reads() -> None:
+    found = spans({"0": 5, "1": 9, "10": 0, "2": 8}, {"0": 7, "1": 9, "10": 4, "2": 3})
+    assert found == [Span("0", 5, 7), Span("10", 0, 4)]  # 1 has nothing, 2 lies behind
+
+
+@given(st.lists(st.integers(1, 1000), max_size=40), st.integers(1, 10))
+def test_every_span_is_dealt_once(counts: list[int], per_task: int) -> None:
+    work = [Span(str(number), 0, count) for number, count in enumerate(counts)]
+    tasks = deal(work, per_task)
+    assert (
+        sorted((span for task in tasks for span in task), key=lambda one: int(one.partition))
+        == work
+    )
+    assert all(1 <= len(task) <= per_task for task in tasks)
+    assert len(tasks) == -(-len(work) // per_task)
+
+
+def test_tasks_are_of_about_equal_size() -> None:
+    work = [Span(name, 0, count) for name, count in zip("0123", (100, 90, 10, 5), strict=True)]
+    assert sorted(sum(span.count for span in task) for task in deal(work, 2)) == [100, 105]
+
+
+@given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 50))
+def test_the_pieces_of_a_span(first: int, count: int, pieces: int) -> None:
+    found = split(Span("0", first, first + count), pieces)
+    assert found[0].first == first
+    assert found[-1].last == first + count
+    assert all(one.last == other.first for one, other in pairwise(found))
+    assert all(one.count for one in found)
+    assert len(found) == min(pieces, count)
+
+
+# -- loss -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("span", "found", "why", "left"),
+    [
+        (Span("0", 5, 9), partition(5, 20), None, Span("0", 5, 9)),
+        (Span("0", 5, 21), partition(0, 20), None, Span("0", 5, 21)),
+        (Span("0", 5, 9), partition(7, 20), "events 5 to 6 have left", Span("0", 7, 9)),
+        (Span("0", 5, 9), partition(12, 20), "events 5 to 8 have left", Span("0", 12, 12)),
+        (Span("0", 5, 9), partition(21, 20), "events 5 to 8 have left", Span("0", 21, 21)),
+        (Span("0", 50, 60), partition(0, 20), "the hub was re-created", Span("0", 0, 21)),
+        (Span("0", 5, 60), partition(0, 20), "the hub was re-created", Span("0", 5, 21)),
+        (Span("0", 5, 9), partition(0, -1), "the hub was re-created", Span("0", 0, 0)),
+    ],
+)
+def test_what_has_gone(span: Span, found: PartitionProperties, why: str | None, left: Span) -> None:
+    if why is None:
+        check_present(span, found)
+    else:
+        with pytest.raises(DataLoss, match=f"partition 0: .*{why}.*failOnDataLoss=false"):
+            check_present(span, found)
+    assert what_is_left(span, found) == left

@@ -1,0 +1,113 @@
+"""Positions as Spark users write them, the Scala connector's JSON included."""
+
+import json
+
+import pytest
+
+from pumphouse.errors import OptionError
+from pumphouse.events import EARLIEST, LATEST, Position
+from pumphouse.spark.positions import read_position, read_positions
+
+NOW_MS = 1_000_000_000
+NINE = 1_763_197_200_000  # 2025-11-15T09:00:00Z
+
+
+def sequence(number: int, inclusive: bool = True) -> Position:
+    return Position("sequence", str(number), inclusive)
+
+
+def scala(**fields: object) -> str:
+    whole = {"offset": None, "seqNo": -1, "enqueuedTime": None, "isInclusive": True}
+    return json.dumps({**whole, **fields})
+
+
+@pytest.mark.parametrize(
+    ("written", "position"),
+    [
+        ("earliest", EARLIEST),
+        (" Latest ", LATEST),
+        ("-1", EARLIEST),
+        ("@latest", LATEST),
+        ('"earliest"', EARLIEST),
+        ("seq:120", sequence(120)),
+        ("offset:8192", Position("offset", "8192", True)),
+        ("time:-15m", Position("time", str(NOW_MS - 900_000), True)),
+        ("2025-11-15T09:00:00Z", Position("time", str(NINE), True)),
+        ("2025-11-15T10:00:00+01:00", Position("time", str(NINE), True)),
+        ('{"seqNo": 120}', sequence(120)),
+        ('{"seqNo": 0}', sequence(0)),
+        ('{"SeqNo": 120, "isInclusive": false}', sequence(120, inclusive=False)),
+        ('{"offset": "8192"}', Position("offset", "8192", True)),
+        ('{"offset": "ab-12"}', Position("offset", "ab-12", True)),  # geo-replicated
+        ('{"enqueuedTime": "2025-11-15T09:00:00Z"}', Position("time", str(NINE), True)),
+        (scala(offset="-1"), EARLIEST),
+        (scala(offset="@latest"), LATEST),
+        (scala(offset="8192", isInclusive=False), Position("offset", "8192", False)),
+        (scala(seqNo=120), sequence(120)),
+        (scala(enqueuedTime="2025-11-15T09:00:00.000Z"), Position("time", str(NINE), True)),
+        (scala(), EARLIEST),
+    ],
+)
+def test_one_position(written: str, position: Position) -> None:
+    assert read_position("startingPosition", written, NOW_MS) == position
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "",
+        "soon",
+        "seq:x",
+        "[1]",
+        "{",
+        "{}",
+        '{"seqNo": "x"}',
+        '{"offset": ""}',
+        "2025-13-01",
+        "12",
+        '{"enqueuedTime": "9 o\'clock"}',
+        "7up",
+    ],
+)
+def test_what_is_no_position(written: str) -> None:
+    with pytest.raises(
+        OptionError, match=r"startingPosition is .*which is no position; use earliest"
+    ):
+        read_position("startingPosition", written, NOW_MS)
+
+
+def test_a_time_needs_a_zone() -> None:
+    with pytest.raises(OptionError, match="a time needs a zone"):
+        read_position("startingPosition", "2025-11-15T09:00:00", NOW_MS)
+
+
+def test_an_unknown_field_is_named() -> None:
+    with pytest.raises(OptionError, match="startingPosition has an unknown field 'sequence'"):
+        read_position("startingPosition", '{"sequence": 4}', NOW_MS)
+
+
+def test_by_partition() -> None:
+    written = json.dumps({"0": "earliest", "1": {"seqNo": 7}, "2": 9, "3": -1, "4": "seq:3"})
+    assert read_positions("startingPositions", written, "sensors", NOW_MS) == {
+        "0": EARLIEST,
+        "1": sequence(7),
+        "2": sequence(9),
+        "3": EARLIEST,
+        "4": sequence(3),
+    }
+
+
+def test_the_keys_of_the_scala_connector() -> None:
+    key = json.dumps({"ehName": "Sensors", "partitionId": 3})
+    written = json.dumps({key: {"offset": "-1", "seqNo": -1, "enqueuedTime": None}})
+    assert read_positions("startingPositions", written, "sensors", NOW_MS) == {"3": EARLIEST}
+    with pytest.raises(OptionError, match="speaks of hub Sensors, and the query reads hub meters"):
+        read_positions("startingPositions", written, "meters", NOW_MS)
+
+
+@pytest.mark.parametrize(
+    "written", ["earliest", "[]", "7", '{"{\\"ehName\\":\\"sensors\\"}": "earliest"}']
+)
+def test_what_is_no_map_of_positions(written: str) -> None:
+    with pytest.raises(OptionError, match="startingPositions"):
+        read_positions("startingPositions", written, "sensors", NOW_MS)
