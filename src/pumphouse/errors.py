@@ -20,6 +20,10 @@ class QuotaExceeded(OptionError):
     """The tier that the hub was told to keep to does not allow this much; nothing was changed."""
 
 
+class EventTooLarge(OptionError):
+    """An event is larger than the hub takes. Nothing of its batch was sent."""
+
+
 class ProtocolError(PumphouseError):
     """The AMQP rules were broken by one side or the other."""
 
@@ -88,6 +92,10 @@ class ConnectionFailed(PumphouseError):
     """A hub could not be reached, or the connection to it broke."""
 
 
+class HubUntrusted(ConnectionFailed):
+    """Who answered could not prove to be the hub: its certificate is not one that we trust."""
+
+
 class ReaderEvicted(AmqpError):
     """Another reader of at least our epoch has taken the partition, or holds it and we may not.
 
@@ -101,6 +109,17 @@ class ReaderEvicted(AmqpError):
 
 class StoreError(PumphouseError):
     """A checkpoint store could not be read, or said no for good (it is missing, or we may not)."""
+
+
+class StoreUnavailable(StoreError):
+    """A store gave no answer in time, or one that says to come again: a later call may succeed."""
+
+
+class StoreMisused(PumphouseError, AssertionError):
+    """A row that no row of ours may follow: a bug in the calling code. Nothing was written.
+
+    Stores in the cloud would have taken it; the memory store raises, so that tests find the bug.
+    """
 
 
 class OwnershipLost(PumphouseError):
@@ -118,6 +137,29 @@ class OwnershipLost(PumphouseError):
             owner,
             epoch,
         )
+
+
+class HandlerStuck(PumphouseError):
+    """A handler has had a batch in hand for too long. It goes on; its partition waits."""
+
+    def __init__(self, partition: str, seconds: float, sequence: int | None) -> None:
+        super().__init__(
+            f"the handler of partition {partition} has had the batch that ends with event "
+            f"{sequence} in hand for {seconds:.0f} s; nothing else of this partition is handled "
+            "meanwhile"
+        )
+        self.partition, self.seconds, self.sequence = partition, seconds, sequence
+
+
+class PoisonEvent(PumphouseError):
+    """An event on which the handler raises, however often it is tried. The cause is chained."""
+
+    def __init__(self, partition: str, sequence: int | None, tried: int, then: str) -> None:
+        super().__init__(
+            f"event {sequence} of partition {partition} could not be handled ({tried} attempts); "
+            f"{then}"
+        )
+        self.partition, self.sequence, self.tried = partition, sequence, tried
 
 
 class CheckpointRefused(PumphouseError):

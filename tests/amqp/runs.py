@@ -13,11 +13,11 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from pumphouse.amqp.cells import SLACK, Cells, Place
 from pumphouse.amqp.codec import encode
 from pumphouse.amqp.columns import Columns, FrameIndex
 from pumphouse.amqp.composites import hyphen, specs
 from pumphouse.amqp.frames import EMPTY_FRAME, HEAD, encode_frame
-from pumphouse.amqp.layouts import SLACK, Cells, Place
 from pumphouse.amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -359,6 +359,7 @@ def values_of(columns: Columns) -> list[dict[Place, Any]]:
     for row, message in columns.alone.items():
         found[row] = {}
         sections = {
+            DELIVERY_ANNOTATIONS: message.delivery_annotations,
             MESSAGE_ANNOTATIONS: message.annotations,
             APPLICATION_PROPERTIES: message.application,
             PROPERTIES: {

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pumphouse.amqp.cells import BODY, SLACK, Cells, Place
 from pumphouse.amqp.codec import encode
 from pumphouse.amqp.columns import (
     GUESS_FRAMES,
@@ -21,7 +22,7 @@ from pumphouse.amqp.columns import (
     FrameIndex,
 )
 from pumphouse.amqp.frames import EMPTY_FRAME, HEAD, encode_frame
-from pumphouse.amqp.layouts import BODY, SLACK, Cells, Place, learn
+from pumphouse.amqp.layouts import learn
 from pumphouse.amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -169,7 +170,6 @@ def test_a_few_rows_are_not_worth_a_layout() -> None:
         ({"data": (), "value": "text"}, "a value"),
         ({"data": (), "sequence": ([1, 2],)}, "a sequence"),
         ({"footer": {"a": 1}}, "a footer"),
-        ({"delivery_annotations": {Symbol("a"): 1}}, "delivery annotations"),
         ({"application": {"a": [1, 2]}}, "a list as a property"),
         ({"application": {1: "a"}}, "a number as a key"),
     ],
@@ -347,6 +347,17 @@ def test_a_symbol_stays_a_symbol() -> None:
         data = framed([event(n, properties=properties) for n in range(200, 220)])
         place = Place(PROPERTIES, "content-type")
         assert {row[place] for row in values_of(read(data))} == {repr(Symbol(good))}
+
+
+@pytest.mark.parametrize("way", [TOGETHER, ALONE])
+def test_a_string_in_place_of_a_symbol_must_be_ascii(way: int) -> None:
+    def message(said: str) -> bytes:
+        fields = [b"\x40"] * 6 + [encode(said)]
+        return section(PROPERTIES, compound(0xC0, fields, False)) + section(DATA, encode(b"x"))
+
+    assert len(read(framed([message("text/plain")] * 20), way)) == 20
+    with pytest.raises(MalformedBytes, match="content-type"):
+        read(framed([*[message("text/plain")] * 20, message("täxt/plain")]), way)
 
 
 # --- Learning ------------------------------------------------------------------------------------

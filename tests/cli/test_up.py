@@ -53,7 +53,7 @@ def test_one_json_line_when_ready_and_a_clean_end(
     assert up.line() == "", "exactly one line"
     code, sentence = follower.wait()
     assert code == 1
-    assert "hung up: The hub is shutting down." in sentence
+    assert f"no hub answers at 127.0.0.1:{ready['port']}" in sentence
 
 
 def test_the_text_can_be_pasted_into_a_shell(program: Start) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,10 +12,13 @@ import pytest
 from pumphouse.amqp import session
 from pumphouse.amqp.connection import SERVER, Connection, Limits
 from pumphouse.amqp.events import AttachAsked, Delivered, Detached
-from pumphouse.amqp.links import ReceiverLink
+from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
+from pumphouse.amqp.messages import Message, Properties, decode_message, encode_message
 from pumphouse.amqp.performatives import Attach, Open, Released
+from pumphouse.client.base import RetryOptions
+from pumphouse.client.native import Client
 from pumphouse.client.sender import UNDER_WAY_MAX, Sender
-from pumphouse.client.wire import WRITE_HIGH_WATER, Wire, WireOptions, connect
+from pumphouse.client.wire import WRITE_HIGH_WATER, Wire, WireOptions
 from pumphouse.errors import AmqpError, ConnectionFailed
 from pumphouse.events import Event
 
@@ -25,6 +29,8 @@ OPTIONS = WireOptions(answer_s=0.3, close_s=0.05)
 
 class StingyHub:
     """Takes events under conditions, and sees to it that they are kept."""
+
+    replies: SenderLink
 
     def __init__(self, credit: int, frame_bytes: int = 65536) -> None:
         self.credit = credit
@@ -58,30 +64,56 @@ class StingyHub:
 
     def handle(self, event: Any) -> None:
         match event:
-            case AttachAsked(link=ReceiverLink() as link):
-                link.answer(
-                    Attach(
-                        name=link.name,
-                        handle=link.handle,
-                        role=link.role,
-                        source=event.attach.source,
-                        target=event.attach.target,
-                        max_message_size=1 << 20,
-                    )
-                )
-                link.grant(self.credit)
+            case AttachAsked(link=link):
+                self.answer(link, event.attach)
+            case Delivered() if event.link.user is not None:
+                self.take_token(event)
             case Delivered():
                 assert event.link.credit >= 0, "sent beyond its credit"
                 self.settle(event)
             case Detached():
                 raise AssertionError("the client should not leave")
 
+    def answer(self, link: Link, asked: Attach) -> None:
+        link.answer(
+            Attach(
+                name=link.name,
+                handle=link.handle,
+                role=link.role,
+                source=asked.source,
+                target=asked.target,
+                initial_delivery_count=0,
+                max_message_size=1 << 20,
+            )
+        )
+        if isinstance(link, SenderLink):
+            self.replies = link
+        elif isinstance(link, ReceiverLink):
+            cbs = asked.target.address == "$cbs"
+            link.user = self if cbs else None
+            link.grant(10 if cbs else self.credit)
 
-async def attached(port: int) -> tuple[Wire, Sender]:
-    wire = await connect("127.0.0.1", port, OPTIONS)
-    sender = Sender(wire, "eh")
-    await sender.attach()
-    return wire, sender
+    def take_token(self, asked: Delivered) -> None:
+        properties = decode_message(asked.payload).properties
+        assert properties is not None
+        reply = Message(
+            properties=Properties(correlation_id=properties.message_id),
+            application={"status-code": 202, "status-description": "Accepted"},
+        )
+        self.replies.send(encode_message(reply))
+
+
+@asynccontextmanager
+async def attached(port: int) -> AsyncIterator[tuple[Wire, Sender]]:
+    """A sender whose patience is one attempt."""
+    text = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b"
+    client = Client(
+        f"{text};UseDevelopmentEmulator=true", "eh", options=OPTIONS, retry=RetryOptions(0)
+    )
+    async with client:
+        sender = await client.sender()
+        assert sender.wire is not None
+        yield sender.wire, sender
 
 
 def watch_windows(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -105,51 +137,41 @@ async def test_credit_and_window_are_kept_and_lead_to_the_end(
     monkeypatch.setattr(session, "INCOMING_WINDOW", 20)  # frames, of 512 bytes
     hub = StingyHub(credit, frame_bytes=512)
     hub.settle = hub.accept
-    async with listening(hub) as port:
-        wire, sender = await attached(port)
+    async with listening(hub) as port, attached(port) as (wire, sender):
         windows = watch_windows(wire, monkeypatch)
         assert await sender.send([Event(b"x" * 2500)] * 50, batch_events_max=1) == 50
         assert len(hub.deliveries) == 50
         assert min(windows) >= 0
-        await wire.close()
 
 
 async def test_a_sender_that_is_not_answered_stops_at_its_own_bound() -> None:
     hub = StingyHub(credit=1000)
-    async with listening(hub) as port:
-        wire, sender = await attached(port)
+    async with listening(hub) as port, attached(port) as (_, sender):
         with pytest.raises(ConnectionFailed, match=r"did not acknowledge a batch within 0\.3 s"):
             await sender.send([Event(b"x")] * 500, batch_events_max=1)
         assert len(hub.deliveries) == UNDER_WAY_MAX
-        await wire.close()
 
 
 async def test_a_sender_without_credit_has_a_deadline() -> None:
-    async with listening(StingyHub(credit=0)) as port:
-        wire, sender = await attached(port)
+    async with listening(StingyHub(credit=0)) as port, attached(port) as (_, sender):
         with pytest.raises(ConnectionFailed, match=r"did not make room for a batch within 0\.3 s"):
             await sender.send([Event(b"x")])
-        await wire.close()
 
 
 async def test_a_hub_that_does_not_read_does_not_make_us_buffer() -> None:
     hub = StingyHub(credit=1000)
-    async with listening(hub) as port:
-        wire, sender = await attached(port)
+    async with listening(hub) as port, attached(port) as (wire, sender):
         hub.listens.clear()
         large = [Event(b"x" * 1_000_000)] * 20
         with pytest.raises(ConnectionFailed, match="within"):
             await sender.send(large, batch_events_max=1)
         assert wire.transport.get_write_buffer_size() <= WRITE_HIGH_WATER + 1_001_000
-        await wire.close()
         hub.listens.set()
 
 
 async def test_an_outcome_that_is_none_is_an_error() -> None:
     hub = StingyHub(credit=10)
     hub.settle = hub.release
-    async with listening(hub) as port:
-        wire, sender = await attached(port)
+    async with listening(hub) as port, attached(port) as (_, sender):
         with pytest.raises(AmqpError, match="answered a send with released"):
             await sender.send([Event(b"x")])
-        await wire.close()

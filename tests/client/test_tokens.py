@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from pumphouse.client.calls import Calls
 from pumphouse.client.connection_string import parse
+from pumphouse.client.credentials import credential_for
 from pumphouse.client.sas import sign
 from pumphouse.client.tokens import TOKEN_S, Tokens
 from pumphouse.errors import AuthError
@@ -51,15 +51,16 @@ class Desk:
         self.put: list[tuple[float, str]] = []
 
     async def ask(self, asked: Mapping[str, Any], token: str) -> None:
-        verify_sas(token, asked["name"], RULES, self.clock.now())
-        assert asked["expiration"] == (int(self.clock.now()) + TOKEN_S) * 1000
+        grant = verify_sas(token, asked["name"], RULES, self.clock.now())
+        assert asked["expiration"] == grant.expires_at * 1000
         self.put.append((self.clock.now() - NOW, asked["name"]))
 
 
 def make(text: str = TEXT, end_s: float = 0.0) -> tuple[Tokens, Desk]:
     clock = FastClock(end_s)
     desk = Desk(clock)
-    return Tokens(cast(Calls, desk), parse(text), clock), desk
+    connection = parse(text)
+    return Tokens(desk.ask, connection, credential_for(connection), clock), desk
 
 
 async def test_a_path_is_covered_once() -> None:

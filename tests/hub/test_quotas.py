@@ -30,7 +30,8 @@ from pumphouse.hub.quotas import (
     server_busy,
     tier_named,
 )
-from tests.conformance.support import FACES, Reaper
+from tests.conformance.faces import FACES
+from tests.conformance.readers import Reaper
 
 DEADLINE_S = 20.0
 DAY_S = 24 * 3600.0

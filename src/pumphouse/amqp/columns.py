@@ -18,21 +18,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pumphouse.amqp.composites import decode_performative
-from pumphouse.amqp.constructors import SIZE
-from pumphouse.amqp.frames import AMQP_FRAME, HEAD
-from pumphouse.amqp.layouts import (
+from pumphouse.amqp.cells import (
     DELIVERY_ID,
     SLACK,
     Cells,
-    Layout,
     Mask,
     Place,
     Places,
     Values,
     every,
-    learn,
 )
+from pumphouse.amqp.composites import decode_performative
+from pumphouse.amqp.constructors import SIZE
+from pumphouse.amqp.frames import AMQP_FRAME, HEAD
+from pumphouse.amqp.layouts import Layout, learn
 from pumphouse.amqp.messages import Message, decode_message
 from pumphouse.amqp.performatives import Transfer
 from pumphouse.errors import RemoteProtocolError

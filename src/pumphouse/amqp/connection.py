@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pumphouse.amqp import sasl, states
+from pumphouse.amqp.alike import Likenesses, take_run
 from pumphouse.amqp.composites import (
     Composite,
     decode_performative,
@@ -100,6 +101,7 @@ class Connection:
         self.held_bytes = 0
         self._reader = ByteReader(self.limits.max_frame_size)
         self._more: tuple[bytes, Transfer] | None = None  # the last transfer with more to follow
+        self._likenesses: Likenesses | None = None  # kept only if a link wants runs
         self._events: deque[Event] = deque()
         self._out: list[bytes | bytearray] = []
 
@@ -184,6 +186,10 @@ class Connection:
                 "amqp:resource-limit-exceeded",
             )
 
+    def learn_likenesses(self) -> None:
+        """A link wants its deliveries by the run."""
+        self._likenesses = self._likenesses or Likenesses()
+
     def forget(self, session: Session) -> None:
         if session.remote_channel is not None:
             self.sessions.pop(session.remote_channel, None)
@@ -226,6 +232,8 @@ class Connection:
             return False
         if self.layer == "header":
             return self.take_header()
+        if self._likenesses is not None and self.take_run(self._likenesses):
+            return True
         frame = self._reader.frame()
         if frame is None:
             return False
@@ -233,6 +241,24 @@ class Connection:
             self.on_sasl(frame)
         else:
             self.on_frame(frame)
+        return True
+
+    def take_run(self, likenesses: Likenesses) -> bool:
+        """Consume transfers that look like one seen before; False if the next is none of them."""
+        data, pos = self._reader.rest
+        like = likenesses.find(data, pos)
+        session = self.sessions.get(like.channel) if like is not None else None
+        if like is None or session is None or self.silent:
+            return False
+        link = session.run_link(like.handle)
+        if link is None:
+            return False
+        payloads, pos = take_run(data, pos, like, self.limits.max_frame_size)
+        if not payloads:
+            return False
+        self._reader.consume(pos)
+        session.received_frames(len(payloads))
+        link.on_run(payloads)
         return True
 
     def take_header(self) -> bool:
@@ -315,7 +341,11 @@ class Connection:
             return  # it was under way when we said good-bye
         session = self.sessions.get(frame.channel)
         if session is not None and not isinstance(said, Open | Close | Begin):
-            payload = frame.data[after : frame.end] if isinstance(said, Transfer) else b""
+            payload = b""
+            if isinstance(said, Transfer):
+                payload = frame.data[after : frame.end]
+                if self._likenesses is not None:
+                    self._likenesses.learn(frame, said, after)
             session.on_frame(said, payload)
         else:
             self.on_connection_frame(frame.channel, said)

@@ -101,6 +101,14 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
+class RunDelivered:
+    """Several whole and settled deliveries have arrived, on a link that takes them by the run."""
+
+    link: ReceiverLink
+    payloads: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Disposed:
     """The peer has said what became of deliveries `first` to `last` that we sent or received."""
 
@@ -123,5 +131,6 @@ Event = (
     | Flowed
     | WindowOpened
     | Delivered
+    | RunDelivered
     | Disposed
 )

@@ -88,6 +88,15 @@ class ByteReader:
         self._pos = end
         return Frame(kind, channel, data, pos + doff * 4, end)
 
+    @property
+    def rest(self) -> tuple[bytes, int]:
+        """What is there, and from where on it has not been consumed."""
+        return self._data, self._pos
+
+    def consume(self, until: int) -> None:
+        """Go on at this place of `rest`: what lies before it has been read there."""
+        self._pos = until
+
     def refuse_head(self, size: int, doff: int) -> RemoteProtocolError:
         if size > self.max_frame_size:
             return self.error(f"frame of {size} bytes, the limit is {self.max_frame_size}")

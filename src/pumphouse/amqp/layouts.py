@@ -29,145 +29,30 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pumphouse.amqp.codec import decode, skip
-from pumphouse.amqp.composites import decode_performative, hyphen, specs
-from pumphouse.amqp.constructors import NAMES, WIDTHS
-from pumphouse.amqp.messages import (
-    APPLICATION_PROPERTIES,
-    DATA,
-    HEADER,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
-    Properties,
-    Section,
-    decode_message,
-    scan,
+from pumphouse.amqp.cells import (
+    ALONE,
+    DELIVERY_ID,
+    FIXED_WIDTHS,
+    IS_SYMBOL,
+    IS_UINT,
+    NAME_BYTES_MAX,
+    SIZE_BYTES,
+    SMALL,
+    SYMBOLS,
+    WORD,
+    Cells,
+    Mask,
+    Place,
+    Places,
+    Values,
+    every,
 )
+from pumphouse.amqp.codec import skip
+from pumphouse.amqp.composites import decode_performative
+from pumphouse.amqp.constructors import WIDTHS
+from pumphouse.amqp.lessons import NotAlike, content, learn_message
+from pumphouse.amqp.messages import decode_message, scan
 from pumphouse.amqp.performatives import Transfer
-from pumphouse.amqp.types import Symbol, UInt
-
-Places = npt.NDArray[np.int64]  # positions in a buffer, or lengths
-Mask = npt.NDArray[np.bool_]
-
-SLACK = 16  # bytes that a buffer must have behind its last frame: words are read past the end of it
-WORD = 8
-SIZE_BYTES = 4  # of a frame; whoever found the frame has read them
-SMALL, WIDE = 1, 4  # bytes in the size and in the count of a compound
-NAME_BYTES_MAX = 256
-
-
-class Place(NamedTuple):
-    """What a value is: the section it stands in, and its name there."""
-
-    section: int
-    name: str
-
-
-BODY = Place(DATA, "body")
-DELIVERY_ID = Place(Transfer.CODE, "delivery-id")
-
-
-class Values(NamedTuple):
-    """One value of each of many frames: its constructor, and where its content lies."""
-
-    codes: npt.NDArray[np.uint8]
-    starts: Places
-    lengths: Places
-    kinds: frozenset[int]  # there are no other constructors among them
-
-    def keep(self, good: Mask | Places) -> Values:
-        """Some of them: where the mask is true, or those in these places."""
-        return Values(self.codes[good], self.starts[good], self.lengths[good], self.kinds)
-
-
-def every(mask: Mask) -> bool:
-    """What mask.all() says, in a third of the time if the mask is small."""
-    return int(np.count_nonzero(mask)) == mask.size
-
-
-class Cells:
-    """A buffer, seen as numbers that may start at any byte."""
-
-    def __init__(self, data: bytearray) -> None:
-        self.data = data
-        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
-        self._each: dict[str, npt.NDArray[np.generic]] = {}
-
-    def each(self, kind: str) -> npt.NDArray[np.generic]:
-        """The number (">u4", ">i8", ...) or the stretch of bytes ("V24") at each position."""
-        found = self._each.get(kind)
-        if found is None:
-            count = max(0, len(self.data) - np.dtype(kind).itemsize + 1)
-            found = self._each[kind] = np.ndarray((count,), kind, self.data, strides=(1,))
-        return found
-
-    def sizes(self, places: Places) -> Places:
-        """The four bytes at each place as a size."""
-        return self.each(">u4")[places].astype(np.int64)
-
-    def heads(self, frames: Places) -> npt.NDArray[np.uint64]:
-        """The eight bytes behind the size of each frame."""
-        return self.each("u8")[frames + SIZE_BYTES].view(np.uint64)
-
-    def stretches(self, places: Places, size: int) -> npt.NDArray[np.uint8]:
-        """The bytes at each place, a row of `size` for each."""
-        found = self.each(f"V{size}")[places]
-        return found.view(np.uint8).reshape(len(places), size)
-
-    def integers(self, values: Values) -> Places:
-        """Values whose constructors are all in INTEGERS, as numbers."""
-        # Whatever its width, a number is the first of eight bytes: what follows is shifted out. Of
-        # one that has no bytes at all nothing is left, which is right: it is a zero.
-        found = self.each(">i8")[values.starts].astype(np.int64)
-        if values.kinds <= EIGHT_BYTES:
-            return found
-        if values.kinds <= SIGNED:
-            return found >> SHIFTS[values.codes]
-        unsigned = (found.view(np.uint64) >> SHIFTS[values.codes].view(np.uint64)).view(np.int64)
-        return np.where(IS_SIGNED[values.codes], found >> SHIFTS[values.codes], unsigned)
-
-
-# --- Constructors --------------------------------------------------------------------------------
-
-
-def table(*codes: int) -> Mask:
-    """Which constructors are allowed, by their number."""
-    allowed = np.zeros(256, np.bool_)
-    allowed[list(codes)] = True
-    return allowed
-
-
-STRINGS = frozenset((0xA1, 0xB1))
-SYMBOLS = frozenset((0xA3, 0xB3))
-BINARIES = frozenset((0xA0, 0xB0))
-IS_SYMBOL = table(*SYMBOLS)
-NULL, EMPTY_LIST = 0x40, 0x45
-# Booleans in two bytes and characters may hold what they must not: the decoder looks at those.
-CHECKED_ALONE = (EMPTY_LIST, 0x56, 0x73)
-SIMPLE = table(*(code for code in NAMES if code < 0xC0 and code not in CHECKED_ALONE))
-PRESENT = SIMPLE & ~table(NULL)
-IS_BINARY = table(*BINARIES)
-IS_UINT = table(0x43, 0x52, 0x70)
-# All that fit 64 bits with a sign: of unsigned longs only the short forms do.
-EIGHT_BYTES = frozenset((0x81, 0x83))
-SIGNED = EIGHT_BYTES | {0x51, 0x54, 0x55, 0x61, 0x71}
-INTEGERS = SIGNED | {0x43, 0x44, 0x50, 0x52, 0x53, 0x60, 0x70}
-IS_SIGNED = table(*SIGNED)
-# Bytes behind the constructor, where there is no size.
-FIXED_WIDTHS = np.array([WIDTHS.get(code >> 4, 0) for code in range(256)], np.int64)
-# By how many bits to shift eight bytes that start with a number, to be left with the number.
-SHIFTS = np.array([64 - 8 * min(WIDTHS.get(code >> 4, 8), 8) for code in range(256)], np.int64)
-ALONE = [frozenset((code,)) for code in range(256)]
-FIELD_KINDS = {
-    object: PRESENT,
-    bytes: IS_BINARY,
-    str: table(*STRINGS, *SYMBOLS),
-    Symbol: table(*STRINGS, *SYMBOLS),
-    UInt: IS_UINT,
-}
-
-
-# --- Walking -------------------------------------------------------------------------------------
 
 
 class Walk:
@@ -321,7 +206,7 @@ class Layout:
 # --- Learning ------------------------------------------------------------------------------------
 
 
-class Lesson:
+class Steps:
     """The steps of a layout, collected while one frame is taken apart."""
 
     def __init__(self, frame: bytes) -> None:
@@ -346,21 +231,15 @@ class Lesson:
     def fixed(self, place: Place, pos: int, allowed: Mask) -> None:
         """The value at `pos`, which has the same constructor and size in all frames."""
         self.note(place, pos, allowed)
-        code, start, length = self.frame[pos], *self.content(pos)
+        code, start, length = self.frame[pos], *content(self.frame, pos)
         self.literal(pos, start)
         self.gap(length, lambda back: lambda walk: walk.gap(place, code, back, length))
 
     def ignored(self, pos: int) -> None:
         """The value at `pos`, which nobody asks for, with the same constructor and size."""
-        start, length = self.content(pos)
+        start, length = content(self.frame, pos)
         self.literal(pos, start)
         self.gap(length)
-
-    def content(self, pos: int) -> tuple[int, int]:
-        """Where the content of the value at `pos` starts, and its length."""
-        code = self.frame[pos]
-        start = pos + 1 + (WIDTHS[code >> 4] if code >= 0xA0 else 0)
-        return start, skip(self.frame, pos) - start
 
     def value(self, place: Place, pos: int, allowed: Mask) -> None:
         """The value at `pos`, which may have any allowed constructor in another frame."""
@@ -411,10 +290,6 @@ class Lesson:
         return Layout(tuple(steps), SIZE_BYTES + total, settled, text)
 
 
-class NotAlike(Exception):
-    """This frame has something that is read alone."""
-
-
 def learn(frame: bytes) -> Layout | None:
     """The layout of a frame; None if there is something in it that only the decoder can read.
 
@@ -426,7 +301,7 @@ def learn(frame: bytes) -> Layout | None:
     if transfer.delivery_id is None:
         return None
     decode_message(frame, message, len(frame))
-    lesson = Lesson(frame)
+    lesson = Steps(frame)
     try:
         learn_transfer(lesson, message, bool(transfer.settled))
         learn_message(lesson, scan(frame, message, len(frame)))
@@ -435,7 +310,7 @@ def learn(frame: bytes) -> Layout | None:
     return lesson.layout(bool(transfer.settled))
 
 
-def learn_transfer(lesson: Lesson, message: int, settled: bool) -> None:
+def learn_transfer(lesson: Steps, message: int, settled: bool) -> None:
     """The frame's head and performative: all of it literal, but for delivery id and tag."""
     frame = lesson.frame
     start = skip_descriptor(frame, frame[4] * 4)
@@ -460,54 +335,3 @@ def learn_transfer(lesson: Lesson, message: int, settled: bool) -> None:
 def skip_descriptor(frame: bytes, pos: int) -> int:
     """Where a described value itself starts."""
     return skip(frame, pos + 1)
-
-
-def learn_message(lesson: Lesson, sections: list[Section]) -> None:
-    codes = [code for code, *_ in sections]
-    if codes.count(DATA) != 1 or len(set(codes)) < len(codes):
-        raise NotAlike
-    for code, start, value, end in sections:
-        if code == HEADER:
-            lesson.literal(start, end)  # durable, mostly, and the same for all
-            continue
-        lesson.literal(start, value)
-        if code == DATA:
-            lesson.value(BODY, value, IS_BINARY)
-        elif code in (MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES):
-            learn_map(lesson, code, value)
-        elif code == PROPERTIES:
-            learn_properties(lesson, value)
-        else:
-            raise NotAlike
-
-
-def learn_map(lesson: Lesson, section: int, pos: int) -> None:
-    """Its keys are literal. The numbers among annotations have a fixed size; what an application
-    writes may be small or large."""
-    pos, count = lesson.open(pos)
-    for _ in range(count // 2):
-        key, value = decode(lesson.frame, pos)
-        if not isinstance(key, str):
-            raise NotAlike
-        lesson.literal(pos, value)
-        is_number = section == MESSAGE_ANNOTATIONS and lesson.frame[value] < 0xA0
-        add = lesson.fixed if is_number else lesson.value
-        add(Place(section, str(key)), value, SIMPLE)
-        pos = skip(lesson.frame, value)
-    lesson.close()
-
-
-def learn_properties(lesson: Lesson, pos: int) -> None:
-    """The fields that are there, by name; those that are null are literal."""
-    if lesson.frame[pos] == EMPTY_LIST:
-        lesson.literal(pos, pos + 1)
-        return
-    pos, count = lesson.open(pos)
-    for spec in specs(Properties)[:count]:
-        after = skip(lesson.frame, pos)
-        if lesson.frame[pos] == NULL:
-            lesson.literal(pos, after)
-        else:
-            lesson.value(Place(PROPERTIES, hyphen(spec.name)), pos, FIELD_KINDS[spec.kind])
-        pos = after
-    lesson.close()

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.amqp import credit, states
-from pumphouse.amqp.events import Delivered, Detached, Flowed
+from pumphouse.amqp.events import Delivered, Detached, Flowed, RunDelivered
 from pumphouse.amqp.frames import encode_frame
 from pumphouse.amqp.performatives import (
     RECEIVER,
@@ -195,6 +195,7 @@ class ReceiverLink(Link):
         self.credit = 0
         self.credit_full = 0  # what we top up to; 0: the user grants by hand
         self.delivery_count = 0
+        self.takes_runs = False
         self._first: Transfer | None = None  # of the delivery whose frames are arriving
         self._pieces: list[bytes] = []
         self._size = 0
@@ -217,6 +218,24 @@ class ReceiverLink(Link):
         """Grant `full` now and again whenever half of it is used."""
         self.credit_full = full
         self.grant(full)
+
+    def take_runs(self) -> None:
+        """From now on, settled deliveries that come together may be told of together.
+
+        For a link that grants its credit by hand and has no limit of size.
+        """
+        self.takes_runs = True
+        self.session.connection.learn_likenesses()
+
+    @property
+    def between_deliveries(self) -> bool:
+        return self._first is None
+
+    def on_run(self, payloads: list[bytes]) -> None:
+        """Whole deliveries, which the connection has found to be like one that came before."""
+        self.delivery_count = credit.advance(self.delivery_count, len(payloads))
+        self.credit = max(0, self.credit - len(payloads))
+        self.session.emit(RunDelivered(self, payloads))
 
     def on_transfer(self, transfer: Transfer, piece: bytes) -> None:
         first = self._first or transfer

@@ -210,12 +210,23 @@ class Session:
                     f"{performative.NAME} is not expected on channel {self.channel}"
                 )
 
-    def on_transfer(self, transfer: Transfer, payload: bytes) -> None:
+    def run_link(self, handle: int) -> ReceiverLink | None:
+        """The link with this handle, if whole deliveries may be handed to it by the run."""
+        link = self.links.get(handle)
+        if not isinstance(link, ReceiverLink) or not link.takes_runs or self.state != "MAPPED":
+            return None
+        return link if link.attached and link.between_deliveries else None
+
+    def received_frames(self, count: int) -> None:
+        """Count transfers against the window, and open it again in time."""
         if self.next_incoming_id is not None:
-            self.next_incoming_id = credit.advance(self.next_incoming_id)
-        self.incoming_window -= 1
+            self.next_incoming_id = credit.advance(self.next_incoming_id, count)
+        self.incoming_window -= count
         if credit.needs_topping_up(self.incoming_window, INCOMING_WINDOW):
             self.send_flow()
+
+    def on_transfer(self, transfer: Transfer, payload: bytes) -> None:
+        self.received_frames(1)
         link = self.links.get(transfer.handle)
         if isinstance(link, ReceiverLink):
             # Between our detach and the peer's answer, frames may still be under way: let them go.

@@ -18,12 +18,55 @@ T = TypeVar("T")
 PARTITIONS = 4  # of a hub for which nobody said how many; as `EmbeddedHub.create_hub`
 CONNECTION_VARS = ["PUMPHOUSE_CONNECTION", "EVENT_HUB_CONN_STR"]
 
-connection_option = click.option(
-    "--connection",
-    envvar=CONNECTION_VARS,
-    metavar="STRING",
+CA_FILE = "pumphouse.ca_file"  # where the context of a command keeps it
+
+
+def keep_ca_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    ctx.meta[CA_FILE] = path
+
+
+def ca_file() -> str | None:
+    """What the command that runs was told to trust; None for what the machine trusts."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(CA_FILE)
+
+
+def connection_option(command: F) -> F:
+    """Which hub: the connection string, and for TLS what to trust."""
+    trust = click.option(
+        "--ca-file",
+        envvar="PUMPHOUSE_CA_FILE",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        expose_value=False,
+        callback=keep_ca_file,
+        help="Trust the authorities in this file, if the hub speaks TLS with a certificate of its "
+        "own.",
+    )
+    connect = click.option(
+        "--connection",
+        envvar=CONNECTION_VARS,
+        metavar="STRING",
+        show_envvar=True,
+        help="Connection string of the hub, as `pumphouse up` prints it.",
+    )
+    return connect(trust(command))
+
+
+hub_option = click.option(
+    "--hub", metavar="HUB", help="The hub; by default the EntityPath of the connection string."
+)
+group_option = click.option(
+    "--group", default="$Default", show_default=True, metavar="GROUP", help="The consumer group."
+)
+store_option = click.option(
+    "--store",
+    envvar="PUMPHOUSE_STORE",
+    default="pumphouse.db",
+    show_default=True,
     show_envvar=True,
-    help="Connection string of the hub, as `pumphouse up` prints it.",
+    metavar="URL",
+    help="Where leases and checkpoints are kept: a file, blob://ACCOUNT/CONTAINER and so on.",
 )
 output_option = click.option(
     "-o",
@@ -126,5 +169,13 @@ def parse_property(text: str) -> tuple[str, str]:
 
 
 DURATION_FORM = Form("duration", parse_duration)
+lease_option = click.option(
+    "--lease",
+    "lease_s",
+    type=DURATION_FORM,
+    default="30s",
+    show_default=True,
+    help="How long a lease lasts, as the hosts were told: an older row has no live owner.",
+)
 SIZE_FORM = Form("size", parse_size)
 PROPERTY_FORM = Form("name=value", parse_property)

@@ -22,7 +22,7 @@ from pumphouse.cli.options import (
     output_option,
     verbose_option,
 )
-from pumphouse.errors import PumphouseError
+from pumphouse.errors import EventTooLarge, PumphouseError
 from pumphouse.events import Event
 
 if TYPE_CHECKING:
@@ -144,6 +144,9 @@ async def send_all(client: Client, job: Job, advance: Callable[[int], None]) -> 
     try:
         await send_pieces(sender, job, Pace(job.rate, client.clock), advance)
     except PumphouseError as failed:
+        if isinstance(failed, EventTooLarge) and not sender.accepted:
+            # As the hub would have said it: the command itself was understood.
+            raise click.ClickException(str(failed)) from None
         if not sender.accepted:
             raise
         before = console.plural(sender.accepted, "event")

@@ -6,16 +6,28 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from pumphouse.cli.options import need_connection
+from pumphouse.cli.options import ca_file, need_connection
+from pumphouse.client.base import RetryOptions
 from pumphouse.client.management import Management
 from pumphouse.client.native import Client
 
 T = TypeVar("T")
 
+# Whoever types wants to hear at once that nobody is there. A connection that breaks later is mended
+# if that takes a few seconds; after that, somebody should look.
+FIRST = RetryOptions(attempts=0)
+LATER = RetryOptions(attempts=5, most_s=2.0)
+
 
 def talk(connection: str | None, hub: str | None, say: Callable[[Client], Awaitable[T]]) -> T:
     """Connect, let `say` do the talking, hang up."""
-    client = Client(need_connection(connection), hub or "")
+    client = Client(
+        need_connection(connection),
+        hub or "",
+        ca_file=ca_file(),
+        retry=LATER,
+        first_retry=FIRST,
+    )
 
     async def run() -> T:
         async with client:

@@ -22,11 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pumphouse.amqp.codec import decode
-from pumphouse.amqp.columns import NOWHERE, Columns, Group
-from pumphouse.amqp.composites import hyphen, specs
-from pumphouse.amqp.constructors import WIDTHS
-from pumphouse.amqp.layouts import (
+from pumphouse.amqp.cells import (
     BINARIES,
     BODY,
     INTEGERS,
@@ -39,6 +35,10 @@ from pumphouse.amqp.layouts import (
     Values,
     every,
 )
+from pumphouse.amqp.codec import decode
+from pumphouse.amqp.columns import NOWHERE, Columns, Group
+from pumphouse.amqp.composites import hyphen, specs
+from pumphouse.amqp.constructors import WIDTHS
 from pumphouse.amqp.messages import (
     APPLICATION_PROPERTIES,
     MESSAGE_ANNOTATIONS,
@@ -86,6 +86,7 @@ INT64_MAX = (1 << 63) - 1
 NUMPY_BYTES_MAX = 64
 MS_MAX = INT64_MAX // 1000  # of times: as microseconds they must fit 64 bits too
 TAKE, UNCHECKED = pc.get_function("array_take"), pc.TakeOptions(boundscheck=False)
+LAST = np.array([-1])
 TEXTS_MAX, REPEATED_MAX = 1 << 16, 64  # what is remembered
 
 
@@ -148,6 +149,10 @@ class Rows:
         """The sequence number of each row."""
         found = np.concatenate([NOWHERE, *(part.sequence for part in self.parts)])
         return found if self.order is None else found[self.order]
+
+    def newest_ms(self) -> int | None:
+        """When the newest row was enqueued, if it says so."""
+        return max((ms for part in self.parts if (ms := part.last_ms()) is not None), default=None)
 
     def batch(self) -> pa.RecordBatch:
         """The rows as a record batch."""
@@ -265,6 +270,13 @@ class Alike:
         if values.kinds <= INTEGERS:
             return times(self.cells.integers(values))
         return times_of(decoded(self.cells, values))
+
+    def last_ms(self) -> int | None:
+        """When the last one was enqueued, if that is a number."""
+        values = self.annotation(ENQUEUED)
+        if values is None or not values.kinds <= INTEGERS:
+            return None
+        return int(self.cells.integers(values.keep(LAST))[0])
 
     def text(self, name: str) -> pa.Array:
         values = self.annotation(name)
@@ -442,6 +454,10 @@ class Alone:
 
     def enqueued(self) -> pa.Array:
         return times_of(self.annotation(ENQUEUED))
+
+    def last_ms(self) -> int | None:
+        found = self.messages[-1].annotations.get(ENQUEUED)
+        return int(found) if isinstance(found, int) else None
 
     def text(self, name: str) -> pa.Array:
         return strings([text_or_none(value) for value in self.annotation(name)])

@@ -142,9 +142,18 @@ class Sender(Protocol):
         """How many events the hub has taken for sure."""
 
     async def send(
-        self, events: Iterable[Event], *, batch_events_max: int = BATCH_EVENTS_MAX
+        self,
+        events: Iterable[Event],
+        *,
+        batch_events_max: int = BATCH_EVENTS_MAX,
+        batch_bytes_max: int | None = None,
+        under_way_max: int | None = None,
     ) -> int:
         """Send events in as few batches as fit; how many they were, once all are acknowledged.
+
+        `batch_bytes_max` makes batches smaller than the hub would take them, `under_way_max` says
+        how many may wait for their acknowledgement at the same time; neither can be raised above
+        what is usual.
 
         Events with a partition key keep their order among those of the same key. An event that is
         too large for the hub raises OptionError before anything of its batch is sent.

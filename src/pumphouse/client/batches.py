@@ -22,7 +22,7 @@ from pumphouse.amqp.messages import (
     encode_message,
 )
 from pumphouse.amqp.types import Symbol
-from pumphouse.errors import AmqpError
+from pumphouse.errors import EventTooLarge
 from pumphouse.events import Event
 
 SEQUENCE, OFFSET = Symbol("x-opt-sequence-number"), Symbol("x-opt-offset")
@@ -39,6 +39,7 @@ class Payload:
     data: bytes
     message_format: int
     event_count: int
+    key: str | None = None  # of all of them; those of one key must not overtake each other
 
 
 @dataclass(slots=True)
@@ -64,9 +65,9 @@ class Bundle:
 
     def seal(self) -> Payload:
         if len(self.messages) == 1:
-            return Payload(self.messages[0], SINGLE_FORMAT, 1)
+            return Payload(self.messages[0], SINGLE_FORMAT, 1, self.key)
         data = encode_batch(self.messages, annotations_of(self.key))
-        return Payload(data, BATCH_FORMAT, len(self.messages))
+        return Payload(data, BATCH_FORMAT, len(self.messages), self.key)
 
 
 def cut(events: Iterable[Event], size_max: int, count_max: int) -> Iterator[Payload]:
@@ -129,8 +130,8 @@ def body_of(message: Message) -> bytes:
     return b"" if value is None else str(value).encode()
 
 
-def too_large(size: int, limit: int) -> AmqpError:
-    return AmqpError(
-        "amqp:link:message-size-exceeded",
-        f"an event of {size} bytes exceeds the limit of {limit} bytes; nothing of it was sent",
+def too_large(size: int, limit: int) -> EventTooLarge:
+    return EventTooLarge(
+        f"an event of {size} bytes exceeds the limit of {limit} bytes; nothing of its batch was "
+        "sent. Send less in one event, or a reference to where it is kept"
     )

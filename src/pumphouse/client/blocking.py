@@ -12,22 +12,21 @@ turned into columns by the thousand; every other frame is handed to the connecti
 
 from __future__ import annotations
 
-import socket
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from pumphouse.amqp import events as amqp
+from pumphouse.amqp.cells import SLACK, Cells
 from pumphouse.amqp.columns import FrameIndex, frame_at
 from pumphouse.amqp.composites import decode_performative
 from pumphouse.amqp.connection import CLIENT, Connection, Limits
 from pumphouse.amqp.constructors import SIZE
 from pumphouse.amqp.frames import HEAD
-from pumphouse.amqp.layouts import SLACK, Cells
 from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
 from pumphouse.amqp.messages import Message, Properties, decode_message, encode_message
 from pumphouse.amqp.performatives import (
@@ -42,13 +41,15 @@ from pumphouse.amqp.performatives import (
 )
 from pumphouse.amqp.session import Session
 from pumphouse.client.calls import REPLY_CREDIT, value_of
-from pumphouse.client.connection_string import ConnectionString
-from pumphouse.client.wire import FRAME_BYTES_MAX, WireOptions, cause, refusal, told
+from pumphouse.client.refusals import refusal, told
+from pumphouse.client.routes import Route
+from pumphouse.client.streams import Stream
+from pumphouse.client.transports import cause
+from pumphouse.client.wire import FRAME_BYTES_MAX, WireOptions
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import (
     AuthError,
     ConnectionFailed,
-    OptionError,
     ProtocolError,
     PumphouseError,
     RemoteProtocolError,
@@ -58,43 +59,6 @@ READ_BYTES_MIN = 1 << 16  # a smaller read is not worth its system call
 LULL_S = 0.002  # a pause after which we look at what we have
 TALK_BYTES = 1 << 18  # of an inbox that is not told how much will come
 HELD_BYTES_MAX = 128 << 20  # what an inbox may grow to for a delivery that has many frames
-
-
-class Stream(Protocol):
-    """What we need of a socket. One that speaks TLS or WebSocket has it too."""
-
-    def settimeout(self, seconds: float, /) -> None:
-        """How long `recv_into` and `sendall` may take before they raise TimeoutError."""
-
-    def recv_into(self, buffer: memoryview, /) -> int:
-        """Fill the start of a buffer with what there is; 0 once the other side has hung up."""
-
-    def sendall(self, data: bytes, /) -> None:
-        """Send all of it."""
-
-    def close(self) -> None:
-        """Hang up."""
-
-
-Connect = Callable[[ConnectionString, float], Stream]
-
-
-def connect_plain(connection: ConnectionString, timeout_s: float) -> Stream:
-    """A plain TCP connection."""
-    if connection.tls:
-        raise OptionError(
-            f"{connection.place} needs TLS: pass `connect=`, a function that opens such a stream; "
-            "for an embedded hub the connection string says UseDevelopmentEmulator=true"
-        )
-    try:
-        opened = socket.create_connection((connection.host, connection.port), timeout_s)
-    except OSError as failed:
-        raise ConnectionFailed(
-            f"no hub answers at {connection.place}: {cause(failed)}; "
-            "is it running? `pumphouse up` starts one"
-        ) from None
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return opened
 
 
 class Inbox:
@@ -165,21 +129,21 @@ class BlockingWire:
     def __init__(
         self,
         stream: Stream,
-        connection: ConnectionString,
+        route: Route,
         options: WireOptions | None = None,
         *,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         clock: Clock | None = None,
     ) -> None:
         self.stream = stream
-        self.place = connection.place
+        self.place = route.place
         self.options = options or WireOptions()
         self.clock: Clock = clock or SystemClock()
         self.amqp = Connection(
             CLIENT,
             Open(
                 container_id=uuid.uuid4().hex,
-                hostname=connection.host,
+                hostname=route.hostname,
                 max_frame_size=frame_bytes_max,
                 idle_time_out=int(self.options.idle_s * 1000),
             ),

@@ -1,123 +1,76 @@
-"""A range of one partition, read straight into Arrow record batches.
+"""Ranges of partitions, read straight into Arrow record batches.
 
-For those who know what they want: the events from `first` up to, not including, `last`. The hub is
-granted credit for exactly these, so it stops by itself at the end of the range; what comes is
-turned into columns thousands of events at a time.
+For those who know what they want: the events from `first` up to, not including, `last`.
 
     for batch in read_range(connection_string, "0", 1_000, 251_000):
         ...                                     # pyarrow.RecordBatch, columns as Spark wants them
 
-Either all events of the range come, each once and in order, or there is an exception. Nothing is
-retried here. After ConnectionFailed or RangeTimeout the same range may be asked for again; after
-EventsGone only from `available` on. An AmqpError is the hub's refusal: `amqp:link:stolen` says that
-a reader of a higher epoch is there. Between two batches nobody speaks to the hub: whoever takes
-longer over one than the hub tolerates silence (240 s) will find the connection closed.
+Either all events of the range come, each once and in order, or there is an exception. What breaks
+in the middle and passes by itself (a lost connection, a detach, a busy hub) is mended within the
+patience of `RetryOptions`: reading goes on behind the last row that was handed out. The rest is
+raised: RangeTimeout (the events have not been sent), EventsGone (they are no longer there; go on
+from `available`), HubRecreated, ReaderEvicted (a reader of a higher epoch is there), AuthError,
+HubNotFound; and ConnectionFailed, at once if there never was a connection.
 
     read_range -> BulkClient -> RangeReader -> Columns -> Batches
-    ^^^^^^^^^^ this module ^^^^^^^^^^^^^^^^
+    ^^^^^^^^^^ this module ^^
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from random import Random
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 
-from pumphouse.amqp import credit
-from pumphouse.amqp.columns import ColumnReader, Columns, frame_at
-from pumphouse.amqp.layouts import Places
 from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.performatives import FIRST, RECEIVER, SETTLED, Source, Target
-from pumphouse.amqp.session import INCOMING_WINDOW
-from pumphouse.amqp.types import Symbol, Timestamp
-from pumphouse.client.arrow import ALL_COLUMNS, Batches, schema_of
-from pumphouse.client.base import DEFAULT_GROUP, PartitionProperties
-from pumphouse.client.blocking import (
-    HELD_BYTES_MAX,
-    READ_BYTES_MIN,
-    BlockingWire,
-    Connect,
-    connect_plain,
+from pumphouse.amqp.types import Symbol
+from pumphouse.client.base import HubProperties, PartitionProperties, RetryOptions
+from pumphouse.client.blocking import BlockingWire
+from pumphouse.client.blocking_tokens import BlockingToken, check_blocking
+from pumphouse.client.connection_string import ConnectionString, read_place
+from pumphouse.client.credentials import credential_for
+from pumphouse.client.management import HUB, PARTITION, hub_from, partition_from
+from pumphouse.client.ranges import (
+    BATCH_ROWS_MAX,
+    CREDIT_WINDOW,
+    EventsGone,
+    HubRecreated,
+    RangeOptions,
+    RangeReader,
+    RangeTimeout,
 )
-from pumphouse.client.connection_string import ConnectionString, parse
-from pumphouse.client.management import PARTITION, partition_from
-from pumphouse.client.sas import sign
+from pumphouse.client.retries import delay_s, exhausted, passes
+from pumphouse.client.routes import Route, route_for
 from pumphouse.client.selectors import filter_for
-from pumphouse.client.tokens import RENEW_S, SAS_TOKEN, TOKEN_S
+from pumphouse.client.streams import Stream, open_stream
+from pumphouse.client.transports import tls_context
 from pumphouse.client.wire import FRAME_BYTES_MAX, WireOptions
 from pumphouse.clock import Clock, SystemClock
-from pumphouse.errors import (
-    AmqpError,
-    AuthError,
-    HubNotFound,
-    OptionError,
-    PumphouseError,
-    RemoteProtocolError,
-)
+from pumphouse.errors import AmqpError, AuthError, ConnectionFailed, OptionError, PumphouseError
 from pumphouse.events import Position
 
-CBS, MANAGEMENT = "$cbs", "$management"
-# Events under way at the most. A batch must fit half of it: at half it is topped up.
-CREDIT_WINDOW = 40_000
-BATCH_ROWS_MAX = INCOMING_WINDOW // 2
-BATCH_BYTES_MAX = HELD_BYTES_MAX // 2
-PROBABLE_BYTES = 2048  # of a frame
-PATIENCE_S = 1.0  # with no event for so long we ask whether there is one at all
+__all__ = [
+    "BATCH_ROWS_MAX",
+    "CREDIT_WINDOW",
+    "BulkClient",
+    "EventsGone",
+    "HubRecreated",
+    "RangeOptions",
+    "RangeTimeout",
+    "read_range",
+]
 
+MANAGEMENT = "$management"
 
-class EventsGone(PumphouseError):
-    """Events of a range are no longer there: retention has passed them."""
-
-    def __init__(self, partition: str, wanted: int, available: int) -> None:
-        super().__init__(
-            f"partition {partition} no longer has event {wanted}; the first available is "
-            f"{available}. Read from there, or let the hub keep events for longer"
-        )
-        self.partition = partition
-        self.wanted = wanted
-        self.available = available
-
-
-class RangeTimeout(PumphouseError):
-    """The next event of a range did not come in time."""
-
-    def __init__(self, partition: str, wanted: int, last: int, seconds: float) -> None:
-        super().__init__(
-            f"event {wanted} of partition {partition} did not come within {seconds:g} s; the range "
-            f"goes up to {last}. Has it been sent? Then try again, or wait for longer"
-        )
-        self.partition = partition
-        self.wanted = wanted
-
-
-@dataclass(frozen=True, slots=True)
-class RangeOptions:
-    """How a range is read, and as whom."""
-
-    group: str = DEFAULT_GROUP
-    epoch: int | None = None  # None reads beside others; a number evicts all lower ones
-    receiver_name: str | None = None  # how the hub calls us when it tells of us to others
-    columns: tuple[str, ...] = ALL_COLUMNS
-    batch_rows: int = 8192
-    batch_bytes: int = 4 << 20  # as they come; more than fits a CPU's cache makes it slower
-    deadline_s: float = 60.0  # the longest wait for the next event
-
-    def __post_init__(self) -> None:
-        schema_of(self.columns)
-        if not 1 <= self.batch_rows <= BATCH_ROWS_MAX:
-            raise OptionError(
-                f"batch_rows must be from 1 to {BATCH_ROWS_MAX} (got {self.batch_rows})"
-            )
-        if not READ_BYTES_MIN <= self.batch_bytes <= BATCH_BYTES_MAX:
-            raise OptionError(
-                f"batch_bytes must be from {READ_BYTES_MIN} to {BATCH_BYTES_MAX} "
-                f"(got {self.batch_bytes})"
-            )
-        if self.deadline_s <= 0:
-            raise OptionError(f"deadline_s must be above zero (got {self.deadline_s:g})")
+Connect = Callable[[Route, float], Stream]  # by which way, and how long each step may take
 
 
 def read_range(
@@ -128,13 +81,27 @@ def read_range(
     options: RangeOptions | None = None,
     *,
     hub: str = "",
-    connect: Connect = connect_plain,
+    credential: Any = None,
+    transport: str = "tcp",
+    endpoint: str | None = None,
+    ca_file: str | Path | None = None,
+    retry: RetryOptions | None = None,
+    connect: Connect | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The events of a partition from `first` up to, not including, `last`, over a connection of
-    its own. `hub` must be given if the connection string names none."""
-    client = BulkClient(connection, hub, connect=connect)
+    its own. What else can be given is as for `BulkClient`."""
+    client = BulkClient(
+        connection,
+        hub,
+        credential=credential,
+        transport=transport,
+        endpoint=endpoint,
+        ca_file=ca_file,
+        retry=retry,
+        connect=connect,
+    )
     check_range(partition, first, last)
-    return client.read_once(partition, first, last, options or RangeOptions())
+    return client.read_once(Span(partition, first, last, options or RangeOptions()))
 
 
 def check_range(partition: str, first: int, last: int) -> None:
@@ -145,97 +112,130 @@ def check_range(partition: str, first: int, last: int) -> None:
         )
 
 
+@dataclass(slots=True)
+class Span:
+    """What is left to read of a range."""
+
+    partition: str
+    next: int
+    last: int
+    options: RangeOptions
+    enqueued_ms: int | None = None  # of the last event that was handed out
+    attached: bool = False  # at least once
+
+    def took(self, rows: int, enqueued_ms: int | None) -> None:
+        self.next += rows
+        self.enqueued_ms = enqueued_ms
+
+
 class BulkClient:
     """A connection over which ranges are read, one after the other.
 
-    Opening one costs several round trips, so whoever reads many ranges keeps it. After an error,
-    or a range that was not read to its end, it is closed.
-    """
+    Opening one costs several round trips, so whoever reads many ranges keeps it.
 
-    wire: BlockingWire
+    `connection` is a connection string, or just the host of a namespace if a `credential` is given:
+    a signature, or a credential of azure-identity that blocks. `transport` is tcp or websocket,
+    `endpoint` another way to the same hub, `ca_file` whom to trust. `connect` opens a stream in
+    place of all of these.
+    """
 
     def __init__(
         self,
         connection: str | ConnectionString,
         hub: str = "",
         *,
-        connect: Connect = connect_plain,
+        credential: Any = None,
+        transport: str = "tcp",
+        endpoint: str | None = None,
+        ca_file: str | Path | None = None,
+        context: ssl.SSLContext | None = None,
+        retry: RetryOptions | None = None,
+        connect: Connect | None = None,
         options: WireOptions | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         clock: Clock | None = None,
+        rng: Random | None = None,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
-        self.connection = parse(connection) if isinstance(connection, str) else connection
-        self.hub = hub or self.connection.hub
-        self.connect = connect
+        check_blocking(credential)
+        self.connection = read_place(connection, hub, keyless=credential is not None)
+        self.hub = self.connection.hub
+        self.route = route_for(self.connection, transport, endpoint)
+        self.credential = credential_for(self.connection, credential)
+        self.ca_file = ca_file
+        self.context = context
+        self.retry = retry or RetryOptions()
+        self.connect: Connect = connect or self.open_stream
         self.options = options or WireOptions()
         self.frame_bytes_max = frame_bytes_max  # what the hub may send at once
         self.clock: Clock = clock or SystemClock()
-        self.usable = False
-        self._token_s = 0.0  # when the last token was put
-        self._renewal: str | None = None  # the call that puts the next one
+        self.rng = rng or Random()
+        self.pause = pause
+        self._wire: BlockingWire | None = None
+        self._span: Span | None = None  # that is being read
+        self._reader: RangeReader | None = None  # of it, unless the connection is broken
+        self._within = False  # a `with` block
+        self._token = BlockingToken(self.credential, self.connection.resource(self.hub), self.clock)
         if not self.hub:
             raise OptionError(
                 "no hub is named: name one, or add EntityPath=HUB to the connection string"
             )
 
     def __repr__(self) -> str:
-        state = "open" if self.usable else "closed"
-        return f"<BulkClient {self.connection.place} {self.hub} {state}>"
+        state = "closed" if self._wire is None else "open"
+        return f"<BulkClient {self.route.place} {self.hub} {state}>"
 
     # -- opening and closing ----------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        stream = self.connect(self.connection, self.options.connect_s)
-        self.wire = BlockingWire(
+        self.open()
+        self._within = True
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._within = False
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+
+    @property
+    def wire(self) -> BlockingWire:
+        if self._wire is None:
+            raise OptionError(f"{self!r} is to be used in a `with` block")
+        return self._wire
+
+    def open_stream(self, route: Route, timeout_s: float) -> Stream:
+        if route.tls and self.context is None:
+            self.context = tls_context(self.ca_file)
+        return open_stream(route, timeout_s, self.context)
+
+    def open(self) -> None:
+        """Connect, log in, show the token."""
+        stream = self.connect(self.route, self.options.connect_s)
+        self._wire = BlockingWire(
             stream,
-            self.connection,
+            self.route,
             self.options,
             frame_bytes_max=self.frame_bytes_max,
             clock=self.clock,
         )
         try:
-            self.wire.open()
-            self.wire.reply(self.put_token(), CBS)
+            self._wire.open()
+            self._token.put(self._wire)
         except BaseException:
-            self.wire.abort()
+            self.give_up()
             raise
-        self.usable = True
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self.usable:
-            self.usable = False
-            self.wire.close()
 
     def give_up(self) -> None:
-        if self.usable:
-            self.usable = False
-            self.wire.abort()
-
-    # -- tokens -----------------------------------------------------------------------------------
-
-    def put_token(self) -> str:
-        """Send a token for our hub; the number of the call."""
-        given, resource = self.connection, self.connection.resource(self.hub)
-        expiry = int(self.clock.now() + TOKEN_S)
-        self._token_s = self.clock.monotonic()
-        asked = {
-            "operation": "put-token",
-            "type": SAS_TOKEN,
-            "name": resource,
-            "expiration": Timestamp(expiry * 1000),
-        }
-        token = given.signature or sign(resource, given.key_name, given.key, expiry)
-        return self.wire.ask(CBS, asked, token)
+        """Hang up without waiting."""
+        wire, self._wire = self._wire, None
+        self._reader = None
+        if wire is not None:
+            wire.abort()
 
     def keep_token(self) -> None:
-        """Renew the token in time. One that someone else made cannot be renewed: it just ends."""
-        if self._renewal is not None and self.wire.replied(self._renewal):
-            self.wire.reply(self._renewal, CBS)
-            self._renewal = None
-        age_s = self.clock.monotonic() - self._token_s
-        if age_s >= RENEW_S and self._renewal is None and not self.connection.signature:
-            self._renewal = self.put_token()
+        """Renew the token if it is time."""
+        self._token.keep(self.wire)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -244,40 +244,80 @@ class BulkClient:
     ) -> Iterator[pa.RecordBatch]:
         """The events of a partition from `first` up to, not including, `last`."""
         check_range(partition, first, last)
-        if not self.usable or self.wire.reading is not None:
-            raise OptionError(
-                f"{self!r} cannot read now: it reads one range at a time, in a `with` block, and "
-                "none after an error"
-            )
-        return self.read(partition, first, last, options or RangeOptions())
+        if not self._within:
+            raise self.not_now()
+        return self.read(Span(partition, first, last, options or RangeOptions()))
 
-    def read_once(
-        self, partition: str, first: int, last: int, options: RangeOptions
-    ) -> Iterator[pa.RecordBatch]:
+    def read_once(self, span: Span) -> Iterator[pa.RecordBatch]:
         """Connect, read one range, hang up."""
-        if first < last:
+        if span.next < span.last:
             with self:
-                yield from self.read(partition, first, last, options)
+                yield from self.read(span)
 
-    def read(
-        self, partition: str, first: int, last: int, options: RangeOptions
-    ) -> Iterator[pa.RecordBatch]:
-        if first == last:
-            return
+    def not_now(self) -> OptionError:
+        return OptionError(
+            f"{self!r} cannot read now: it reads one range at a time, in a `with` block"
+        )
+
+    def read(self, span: Span) -> Iterator[pa.RecordBatch]:
+        if not self._within or self._span is not None:
+            raise self.not_now()
+        self._span = span
         try:
-            self.keep_token()
-            link = self.attach(partition, first, options)
-            reader = RangeReader(self, link, partition, first, last, options)
-            while (batch := reader.next_batch()) is not None:
-                yield batch
-            self.wire.reading = None
-            self.wire.detach(link)
+            while span.next < span.last:
+                yield self.next_batch(span)
+            self.leave()
         except BaseException:
             self.give_up()
             raise
+        finally:
+            self._span = None
 
-    def attach(self, partition: str, first: int, options: RangeOptions) -> ReceiverLink:
-        properties: dict[Any, Any] = {}
+    def next_batch(self, span: Span) -> pa.RecordBatch:
+        """The next events, over another connection if the one that we had is broken."""
+        failures = 0
+        while True:
+            try:
+                return self.next_batch_once(span)
+            except PumphouseError as failed:
+                self.give_up()
+                failures += 1
+                if not passes(failed, again=span.attached) or exhausted(failures, self.retry):
+                    raise
+            self.pause(delay_s(failures, self.retry, self.rng))
+
+    def next_batch_once(self, span: Span) -> pa.RecordBatch:
+        if self._reader is None:
+            self._reader = self.begin(span)
+        batch = self._reader.next_batch()
+        assert batch is not None, "there is something left of the span"
+        span.took(batch.num_rows, self._reader.enqueued_ms)
+        return batch
+
+    def begin(self, span: Span) -> RangeReader:
+        """Attach to where the rest of a range starts."""
+        if self._wire is None:
+            self.open()
+            self.check_same_hub(span)
+        self.keep_token()
+        link = self.attach(span)
+        span.attached = True
+        return RangeReader(self, link, span.partition, span.next, span.last, span.options)
+
+    def leave(self) -> None:
+        """All has been read. Should the connection break now, it was good for long enough."""
+        reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        reader.check_end()
+        self.wire.reading = None
+        try:
+            self.wire.detach(reader.link)
+        except ConnectionFailed:
+            self.give_up()
+
+    def attach(self, span: Span) -> ReceiverLink:
+        options, properties = span.options, dict[Any, Any]()
         if options.epoch is not None:
             properties[Symbol("com.microsoft:epoch")] = options.epoch
         if options.receiver_name is not None:
@@ -285,8 +325,8 @@ class BulkClient:
         link, _ = self.wire.attach(
             RECEIVER,
             source=Source(
-                address=f"{self.hub}/ConsumerGroups/{options.group}/Partitions/{partition}",
-                filter=filter_for(Position("sequence", str(first), inclusive=True)),
+                address=f"{self.hub}/ConsumerGroups/{options.group}/Partitions/{span.partition}",
+                filter=filter_for(Position("sequence", str(span.next), inclusive=True)),
             ),
             target=Target(address=options.receiver_name or "bulk"),
             snd_settle_mode=SETTLED,
@@ -296,161 +336,28 @@ class BulkClient:
         assert isinstance(link, ReceiverLink)
         return link
 
+    # -- asking -----------------------------------------------------------------------------------
+
+    def check_same_hub(self, span: Span) -> None:
+        """A hub that is younger than an event we have read is another one of the same name."""
+        if span.enqueued_ms is None:
+            return
+        with suppress(AmqpError, AuthError):  # whoever may read need not be allowed to ask
+            if self.properties().created_ms > span.enqueued_ms:
+                raise HubRecreated(self.hub, span.partition, span.next)
+
+    def properties(self, seconds: float | None = None) -> HubProperties:
+        """What the hub says of itself; `seconds` is how long it may think about it."""
+        return hub_from(self.ask(HUB, seconds))
+
     def partition_properties(
         self, partition: str, seconds: float | None = None
     ) -> PartitionProperties:
         """What a partition holds; `seconds` is how long the hub may think about it."""
-        asked = {"operation": "READ", "type": PARTITION, "name": self.hub, "partition": partition}
-        number = self.wire.ask(MANAGEMENT, asked)
-        return partition_from(self.wire.reply(number, MANAGEMENT, seconds))
+        return partition_from(self.ask(PARTITION, seconds, partition=partition))
 
-
-class RangeReader:
-    """Reads one range from a link that has just been attached."""
-
-    def __init__(
-        self,
-        client: BulkClient,
-        link: ReceiverLink,
-        partition: str,
-        first: int,
-        last: int,
-        options: RangeOptions,
-    ) -> None:
-        self.client = client
-        self.wire = client.wire
-        self.link = link
-        self.partition = partition
-        self.next = first
-        self.last = last
-        self.options = options
-        self.window = max(CREDIT_WINDOW, 2 * options.batch_rows)
-        channel, handle = link.session.remote_channel, link.remote_handle
-        assert channel is not None
-        assert handle is not None
-        self.columns = ColumnReader(channel, handle)
-        self.batches = Batches(partition, options.columns)
-        self.mean_bytes = 100.0  # of a frame; a guess until the first have come
-        self.wire.reading = link
-        # As much as will be needed, probably: making room costs time.
-        self.wire.inbox.grow(min(options.batch_bytes, (last - first) * PROBABLE_BYTES))
-        self.top_up()
-
-    def __repr__(self) -> str:
-        return f"<RangeReader partition {self.partition} from {self.next} to {self.last}>"
-
-    def next_batch(self) -> pa.RecordBatch | None:
-        """The next events; None at the end of the range."""
-        inbox, index, most = self.wire.inbox, self.wire.inbox.index, self.options.batch_rows
-        while self.next < self.last:
-            self.fill()
-            columns = self.columns.read(inbox.cells, index.starts[:most], index.ends[:most])
-            if not columns.frames:
-                most = self.complete()
-                continue
-            rows = self.batches.rows(columns)
-            self.check(rows.sequence())
-            batch = rows.batch() if len(columns) else None
-            self.consume(columns)
-            if batch is not None:
-                return batch
-        if len(self.wire.inbox.index):
-            raise RemoteProtocolError(f"events came beyond {self.last}, which were not asked for")
-        return None
-
-    # -- waiting ----------------------------------------------------------------------------------
-
-    def complete(self) -> int:
-        """There is only the first part of a large delivery: wait for the rest of it.
-
-        The number of frames that it has, if no other link has one among them.
-        """
-        inbox, known = self.wire.inbox, 0
-        while True:
-            for at in range(known, len(inbox.index)):
-                if self.columns.ends_delivery(frame_at(inbox.data, int(inbox.index.starts[at]))):
-                    return at + 1
-            known = len(inbox.index)
-            self.fill(known + 1)
-
-    def fill(self, frames: int = 1) -> None:
-        """Wait until there is a batch in the inbox; of `frames` transfers at least."""
-        inbox, wire = self.wire.inbox, self.wire
-        wanted = max(frames, min(self.options.batch_rows, self.last - self.next))
-        since, inquired = wire.clock.monotonic(), False
-        while True:
-            self.client.keep_token()
-            held = len(inbox.index)
-            full = inbox.end >= self.options.batch_bytes and held >= frames
-            if held >= wanted or full:
-                return
-            patience_s = self.options.deadline_s
-            if not inquired:
-                patience_s = min(PATIENCE_S, patience_s / 2)
-            came = wire.listen(since + patience_s, self.read_bytes(held, wanted))
-            wire.check(self.link)
-            if len(inbox.index) > held:
-                since, inquired = wire.clock.monotonic(), False
-            elif not came and not inquired:
-                self.inquire(self.next + held, self.options.deadline_s - patience_s)
-                inquired = True
-            elif not came:
-                raise RangeTimeout(
-                    self.partition, self.next + held, self.last, self.options.deadline_s
-                )
-
-    def read_bytes(self, held: int, wanted: int) -> int:
-        """How much to receive at once: about what is missing, so that little is left over."""
-        if held:
-            self.mean_bytes = self.wire.inbox.index.end / held
-        return int((wanted - held) * self.mean_bytes)
-
-    def inquire(self, wanted: int, seconds: float) -> None:
-        """No event comes: is it gone already, or not there yet?"""
-        try:
-            found = self.client.partition_properties(self.partition, seconds)
-        except (AmqpError, AuthError, HubNotFound):
-            return  # whoever may read need not be allowed to ask
-        if found.first_sequence > wanted and not len(self.wire.inbox.index):
-            raise EventsGone(self.partition, wanted, found.first_sequence)
-
-    # -- taking -----------------------------------------------------------------------------------
-
-    def check(self, found: Places) -> None:
-        """Every event must be the one after the one before."""
-        wrong = np.flatnonzero(found != np.arange(self.next, self.next + len(found)))
-        if not len(wrong):
-            return
-        wanted, came = self.next + int(wrong[0]), int(found[wrong[0]])
-        if came > wanted:
-            raise EventsGone(self.partition, wanted, came)
-        raise RemoteProtocolError(
-            f"partition {self.partition} gave event {came} where {wanted} was expected"
+    def ask(self, kind: str, seconds: float | None, **asked: str) -> Any:
+        number = self.wire.ask(
+            MANAGEMENT, {"operation": "READ", "type": kind, "name": self.hub, **asked}
         )
-
-    def consume(self, columns: Columns) -> None:
-        """Forget what has been read, and let the hub send more in its place."""
-        inbox, link, session = self.wire.inbox, self.link, self.link.session
-        inbox.drop(columns.frames)
-        for frame in columns.strangers:
-            self.wire.take(frame)
-        for delivery_id in columns.unsettled:
-            session.accept(delivery_id)
-        # What Session.on_transfer and ReceiverLink.count_one do for a single frame.
-        own = columns.frames - len(columns.strangers)
-        session.next_incoming_id = credit.advance(session.next_incoming_id or 0, own)
-        session.incoming_window -= own
-        used = len(columns) + columns.aborted
-        link.delivery_count = credit.advance(link.delivery_count, used)
-        link.credit -= used
-        self.next += len(columns)
-        self.top_up()
-        self.wire.flush()
-
-    def top_up(self) -> None:
-        """Grant credit up to the end of the range, if that is not too far, at half a window."""
-        left = self.last - self.next
-        if self.link.credit < min(left, self.window // 2):
-            self.link.grant(min(left, self.window))
-        elif credit.needs_topping_up(self.link.session.incoming_window, INCOMING_WINDOW):
-            self.link.session.send_flow()
+        return self.wire.reply(number, MANAGEMENT, seconds)

@@ -53,6 +53,11 @@ class Calls:
         self._room = asyncio.Event()
         self._lost: PumphouseError | None = None
 
+    @property
+    def broken(self) -> bool:
+        """Whether the hub has closed one of the links."""
+        return self._lost is not None
+
     @classmethod
     async def open(cls, wire: Wire, node: str) -> Self:
         calls = cls(wire, node)
@@ -121,6 +126,9 @@ class Calls:
         answered = self._pending.get(number) if isinstance(number, str) else None
         if answered is not None and not answered.done():
             answered.set_result(reply)
+
+    def run_delivered(self, payloads: list[bytes]) -> None:
+        """Replies are few: they come one by one."""
 
     def stirred(self) -> None:
         self._room.set()

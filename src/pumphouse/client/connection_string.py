@@ -4,13 +4,13 @@ It is read as the official clients read it: keys in any case, `UseDevelopmentEmu
 is exactly "true". Errors name the part that is missing or odd, never what stands in it, because
 any part may hold a key.
 
-    "Endpoint=sb://...;..." -> parse -> ConnectionString -> wire.py, tokens.py
+    "Endpoint=sb://...;..." -> parse -> ConnectionString -> routes.py, credentials.py
                                ^^^^^ this module
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from pumphouse.errors import OptionError
@@ -32,7 +32,7 @@ FORM = "Endpoint=sb://HOST[:PORT];SharedAccessKeyName=NAME;SharedAccessKey=KEY[;
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """A connection string in parts. Of key and signature at least one is there."""
+    """A connection string in parts. Without key and signature a credential must come with it."""
 
     host: str
     port: int
@@ -53,7 +53,35 @@ class ConnectionString:
         return f"sb://{self.authority}/{path}"
 
 
-def parse(text: str) -> ConnectionString:
+def read_place(
+    text: str | ConnectionString, hub: str = "", *, keyless: bool = False
+) -> ConnectionString:
+    """A connection string, or just the host of a namespace, and the hub that is meant.
+
+    With `keyless` it need not hold a key, because a credential is given besides it.
+    """
+    if isinstance(text, str):
+        named = "=" in text or ";" in text
+        text = parse(text, keyless=keyless) if named else parse_host(text, keyless)
+    if not keyless and not text.key and not text.signature:
+        raise wrong("has neither SharedAccessKey nor SharedAccessSignature")
+    return replace(text, hub=hub) if hub else text
+
+
+def parse_host(text: str, keyless: bool) -> ConnectionString:
+    """A bare host: TLS, and nothing that opens it."""
+    written = text.strip()
+    if not keyless:
+        raise OptionError(
+            f"{written!r:.80} is no connection string; expected {FORM}. "
+            "The host of a namespace alone is enough if a credential is given with it"
+        )
+    scheme = "" if "://" in written else "sb://"
+    host, port, authority = read_endpoint(f"{scheme}{written}")
+    return ConnectionString(host, port or TLS_PORT, authority)
+
+
+def parse(text: str, *, keyless: bool = False) -> ConnectionString:
     """Read a connection string; OptionError if something is missing or odd."""
     parts = split(text)
     endpoint = parts.get("endpoint") or parts.get("hostname")
@@ -61,7 +89,8 @@ def parse(text: str) -> ConnectionString:
         raise wrong("has no Endpoint")
     key_name, key = parts.get("sharedaccesskeyname", ""), parts.get("sharedaccesskey", "")
     signature = parts.get("sharedaccesssignature", "")
-    check_credentials(key_name, key, signature)
+    if not keyless:
+        check_credentials(key_name, key, signature)
     tls = parts.get("usedevelopmentemulator") != "true"
     host, port, authority = read_endpoint(endpoint)
     return ConnectionString(

@@ -3,18 +3,21 @@
 READ is the service's own. The rest is understood by the embedded hub only (see hub/management.py):
 the service does that over HTTP, in its control plane.
 
-    Client -> Management -> Calls
+    Client -> Management -> Line -> Calls
               ^^^^^^^^^^ this module
+
+A question is asked again if the connection broke before it was answered. A change is not: nobody
+knows whether it was made.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from pumphouse.amqp.types import Array, Int
 from pumphouse.client.base import HubProperties, PartitionProperties
-from pumphouse.client.calls import Calls
-from pumphouse.client.tokens import Tokens
+from pumphouse.client.line import MANAGEMENT, Contact, Line
 from pumphouse.errors import RemoteProtocolError
 
 HUB, PARTITION = "com.microsoft:eventhub", "com.microsoft:partition"
@@ -24,19 +27,20 @@ FAULT = "pumphouse:fault"
 NAMESPACE = ""  # the path that all hubs lie below
 
 
-class Management:
-    """The calls that one connection makes to $management."""
+QUESTIONS = ("READ", "QUERY")
 
-    def __init__(self, calls: Calls, tokens: Tokens) -> None:
-        self.calls = calls
-        self.tokens = tokens
+
+class Management:
+    """The calls that a client makes to $management."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
 
     async def hub(self, name: str) -> HubProperties:
         return hub_from(await self.ask("READ", HUB, name, name=name))
 
     async def partition(self, hub: str, partition: str) -> PartitionProperties:
-        found = await self.ask("READ", PARTITION, hub, name=hub, partition=partition)
-        return partition_from(found)
+        return await self.line.persist(lambda contact: ask_partition(contact, hub, partition))
 
     async def hubs(self) -> list[HubProperties]:
         found = await self.ask("QUERY", HUB, NAMESPACE)
@@ -70,9 +74,24 @@ class Management:
         await self.ask("DELETE", FAULT, NAMESPACE, **({} if number is None else {"id": number}))
 
     async def ask(self, operation: str, kind: str, path: str, **asked: Any) -> Any:
-        """One call, with a token for the path that the hub will check it against."""
-        await self.tokens.cover(path)
-        return await self.calls.ask({"operation": operation, "type": kind, **asked})
+        def once(contact: Contact) -> Awaitable[Any]:
+            return ask_once(contact, operation, kind, path, **asked)
+
+        if operation in QUESTIONS:
+            return await self.line.persist(once)
+        return await once(await self.line.contact())
+
+
+async def ask_once(contact: Contact, operation: str, kind: str, path: str, **asked: Any) -> Any:
+    """One call, with a token for the path that the hub will check it against."""
+    await contact.tokens.cover(path)
+    calls = await contact.calls(MANAGEMENT)
+    return await calls.ask({"operation": operation, "type": kind, **asked})
+
+
+async def ask_partition(contact: Contact, hub: str, partition: str) -> PartitionProperties:
+    found = await ask_once(contact, "READ", PARTITION, hub, name=hub, partition=partition)
+    return partition_from(found)
 
 
 def items(found: Any) -> list[Any]:

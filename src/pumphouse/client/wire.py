@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
+import ssl
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -26,14 +25,12 @@ from pumphouse.amqp.connection import CLIENT, Connection, Limits
 from pumphouse.amqp.links import Link, SenderLink
 from pumphouse.amqp.performatives import RECEIVER, Attach, Error, Open
 from pumphouse.amqp.session import Session
-from pumphouse.errors import (
-    AmqpError,
-    AuthError,
-    ConnectionFailed,
-    HubNotFound,
-    ProtocolError,
-    PumphouseError,
-)
+from pumphouse.client.refusals import refusal, told
+from pumphouse.client.routes import Route
+from pumphouse.client.transports import cause, open_transport
+from pumphouse.errors import AuthError, ConnectionFailed, ProtocolError, PumphouseError
+
+__all__ = ["LinkUser", "Wire", "WireOptions", "break_off", "cause", "connect", "refusal", "told"]
 
 log = logging.getLogger("pumphouse.client")
 
@@ -57,6 +54,9 @@ class LinkUser(Protocol):
 
     def delivered(self, delivery: amqp.Delivered) -> None:
         """A delivery has arrived."""
+
+    def run_delivered(self, payloads: list[bytes]) -> None:
+        """Several have, all settled: only on a link that asked for runs."""
 
     def stirred(self) -> None:
         """There may be room to send: credit, window or socket."""
@@ -91,7 +91,7 @@ class Wire(asyncio.Protocol):
         self._gone = asyncio.Event()
         self._attaching: dict[Link, asyncio.Future[Attach]] = {}
         self._leaving: dict[Link, asyncio.Future[None]] = {}
-        self._outcomes: dict[int, asyncio.Future[Any]] = {}  # by delivery id
+        self._outcomes: dict[int, tuple[Link, asyncio.Future[Any]]] = {}  # by delivery id
         self._names = count(1)
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class Wire(asyncio.Protocol):
         left = self._leaving[link] = self.loop.create_future()
         self.drop(link)
         try:
-            async with self.within(self.options.answer_s, "answer a detach"):
+            async with self.within(self.options.close_s, "answer a detach"):
                 await left
         finally:
             self._leaving.pop(link, None)
@@ -152,7 +152,8 @@ class Wire(asyncio.Protocol):
         self.check()
         tag = self.session.next_delivery_id.to_bytes(4, "big")
         delivery_id = link.send(payload, tag=tag, message_format=message_format, settled=False)
-        outcome = self._outcomes[delivery_id] = self.loop.create_future()
+        outcome: asyncio.Future[Any] = self.loop.create_future()
+        self._outcomes[delivery_id] = link, outcome
         self.flush()
         return outcome
 
@@ -165,7 +166,8 @@ class Wire(asyncio.Protocol):
                 async with asyncio.timeout(self.options.close_s):
                     await self._gone.wait()
         finally:
-            self.transport.abort()
+            if not self._gone.is_set():  # asyncio's transports do not stand it twice
+                self.transport.abort()
         await self._gone.wait()
 
     def check(self) -> None:
@@ -215,9 +217,16 @@ class Wire(asyncio.Protocol):
     def flush(self) -> None:
         """Hand all waiting bytes to the transport."""
         out = self.amqp.data_to_send()
-        if out and not self.transport.is_closing():
-            self.spoke = self.loop.time()
+        if not out or self.transport.is_closing():
+            return
+        self.spoke = self.loop.time()
+        if len(out) == 1:
+            self.transport.write(out[0])
+        else:
             self.transport.writelines(out)
+            # Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1 forget to pause us there (CVE-2024-12254);
+            # they look again when told the limit.
+            self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -230,6 +239,9 @@ class Wire(asyncio.Protocol):
 
     def handle(self, event: amqp.Event) -> None:
         match event:
+            case amqp.RunDelivered():
+                if event.link.user is not None:
+                    event.link.user.run_delivered(event.payloads)
             case amqp.Delivered():
                 if event.link.user is not None:
                     event.link.user.delivered(event)
@@ -263,7 +275,7 @@ class Wire(asyncio.Protocol):
         reach = credit.distance(said.first, said.last)
         for delivery_id in list(self._outcomes):
             if 0 <= credit.distance(said.first, delivery_id) <= reach:
-                outcome = self._outcomes.pop(delivery_id)
+                _, outcome = self._outcomes.pop(delivery_id)
                 if not outcome.done():
                     outcome.set_result(said.state)
 
@@ -281,8 +293,16 @@ class Wire(asyncio.Protocol):
                 left.set_result(None)
         elif answered is not None and not answered.done():
             break_off(answered, refusal(event.error))
-        elif event.link.user is not None:
-            event.link.user.lost(refusal(event.error))
+        else:
+            self.on_lost(event.link, refusal(event.error))
+
+    def on_lost(self, link: Link, why: PumphouseError) -> None:
+        """The hub has closed a link in use: of what was under way on it nobody will hear more."""
+        waiting = [number for number, (sent_on, _) in self._outcomes.items() if sent_on is link]
+        for number in waiting:
+            break_off(self._outcomes.pop(number)[1], why)
+        if link.user is not None:
+            link.user.lost(why)
 
     def stir_all(self) -> None:
         for user in self.users():
@@ -299,10 +319,11 @@ class Wire(asyncio.Protocol):
         self.failure = why
         log.debug("lose connection place=%s why=%s", self.place, why)
         break_off(self._ready, why)
-        for waiting in (self._attaching, self._leaving, self._outcomes):
-            for future in waiting.values():
-                break_off(future, why)
+        waiting: list[asyncio.Future[Any]] = [outcome for _, outcome in self._outcomes.values()]
+        waiting += [*self._attaching.values(), *self._leaving.values()]
         self._outcomes.clear()
+        for future in waiting:
+            break_off(future, why)
         for user in self.users():
             user.lost(why)
         self.flush()
@@ -326,19 +347,16 @@ class Wire(asyncio.Protocol):
         self._ticker = self.loop.call_later(TICK_S, self.tick)
 
 
-async def connect(host: str, port: int, options: WireOptions | None = None) -> Wire:
+async def connect(
+    route: Route, options: WireOptions | None = None, context: ssl.SSLContext | None = None
+) -> Wire:
     """Connect to a hub, up to an open connection with a session."""
     options = options or WireOptions()
-    place = f"{host}:{port}"
-    wire = Wire(place, host, options)
+    wire = Wire(route.place, route.hostname, options)
     try:
         async with wire.within(options.connect_s, "open the connection"):
-            await wire.loop.create_connection(lambda: wire, host, port)
+            await open_transport(route, wire, context)
             await wire._ready
-    except OSError as failed:
-        raise ConnectionFailed(
-            f"no hub answers at {place}: {cause(failed)}; is it running? `pumphouse up` starts one"
-        ) from None
     except BaseException:
         if hasattr(wire, "transport"):
             wire.transport.abort()
@@ -346,35 +364,11 @@ async def connect(host: str, port: int, options: WireOptions | None = None) -> W
     return wire
 
 
-def cause(failed: OSError) -> str:
-    """Why there is no connection, in the system's words without asyncio's."""
-    if isinstance(failed, socket.gaierror) or not failed.errno:
-        # Without a number, several addresses were tried and all of them failed.
-        return failed.strerror or "connection refused"
-    return os.strerror(failed.errno).lower()
-
-
 def break_off(future: asyncio.Future[Any], why: PumphouseError) -> None:
     """Fail a future. Whoever waits will see it; if nobody does, that is no reason to complain."""
     if not future.done():
         future.set_exception(why)
         future.exception()
-
-
-def refusal(error: Error | None) -> PumphouseError:
-    """A hub's error as one of ours."""
-    if error is None:
-        return AmqpError("amqp:link:detach-forced", "the hub detached the link")
-    description = error.description or ""
-    if error.condition == "amqp:unauthorized-access":
-        return AuthError(description or error.condition)
-    if error.condition == "amqp:not-found":
-        return HubNotFound(description or error.condition)
-    return AmqpError(error.condition, description)
-
-
-def told(error: Error | None) -> str:
-    return f": {error.description or error.condition}" if error is not None else ""
 
 
 def reason(exc: Exception | None) -> str:

@@ -1,0 +1,87 @@
+"""By which way to a hub: host, port, TLS or not, WebSocket or not.
+
+    connection string, transport, endpoint -> route_for -> Route -> transports.py
+                                              ^^^^^^^^^ this module
+
+A connection string says where the hub is and whether TLS is spoken. Where it names no port, AMQP
+has 5671 (5672 without TLS) and WebSocket 443 (80). An `endpoint` leads elsewhere, for a gateway or
+for a second door of the embedded hub; tokens are still made out to the place in the connection
+string.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pumphouse.client.connection_string import ConnectionString
+from pumphouse.errors import OptionError
+
+Transport = Literal["tcp", "websocket"]
+
+TRANSPORTS: tuple[Transport, ...] = ("tcp", "websocket")
+WEBSOCKET_PATH = "/$servicebus/websocket"
+WS_PORT, WSS_PORT = 80, 443
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way to a hub."""
+
+    host: str
+    port: int
+    hostname: str  # as which the hub knows itself: the host of the connection string
+    tls: bool = False
+    websocket: bool = False
+    path: str = WEBSOCKET_PATH
+
+    @property
+    def place(self) -> str:
+        """Where it leads, for people."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address of a WebSocket."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{self.path}"
+
+
+def route_for(
+    connection: ConnectionString, transport: str = "tcp", endpoint: str | None = None
+) -> Route:
+    """The way that these three mean; OptionError if they make no sense."""
+    if transport not in TRANSPORTS:
+        raise OptionError(f"transport must be one of {', '.join(TRANSPORTS)} (got {transport!r})")
+    websocket = transport == "websocket"
+    host, port, path = connection.host, written_port(connection.authority), ""
+    if endpoint is not None:
+        host, port, path = read_endpoint(endpoint)
+    if port is None:
+        port = default_port(connection, websocket)
+    path = path if path.strip("/") else WEBSOCKET_PATH
+    return Route(host, port, connection.host, connection.tls, websocket, path)
+
+
+def default_port(connection: ConnectionString, websocket: bool) -> int:
+    if websocket:
+        return WSS_PORT if connection.tls else WS_PORT
+    return connection.port
+
+
+def written_port(authority: str) -> int | None:
+    """The port that a connection string names, if it does."""
+    return urlsplit(f"//{authority}").port
+
+
+def read_endpoint(text: str) -> tuple[str, int | None, str]:
+    """Host, port and path of `[scheme://]host[:port][/path]`."""
+    try:
+        address = urlsplit(text if "://" in text else f"//{text}")
+        host, port = address.hostname, address.port
+    except ValueError:
+        host = None
+    if not host:
+        raise OptionError(f"endpoint must be HOST[:PORT] (got {text!r:.80})")
+    return host, port, address.path

@@ -1,0 +1,197 @@
+"""Deliveries by the run say what deliveries one by one say, and count the same."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.amqp.alike import learn, take_run
+from pumphouse.amqp.connection import Limits
+from pumphouse.amqp.events import Delivered, Detached, RunDelivered
+from pumphouse.amqp.frames import ByteReader, encode_frame
+from pumphouse.amqp.links import ReceiverLink, SenderLink
+from pumphouse.amqp.performatives import Open, Transfer
+
+from .pair import Pair, cut_by
+
+# What is sent: on which link, how large, settled or not, with which tag.
+SENDS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from([0, 1, 50, 600, 2000]),
+        st.booleans(),
+        st.sampled_from([b"\0", b"tag", b""]),
+    ),
+    max_size=60,
+)
+
+
+def received(sends: list[tuple[int, int, bool, bytes]], seed: int, runs: bool) -> tuple[Any, ...]:
+    """What a client hears, delivery by delivery, and what it has counted."""
+    pair = Pair(
+        client_open=Open(container_id="c", max_frame_size=1000),
+        limits=Limits(),
+        chunks=cut_by(Random(seed)),
+    )
+    session = pair.begun()
+    near: list[ReceiverLink] = []
+    far: list[SenderLink] = []
+    for name in ("a", "b", "c"):
+        link, other = pair.receiver(session, name)
+        link.grant(1000)
+        if runs:
+            link.take_runs()
+        near.append(link)
+        far.append(other)
+    pair.talk()
+    # Numbers below 256 are written shorter; real ones are soon beyond that.
+    far[0].session.next_delivery_id = 200
+    for number, (which, size, settled, tag) in enumerate(sends):
+        far[which].send(bytes([number]) * size, settled=settled, tag=tag)
+        if number % 7 == 0:
+            pair.talk()
+    pair.talk()
+    heard: list[tuple[str, bytes, bool]] = []
+    for event in pair.client.events:
+        if isinstance(event, Delivered):
+            heard.append((event.link.name, event.payload, event.settled))
+        elif isinstance(event, RunDelivered):
+            heard += [(event.link.name, payload, True) for payload in event.payloads]
+    counts = [(link.credit, link.delivery_count) for link in near]
+    return heard, counts, session.incoming_window, session.next_incoming_id, pair.client.error
+
+
+@given(SENDS, st.integers(0, 1000))
+def test_runs_say_what_single_deliveries_say(
+    sends: list[tuple[int, int, bool, bytes]], seed: int
+) -> None:
+    assert received(sends, seed, runs=True) == received(sends, seed, runs=False)
+
+
+def one_link(count: int) -> tuple[Pair, ReceiverLink, SenderLink]:
+    pair = Pair()
+    near, far = pair.receiver(pair.begun())
+    near.grant(count)
+    near.take_runs()
+    pair.talk()
+    far.session.next_delivery_id = 1000
+    return pair, near, far
+
+
+def test_most_deliveries_do_come_by_the_run() -> None:
+    pair, near, far = one_link(500)
+    for number in range(500):
+        far.send(b"%d" % number)
+    pair.talk()
+    runs = pair.client.of(RunDelivered)
+    assert [len(run.payloads) for run in runs] == [499]
+    assert runs[0].payloads == [b"%d" % number for number in range(1, 500)]
+    assert (near.credit, near.delivery_count) == (0, 500)
+
+
+def test_a_link_that_does_not_ask_for_runs_gets_none() -> None:
+    pair, near, far = one_link(10)
+    near.takes_runs = False
+    for _ in range(10):
+        far.send(b"x")
+    pair.talk()
+    assert len(pair.client.of(Delivered)) == 10
+    assert not pair.client.of(RunDelivered)
+
+
+def test_what_comes_after_our_detach_is_let_go() -> None:
+    pair, near, far = one_link(100)
+    for _ in range(5):
+        far.send(b"x")
+    pair.talk()
+    heard = len(pair.client.events)
+    far.send(b"late")
+    near.detach()
+    pair.talk()
+    assert not [e for e in pair.client.events[heard:] if isinstance(e, Delivered | RunDelivered)]
+    assert pair.client.of(Detached)
+    assert pair.client.error is None
+
+
+def test_a_new_link_with_an_old_handle_is_not_taken_for_the_old_one() -> None:
+    pair, near, far = one_link(100)
+    session = near.session
+    for _ in range(5):
+        far.send(b"x")
+    pair.talk()
+    near.detach()
+    pair.talk()
+    session.next_handle = 0
+    again, other = pair.receiver(session, "again")
+    again.grant(10)
+    pair.talk()
+    before = len(pair.client.of(RunDelivered))
+    for _ in range(3):
+        other.send(b"y")
+    pair.talk()
+    assert len(pair.client.of(RunDelivered)) == before, "it did not ask for runs"
+    assert [event.link for event in pair.client.of(Delivered)[-3:]] == [again] * 3
+
+
+def frame(**fields: Any) -> bytes:
+    transfer = Transfer(
+        **{
+            "handle": 3,
+            "delivery_id": 70_000,
+            "delivery_tag": b"t",
+            "message_format": 0,
+            "settled": True,
+            **fields,
+        }
+    )
+    return encode_frame(transfer, 5, b"payload")
+
+
+def learned(data: bytes) -> Any:
+    reader = ByteReader(1 << 16)
+    reader.feed(data)
+    found = reader.frame()
+    assert found is not None
+    from pumphouse.amqp.composites import decode_performative
+
+    said, after = decode_performative(found.data, found.start, found.end)
+    assert isinstance(said, Transfer)
+    return learn(found, said, after)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"settled": False},
+        {"settled": None},
+        {"more": True},
+        {"aborted": True},
+        {"delivery_tag": None},
+        {"delivery_id": None},
+        {"delivery_id": 7},  # written in one byte, as no later one will be
+    ],
+    ids=str,
+)
+def test_nothing_is_learned_from_the_unusual(fields: dict[str, Any]) -> None:
+    assert learned(frame(**fields)) is None
+
+
+def test_a_run_ends_at_the_first_that_is_different() -> None:
+    usual = frame()
+    like = learned(usual)
+    assert (like.channel, like.handle) == (5, 3)
+    others = [
+        frame(handle=4), frame(settled=False), frame(more=True), frame(message_format=1),
+        frame(delivery_tag=b"tt"), usual[:-1], usual[:20], b"",
+        b"\xff" + usual[1:],  # longer than any frame may be
+        b"\x00\x00\x00\x09" + usual[4:],  # shorter than what it holds
+    ]  # fmt: skip
+    for other in others:
+        data = usual * 3 + other
+        assert take_run(data, 0, like, 1 << 16) == ([b"payload"] * 3, 3 * len(usual))
+    varied = frame(delivery_id=80_000, delivery_tag=b"u")
+    assert take_run(usual + varied, 0, like, 1 << 16)[0] == [b"payload"] * 2

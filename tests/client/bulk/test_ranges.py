@@ -1,0 +1,252 @@
+"""Ranges of a partition into Arrow, from a real hub: whole, or not at all."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from pumphouse.amqp.messages import Message, encode_message
+from pumphouse.client import bulk
+from pumphouse.client.bulk import (
+    BulkClient,
+    EventsGone,
+    RangeOptions,
+    RangeTimeout,
+    read_range,
+)
+from pumphouse.client.connection_string import parse
+from pumphouse.client.routes import Route
+from pumphouse.client.streams import Stream
+from pumphouse.errors import (
+    AmqpError,
+    ConnectionFailed,
+    OptionError,
+)
+from pumphouse.hub.embedded import EmbeddedHub
+from tests.client.bulk.entity import (
+    ONCE,
+    SOON,
+    Entity,
+    eventually,
+    filled,
+    numbered,
+    rows,
+    sequences,
+    tampering,
+)
+
+# --- Whole ranges --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_rows", [1, 7, 100, 8192])
+@pytest.mark.parametrize(
+    ("first", "last"), [(0, 300), (0, 1), (299, 300), (1, 299), (100, 200), (7, 14)]
+)
+def test_a_range(house: EmbeddedHub, first: int, last: int, batch_rows: int) -> None:
+    eh = filled(house)
+    batches = list(read_range(eh.connection, "0", first, last, RangeOptions(batch_rows=batch_rows)))
+    assert sequences(iter(batches)) == list(range(first, last))
+    found = [row["body"] for row in rows(iter(batches))]
+    assert found == [b"%d" % n for n in range(first, last)]
+    assert max(batch.num_rows for batch in batches) <= batch_rows
+
+
+def test_an_empty_range_asks_nobody() -> None:
+    def connect(route: Route, timeout_s: float) -> Stream:
+        raise AssertionError
+
+    nobody = "Endpoint=sb://h;SharedAccessKeyName=n;SharedAccessKey=k;EntityPath=e"
+    assert list(read_range(nobody, "0", 5, 5, connect=connect)) == []
+
+
+def test_columns_are_chosen(house: EmbeddedHub) -> None:
+    options = RangeOptions(columns=("sequenceNumber", "properties"))
+    [batch] = read_range(filled(house).connection, "0", 40, 60, options)
+    assert batch.schema.names == ["sequenceNumber", "properties"]
+    assert batch.to_pylist()[0] == {"sequenceNumber": 40, "properties": [("n", "40")]}
+
+
+def test_many_events(eh: Entity) -> None:
+    """More than a window of credit, so that it is topped up on the way."""
+    message = encode_message(Message(data=(b"x" * 20,)))
+    eh.put([message] * (bulk.CREDIT_WINDOW + 30_000))
+    last = bulk.CREDIT_WINDOW + 29_000
+    batches = read_range(eh.connection, "0", 500, last, RangeOptions(columns=("sequenceNumber",)))
+    found = pa.concat_batches(list(batches))["sequenceNumber"].to_numpy()
+    assert (found == range(500, last)).all()
+
+
+def test_batches_end_at_their_size(eh: Entity) -> None:
+    eh.put(numbered(range(40), 50_000))
+    options = RangeOptions(batch_bytes=1 << 20)
+    batches = list(read_range(eh.connection, "0", 0, 40, options))
+    assert sum(batch.num_rows for batch in batches) == 40
+    assert all(batch.nbytes <= 1 << 20 for batch in batches)
+    assert len(batches) <= 4
+
+
+@pytest.mark.parametrize("frame_bytes_max", [512, 65536, 1 << 20])
+def test_large_events_in_many_frames(eh: Entity, frame_bytes_max: int) -> None:
+    sizes = [0, 700_000, 10, 400, 1_048_000, 70_000, 5, 500, 600]
+    bodies = [bytes([number]) * size for number, size in enumerate(sizes)] * 2
+    eh.put([encode_message(Message(data=(body,))) for body in bodies])
+    with BulkClient(eh.connection, frame_bytes_max=frame_bytes_max) as client:
+        for _ in range(2):
+            found = rows(client.read_range("0", 0, len(bodies)))
+            assert [row["body"] for row in found] == bodies
+
+
+@pytest.mark.parametrize("size", [1, 3, 100, 5000])
+def test_however_the_bytes_arrive(house: EmbeddedHub, size: int) -> None:
+    """A stream may hand over as little as it likes: TLS and WebSocket do."""
+    connect = tampering(lambda stream, buffer: stream.recv_into(buffer[:size]))
+    last = 300 if size > 10 else 30
+    found = read_range(filled(house).connection, "0", 0, last, connect=connect)
+    assert sequences(found) == list(range(last))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"\x00\x00\x00\x03\x02\x00\x00\x00", "frame of 3 bytes"),
+        (b"\x00\x00\x00\x08\x02\x05\x00\x00", "frame of type 5"),
+        (b"\x00\x00\x00\x09\x02\x00\x00\x00\xff", "is no event hub we understand"),
+    ],
+)
+def test_a_hub_that_goes_mad(eh: Entity, said: bytes, why: str) -> None:
+    mad = False
+    words = bytearray(said * 100)
+
+    def receive(stream: Stream, buffer: memoryview) -> int:
+        if not mad:
+            return stream.recv_into(buffer)
+        spoken = bytes(words[: len(buffer)])
+        buffer[: len(spoken)] = spoken
+        del words[: len(spoken)]
+        return len(spoken)
+
+    eh.put(numbered(range(5)))
+    options = RangeOptions(batch_rows=5)
+    batches = read_range(eh.connection, "0", 0, 20, options, connect=tampering(receive), retry=ONCE)
+    assert next(batches).num_rows == 5
+    mad = True
+    with pytest.raises(ConnectionFailed, match=why):
+        next(batches)
+
+
+def test_several_ranges_over_one_connection(house: EmbeddedHub) -> None:
+    eh = filled(house)
+    with BulkClient(eh.connection) as client:
+        assert repr(client).endswith(f"{eh.name} open>")
+        for first in range(0, 300, 50):
+            assert sequences(client.read_range("0", first, first + 50)) == list(
+                range(first, first + 50)
+            )
+        assert list(client.read_range("0", 5, 5)) == []
+        assert len(house.server.conversations) == 1
+    eventually(lambda: not house.server.conversations)
+    assert repr(client).endswith(f"{eh.name} closed>")
+
+
+def test_the_hub_has_let_go_when_the_range_has_ended(house: EmbeddedHub) -> None:
+    eh = filled(house)
+    with BulkClient(eh.connection) as client:
+        for _ in range(7):  # more than may read at once
+            assert len(sequences(client.read_range("0", 0, 10))) == 10
+            assert eh.readers == 0
+
+
+def test_a_name_given_apart(house: EmbeddedHub) -> None:
+    eh = filled(house)
+    namespace = house.connection_string()
+    assert sequences(read_range(namespace, "0", 0, 3, hub=eh.name)) == [0, 1, 2]
+    assert sequences(read_range(parse(namespace), "0", 0, 3, hub=eh.name)) == [0, 1, 2]
+    with pytest.raises(OptionError, match="no hub is named"):
+        read_range(namespace, "0", 0, 3)
+
+
+# --- What is not there ---------------------------------------------------------------------------
+
+
+def test_a_range_that_is_not_there_yet_is_waited_for(eh: Entity) -> None:
+    eh.put(numbered(range(10)))
+    later = threading.Timer(0.3, eh.put, [numbered(range(10, 20))])
+    later.start()
+    assert sequences(read_range(eh.connection, "0", 0, 20)) == list(range(20))
+    later.join()
+
+
+def test_a_range_that_does_not_come(eh: Entity) -> None:
+    eh.put(numbered(range(10)))
+    began = time.monotonic()
+    with pytest.raises(RangeTimeout, match=r"event 10 of partition 0 did not come within 0\.3 s"):
+        list(read_range(eh.connection, "0", 5, 20, SOON))
+    assert 0.3 <= time.monotonic() - began < 5
+
+
+def test_what_came_before_the_time_is_handed_over(eh: Entity) -> None:
+    eh.put(numbered(range(10)))
+    options = RangeOptions(deadline_s=0.3, batch_rows=5)
+    batches = read_range(eh.connection, "0", 0, 20, options)
+    assert next(batches).num_rows == 5
+    assert next(batches).num_rows == 5
+    with pytest.raises(RangeTimeout, match="event 10 of"):
+        next(batches)
+    assert list(batches) == []
+
+
+def test_each_event_gives_new_time(eh: Entity) -> None:
+    """The deadline is for the next event, not for the range."""
+
+    def trickle() -> None:
+        for number in range(5):
+            time.sleep(0.4)
+            eh.put(numbered(range(number, number + 1)))
+
+    eh.put(numbered(range(1)))
+    sending = threading.Thread(target=trickle)
+    sending.start()
+    assert len(sequences(read_range(eh.connection, "0", 0, 6, RangeOptions(deadline_s=1.5)))) == 6
+    sending.join()
+
+
+def test_a_start_beyond_the_end_is_refused(eh: Entity) -> None:
+    eh.put(numbered(range(10)))
+    with pytest.raises(AmqpError, match="The last sequence number in the system is '9'") as failed:
+        list(read_range(eh.connection, "0", 11, 20))
+    assert failed.value.condition == "com.microsoft:argument-error"
+
+
+def test_events_that_are_gone(eh: Entity) -> None:
+    eh.put(numbered(range(20)))
+    eh.begin_at(7)
+    with pytest.raises(EventsGone, match="no longer has event 5; the first available is 7") as gone:
+        list(read_range(eh.connection, "0", 5, 10))
+    assert (gone.value.partition, gone.value.wanted, gone.value.available) == ("0", 5, 7)
+    assert sequences(read_range(eh.connection, "0", gone.value.available, 10)) == [7, 8, 9]
+    # All of the range is gone: what comes is beyond it.
+    with pytest.raises(EventsGone, match="no longer has event 3; the first available is 7"):
+        list(read_range(eh.connection, "0", 3, 5))
+
+
+def test_all_events_are_gone(eh: Entity) -> None:
+    """Nothing comes, so the hub is asked, well before the deadline."""
+    eh.put(numbered(range(20)))
+    eh.begin_at(20)
+    began = time.monotonic()
+    with pytest.raises(EventsGone, match="no longer has event 5; the first available is 20"):
+        list(read_range(eh.connection, "0", 5, 10, RangeOptions(deadline_s=30)))
+    assert time.monotonic() - began < 10
+
+
+def test_events_that_go_while_they_are_read(eh: Entity) -> None:
+    eh.put(numbered(range(300), 200_000))
+    options = RangeOptions(batch_rows=5, batch_bytes=1 << 20)
+    batches = read_range(eh.connection, "0", 0, 300, options)
+    assert next(batches).num_rows == 5
+    eh.begin_at(290)
+    with pytest.raises(EventsGone, match="the first available is 290"):
+        list(batches)

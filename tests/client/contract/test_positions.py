@@ -1,0 +1,110 @@
+"""Where reading starts: settled before the first event is asked for, and the same after a break."""
+
+from __future__ import annotations
+
+import pytest
+
+from pumphouse.client.base import HubClient, ReaderOptions
+from pumphouse.clock import MovableClock
+from pumphouse.errors import AmqpError, OptionError
+from pumphouse.events import EARLIEST, LATEST, Event, Position, to_ms
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.log import Retention
+from tests.client.contract.support import Place, fill, read, running, sequences, take
+
+
+async def spread_out(client: HubClient, clock: MovableClock) -> list[Event]:
+    """Six events in partition 0, a second between each."""
+    sender = await client.sender("0")
+    for number in range(6):
+        await sender.send([Event(b"%d" % number)])
+        clock.advance(1.0)
+    return await read(client, "0", 6)
+
+
+async def test_all_kinds(client: HubClient, clock: MovableClock) -> None:
+    stored = await spread_out(client, clock)
+    third = stored[2]
+    assert third.offset is not None
+    assert third.enqueued_ms is not None
+    values = {"sequence": "2", "offset": third.offset, "time": str(third.enqueued_ms)}
+    for kind, value in values.items():
+        for inclusive, first in ((True, 2), (False, 3)):
+            position = Position(kind, value, inclusive)
+            events = await read(client, "0", 6 - first, position=position)
+            assert sequences(events) == list(range(first, 6)), position
+    assert sequences(await read(client, "0", 6, position=EARLIEST)) == list(range(6))
+    between = Position("time", str(third.enqueued_ms + 500))
+    assert sequences(await read(client, "0", 3, position=between)) == [3, 4, 5]
+    long_ago = Position("time", str(to_ms(third.enqueued_at) - 10**9))  # type: ignore[arg-type]
+    assert sequences(await read(client, "0", 6, position=long_ago)) == list(range(6))
+
+
+@pytest.mark.parametrize("before", [0, 7])
+async def test_latest_is_settled_when_the_reader_is_there(client: HubClient, before: int) -> None:
+    if before:
+        await fill(client, "0", before)
+    reader = await client.reader(ReaderOptions("0", position=LATEST))
+    await fill(client, "0", 3)
+    assert sequences(await take(reader, 3)) == [before, before + 1, before + 2]
+
+
+@pytest.mark.parametrize("before", [0, 7])
+async def test_latest_stays_where_it_was_over_a_break(
+    client: HubClient, place: Place, before: int
+) -> None:
+    if before:
+        await fill(client, "0", before)
+    reader = await client.reader(ReaderOptions("0", position=LATEST))
+    place.hub.faults.refuse(hub=place.name, group="$default", times=3)  # it takes a while to mend
+    place.hub.drop_connections()
+    await place.empty()
+    async with place.client() as another:
+        await fill(another, "0", 3)
+    assert sequences(await take(reader, 3)) == [before, before + 1, before + 2]
+
+
+async def test_inclusive_once_is_not_inclusive_again(client: HubClient, place: Place) -> None:
+    await fill(client, "0", 6)
+    position = Position("sequence", "2", inclusive=True)
+    reader = await client.reader(ReaderOptions("0", position=position, prefetch=1))
+    assert sequences(await take(reader, 1, at_once=1)) == [2]
+    place.hub.drop_connections()
+    assert sequences(await take(reader, 3)) == [3, 4, 5]
+
+
+async def test_the_place_behind_the_last_event_is_one(client: HubClient) -> None:
+    await fill(client, "0", 3)
+    reader = await client.reader(ReaderOptions("0", position=Position("sequence", "2")))
+    await fill(client, "0", 1)
+    assert sequences(await take(reader, 1)) == [3]
+
+
+@pytest.mark.parametrize("kind", ["offset", "sequence"])
+async def test_a_place_beyond_the_end_is_none(client: HubClient, kind: str) -> None:
+    await fill(client, "0", 3)
+    with pytest.raises(AmqpError, match=r"The supplied .* '100000' is invalid") as refused:
+        await client.reader(ReaderOptions("0", position=Position(kind, "100000")))
+    assert refused.value.condition == "com.microsoft:argument-error"
+
+
+async def test_an_unknown_kind_is_an_error(client: HubClient) -> None:
+    with pytest.raises(OptionError, match="'yesterday' is no kind of position"):
+        await client.reader(ReaderOptions("0", position=Position("yesterday")))
+
+
+async def test_what_has_expired_is_passed_over(driver: str) -> None:
+    clock = MovableClock()
+    made = EmbeddedHub({"eh": 1}, clock=clock, retention=Retention(seconds=60))
+    async with running(made) as hub, Place(hub, "eh", driver).client() as client:
+        await fill(client, "0", 5)
+        reader = await client.reader(ReaderOptions("0", prefetch=1))
+        assert sequences(await take(reader, 1, at_once=1)) == [0]
+        clock.advance(61)
+        hub.tick()
+        await fill(client, "0", 2)
+        found = [*sequences(await take(reader, 2)), *sequences(await reader.receive(1, 0.5))]
+        # One more may have been on its way when they went.
+        assert found in ([5, 6], [1, 5, 6])
+        old = Position("sequence", "1")
+        assert sequences(await read(client, "0", 2, position=old)) == [5, 6]

@@ -1,0 +1,212 @@
+"""What does not pass is raised, as what it is: names that do not exist, keys that do not open."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from pumphouse.client.base import HubClient, ReaderOptions
+from pumphouse.client.sas import sign
+from pumphouse.errors import (
+    AmqpError,
+    AuthError,
+    ConnectionFailed,
+    HubNotFound,
+    HubUntrusted,
+    OptionError,
+)
+from pumphouse.events import Event
+from pumphouse.hub.auth import Claim
+from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
+from pumphouse.hub.issuer import TokenIssuer
+from tests.client.contract.support import DRIVERS, HASTY, Place, read, running
+
+ROOT = "RootManageSharedAccessKey"
+
+
+async def test_unknown_hub(place: Place) -> None:
+    async with place.client(name="nowhere") as client:
+        for call in (
+            client.sender(),
+            client.sender("0"),
+            client.reader(ReaderOptions("0")),
+            client.properties(),
+            client.partition_properties("0"),
+        ):
+            with pytest.raises(HubNotFound, match="nowhere"):
+                await call
+
+
+async def test_unknown_group(client: HubClient) -> None:
+    with pytest.raises(HubNotFound, match="ConsumerGroups/nobody"):
+        await client.reader(ReaderOptions("0", group="nobody"))
+
+
+async def test_unknown_partition(client: HubClient) -> None:
+    for call in (client.sender("9"), client.reader(ReaderOptions("9"))):
+        with pytest.raises(AmqpError, match="between 0 and 3") as refused:
+            await call
+        assert refused.value.condition == "com.microsoft:argument-out-of-range"
+
+
+async def test_no_hub_is_named(place: Place) -> None:
+    async with place.client(name="") as client:
+        for call in (client.sender(), client.reader(ReaderOptions("0")), client.properties()):
+            with pytest.raises(OptionError, match="no hub is named"):
+                await call
+
+
+async def test_a_wrong_key_is_refused_and_not_shown(place: Place) -> None:
+    right = place.hub.connection_string(place.name)
+    wrong = right.replace("SharedAccessKey=", "SharedAccessKey=hush")
+    async with place.client_with(wrong, place.name) as client:
+        for call in (client.sender(), client.reader(ReaderOptions("0")), client.properties()):
+            with pytest.raises(AuthError, match="does not take the key") as refused:
+                await call
+            assert "hush" not in f"{refused.value!r} {client!r}"
+
+
+async def test_a_key_that_may_only_listen(place: Place) -> None:
+    place.hub.create_rule(f"ear-{place.name}", [Claim.LISTEN])
+    async with place.client(rule=f"ear-{place.name}") as client:
+        await client.reader(ReaderOptions("0"))
+        with pytest.raises(AuthError, match=r"'Send' claim\(s\) are required"):
+            await client.sender()
+
+
+async def test_a_key_that_may_only_send(place: Place) -> None:
+    place.hub.create_rule(f"mouth-{place.name}", [Claim.SEND])
+    async with place.client(rule=f"mouth-{place.name}") as client:
+        assert await (await client.sender("0")).send([Event(b"x")]) == 1
+        with pytest.raises(AuthError, match=r"'Listen' claim\(s\) are required"):
+            await client.reader(ReaderOptions("0"))
+
+
+# -- credentials ----------------------------------------------------------------------------------
+
+
+def signature(hub: EmbeddedHub, name: str, lasts_s: float = 3600.0) -> str:
+    key = hub.find_rule(ROOT_RULE, None).key
+    place = f"sb://127.0.0.1:{hub.port}/{name}"
+    return sign(place, ROOT_RULE, key, int(time.time() + lasts_s))
+
+
+async def test_a_ready_made_signature(place: Place) -> None:
+    token = signature(place.hub, place.name)
+    text = (
+        f"Endpoint=sb://127.0.0.1:{place.hub.port};SharedAccessSignature={token};"
+        "UseDevelopmentEmulator=true"
+    )
+    async with place.client_with(text, place.name) as client:
+        assert await (await client.sender("0")).send([Event(b"x")]) == 1
+        assert len(await read(client, "0", 1)) == 1
+
+
+async def test_a_signature_that_has_run_out(place: Place) -> None:
+    token = signature(place.hub, place.name, lasts_s=-60.0)
+    text = f"Endpoint=sb://127.0.0.1:{place.hub.port};UseDevelopmentEmulator=true"
+    async with place.client_with(text, place.name, credential=token) as client:
+        with pytest.raises(AuthError):
+            await client.sender()
+
+
+class Minted:
+    """What azure-identity hands out."""
+
+    def __init__(self, token: str, expires_on: int) -> None:
+        self.token, self.expires_on = token, expires_on
+
+
+class Blocking:
+    """A credential as azure-identity's blocking ones."""
+
+    def __init__(self, issuer: TokenIssuer) -> None:
+        self.issuer = issuer
+        self.scopes: set[str] = set()
+
+    def get_token(self, *scopes: str, **_: Any) -> Minted:
+        self.scopes |= set(scopes)
+        now = time.time()
+        return Minted(self.issuer.mint([Claim.MANAGE], now=now), int(now) + 3600)
+
+
+class Awaited(Blocking):
+    """And as those for asyncio."""
+
+    async def get_token(self, *scopes: str, **_: Any) -> Minted:  # type: ignore[override]
+        return super().get_token(*scopes)
+
+
+async def test_credentials(driver: str) -> None:
+    issuer = TokenIssuer(b"a secret of the issuer")
+    async with running(EmbeddedHub({"eh": 1}, issuer=issuer)) as hub:
+        text = f"Endpoint=sb://127.0.0.1:{hub.port};UseDevelopmentEmulator=true"
+        given = [Blocking(issuer), Awaited(issuer), signature(hub, "eh")]
+        for number, credential in enumerate(given):
+            async with DRIVERS[driver](text, "eh", credential=credential) as client:
+                assert await (await client.sender("0")).send([Event(b"x")]) == 1
+                assert len(await read(client, "0", number + 1)) == number + 1
+                assert (await client.properties()).name == "eh"
+    for credential in given[:2]:
+        assert isinstance(credential, Blocking)
+        [scope] = credential.scopes
+        assert scope.startswith("https://eventhubs.azure.net/")
+
+
+async def test_a_credential_of_somebody_else(driver: str) -> None:
+    async with running(EmbeddedHub({"eh": 1}, issuer=TokenIssuer(b"ours"))) as hub:
+        text = f"Endpoint=sb://127.0.0.1:{hub.port};UseDevelopmentEmulator=true"
+        credential = Awaited(TokenIssuer(b"theirs"))
+        async with DRIVERS[driver](text, "eh", credential=credential) as client:
+            with pytest.raises(AuthError):
+                await client.properties()
+
+
+def test_what_is_no_credential(driver: str) -> None:
+    with pytest.raises(OptionError, match="is no credential"):
+        DRIVERS[driver]("ns.servicebus.windows.net", "eh", credential=object())
+    with pytest.raises(OptionError, match="neither SharedAccessKey nor"):
+        DRIVERS[driver]("Endpoint=sb://ns.servicebus.windows.net", "eh")
+
+
+def test_a_host_alone_is_enough_with_a_credential(driver: str) -> None:
+    client = DRIVERS[driver](
+        "ns.servicebus.windows.net", "eh", credential=Awaited(TokenIssuer(b"x"))
+    )
+    assert (client.namespace, client.hub) == ("ns.servicebus.windows.net", "eh")
+
+
+# -- the way there --------------------------------------------------------------------------------
+
+
+def test_an_unknown_transport(driver: str) -> None:
+    with pytest.raises(OptionError, match="transport must be one of tcp, websocket"):
+        DRIVERS[driver]("Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b", transport="udp")
+
+
+@pytest.mark.parametrize("door", ["tls", "wss"])
+async def test_a_certificate_that_nobody_vouches_for(place: Place) -> None:
+    async with asyncio.timeout(60):
+        with pytest.raises(HubUntrusted):
+            async with place.client(ca_file=None) as client:
+                await client.properties()
+
+
+@pytest.mark.parametrize("door", ["tls"])
+async def test_plain_words_at_a_door_with_tls(place: Place) -> None:
+    text = place.hub.connection_string(place.name).replace(
+        f":{place.hub.port};", f":{place.hub.tls_port};"
+    )
+    with pytest.raises(ConnectionFailed):
+        async with place.client_with(text, place.name, retry=HASTY) as client:
+            await client.properties()
+
+
+async def test_a_ca_file_that_is_not_there(driver: str) -> None:
+    text = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b"
+    with pytest.raises(OptionError, match="nowhere"):
+        async with DRIVERS[driver](text, "eh", ca_file="/nowhere/ca.pem", retry=HASTY) as client:
+            await client.properties()

@@ -1,0 +1,325 @@
+"""Keys, signatures and azure-identity: what opens a hub, and that it stays open."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pumphouse.client.base import ReaderOptions
+from pumphouse.client.connection_string import parse
+from pumphouse.client.credentials import (
+    JWT_TOKEN,
+    SAS_TOKEN,
+    SCOPE,
+    credential_for,
+    expiry_of,
+    renewal_at,
+)
+from pumphouse.client.native import Client
+from pumphouse.client.sas import sign
+from pumphouse.client.tokens import AGAIN_S, Tokens
+from pumphouse.clock import MovableClock
+from pumphouse.errors import AuthError, ConnectionFailed, OptionError, PumphouseError
+from pumphouse.events import Event
+from pumphouse.hub.auth import Claim
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.issuer import TokenIssuer
+
+from .test_tokens import NOW, FastClock, Over
+from .ways import DEADLINE_S, QUICK, numbered, read
+
+ISSUER = TokenIssuer(b"secret")
+EVERYTHING = [Claim.SEND, Claim.LISTEN, Claim.MANAGE]
+
+
+@dataclass(frozen=True)
+class Made:
+    token: str
+    expires_on: int
+
+
+class Identity:
+    """A credential as azure-identity has them, of our own issuer."""
+
+    def __init__(self, clock: Any, lifetime_s: float = 3600, claims: Any = EVERYTHING) -> None:
+        self.clock, self.lifetime_s, self.claims = clock, lifetime_s, claims
+        self.asked: list[tuple[str, ...]] = []
+        self.threads: set[int] = set()
+        self.fails = ""
+
+    def get_token(self, *scopes: str) -> Any:
+        self.asked.append(scopes)
+        self.threads.add(threading.get_ident())
+        if self.fails:
+            raise RuntimeError(f"{self.fails}\nand more that nobody needs")
+        now = self.clock.now()
+        token = ISSUER.mint(self.claims, now=now, lifetime_s=self.lifetime_s)
+        return Made(token, int(now + self.lifetime_s))
+
+
+class AsyncIdentity(Identity):
+    async def get_token(self, *scopes: str) -> Any:
+        await asyncio.sleep(0)
+        return super().get_token(*scopes)
+
+
+def keyless(hub: EmbeddedHub) -> str:
+    return f"Endpoint=sb://{hub.authority};EntityPath=eh;UseDevelopmentEmulator=true"
+
+
+async def round_trip(client: Client) -> None:
+    assert await (await client.sender("0")).send([Event(b"x")]) == 1
+    assert (await client.partition_properties("0")).last_sequence >= 0
+    await read(await client.reader(ReaderOptions("0")), 1)
+
+
+# -- azure-identity -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Identity, AsyncIdentity])
+async def test_a_credential_of_azure_identity(kind: type[Identity]) -> None:
+    identity = kind(MovableClock())
+    async with EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub:
+        async with Client(keyless(hub), credential=identity) as client:
+            await round_trip(client)
+            hub.drop_connections()
+            await round_trip(client)
+        assert identity.asked == [(SCOPE,)], "a token that is good is used again"
+        here = threading.get_ident()
+        assert (here in identity.threads) is (kind is AsyncIdentity), "blocking ones do not block"
+
+
+async def test_what_a_credential_says_when_it_fails_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    identity = Identity(MovableClock())
+    identity.fails = "az login first"
+    async with EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub:
+        async with Client(keyless(hub), credential=identity, retry=QUICK) as client:
+            with pytest.raises(AuthError, match="no token of Identity to be had: az login") as no:
+                await client.properties()
+            assert "nobody needs" not in str(no.value)
+        assert len(identity.asked) == 1, "it is not asked over and over"
+
+
+async def test_a_role_that_is_missing_is_said() -> None:
+    identity = Identity(MovableClock(), claims=[Claim.LISTEN])
+    async with (
+        EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub,
+        Client(keyless(hub), credential=identity, retry=QUICK) as client,
+    ):
+        await client.reader(ReaderOptions("0"))
+        with pytest.raises(AuthError, match=r"'Send' claim\(s\) are required"):
+            await client.sender()
+
+
+async def test_a_credential_that_never_answers_has_a_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pumphouse.client.credentials.ASK_S", 0.05)
+
+    class Stuck:
+        async def get_token(self, *scopes: str) -> Any:
+            await asyncio.Event().wait()
+
+    async with (
+        EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub,
+        Client(keyless(hub), credential=Stuck()) as client,
+    ):
+        with pytest.raises(AuthError, match=r"token of Stuck was not there within 0\.05 s"):
+            await client.properties()
+
+
+async def test_readers_and_senders_outlive_their_tokens() -> None:
+    """Tokens of a few seconds, and more than one of them used up."""
+    identity = Identity(MovableClock(), lifetime_s=3)
+    async with (
+        EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub,
+        Client(keyless(hub), credential=identity, retry=QUICK) as client,
+    ):
+        sender, reader = await client.sender("0"), await client.reader(ReaderOptions("0"))
+        async with asyncio.timeout(DEADLINE_S):
+            while len(identity.asked) < 3:
+                await sender.send(numbered(1))
+                await read(reader, 1)
+
+
+# -- renewal, in virtual time ---------------------------------------------------------------------
+
+
+class Desk:
+    """Stands where $cbs is, and takes tokens unless told otherwise."""
+
+    def __init__(self, clock: FastClock) -> None:
+        self.clock = clock
+        self.put: list[tuple[float, str, str]] = []
+        self.refuses: Callable[[float], PumphouseError | None] = lambda now: None
+
+    async def ask(self, asked: Mapping[str, Any], token: str) -> None:
+        now = self.clock.now() - NOW
+        self.put.append((now, str(asked["type"]), token))
+        if (refusal := self.refuses(now)) is not None:
+            raise refusal
+
+
+def tokens_of(credential: Any, end_s: float) -> tuple[Tokens, Desk]:
+    clock = FastClock(end_s)
+    if isinstance(credential, Identity):
+        credential.clock = clock
+    desk = Desk(clock)
+    connection = parse("Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b")
+    return Tokens(desk.ask, connection, credential_for(connection, credential), clock), desk
+
+
+async def test_a_jwt_is_renewed_before_it_runs_out() -> None:
+    identity = Identity(None, lifetime_s=1000)
+    tokens, desk = tokens_of(identity, 5000)
+    await tokens.cover("eh")
+    with pytest.raises(Over):
+        await tokens.keep()
+    assert {kind for _, kind, _ in desk.put} == {JWT_TOKEN}
+    assert len({token for *_, token in desk.put}) == len(desk.put) >= 5
+    assert [at for at, *_ in desk.put] == pytest.approx([900 * n for n in range(6)], abs=61)
+
+
+@pytest.mark.parametrize(
+    "failure", [ConnectionFailed("the hub did not answer"), AuthError("a bad minute")]
+)
+async def test_a_renewal_that_fails_is_tried_again_while_the_old_token_lives(
+    failure: PumphouseError,
+) -> None:
+    tokens, desk = tokens_of(None, 4500)
+    desk.refuses = lambda now: failure if 0 < now < 3400 else None
+    await tokens.cover("eh")
+    with pytest.raises(Over):
+        await tokens.keep()
+    times = [at for at, *_ in desk.put]
+    assert times[1] == pytest.approx(3240, abs=1)
+    retries = [at for at in times if 3240 < at < 3401 + AGAIN_S]
+    assert len(retries) >= 20, "every few seconds, not once"
+    assert times[-1] - times[0] < 3600, "and then it succeeds"
+
+
+async def test_when_the_old_token_is_gone_everybody_hears_why() -> None:
+    tokens, desk = tokens_of(None, 9000)
+    desk.refuses = lambda now: AuthError("The rule is gone.") if now > 0 else None
+    await tokens.cover("eh")
+    with pytest.raises(AuthError, match=r"h:5671 does not take the key of 'a': The rule is gone\."):
+        await tokens.keep()
+    assert tokens.clock.now() - NOW == pytest.approx(3600, abs=1)
+
+
+async def test_readers_hear_that_the_key_is_gone_and_a_token_that_ran_out_is_put_again() -> None:
+    clock = MovableClock()
+    async with EmbeddedHub({"eh": 1}, clock=clock) as hub:
+        hub.create_rule("ear", [Claim.LISTEN])
+        # Only the hub's clock is moved: to the client, its token is as good as new.
+        async with Client(hub.connection_string("eh", "ear"), retry=QUICK) as client:
+            reader = await client.reader(ReaderOptions("0"))
+            async with Client(hub.connection_string("eh")) as other:
+                await (await other.sender("0")).send(numbered(3))
+            assert len(await read(reader, 3)) == 3
+            clock.advance(3000)
+            hub.server.tick()
+            assert await reader.receive(1, 0.01) == []
+            hub.namespace.rules[:] = [r for r in hub.namespace.rules if r.name != "ear"]
+            clock.advance(3000)
+            hub.server.tick()
+            with pytest.raises(AuthError, match="does not take the key of 'ear'"):
+                await reader.receive(1, DEADLINE_S)
+
+
+async def test_a_token_that_ran_out_while_the_machine_slept_is_put_again() -> None:
+    clock = MovableClock()
+    async with (
+        EmbeddedHub({"eh": 1}, clock=clock) as hub,
+        Client(hub.connection_string("eh"), retry=QUICK, clock=clock) as client,
+    ):
+        reader, sender = await client.reader(ReaderOptions("0")), await client.sender("0")
+        for number in range(3):
+            clock.advance(4000)
+            hub.server.tick()
+            assert await sender.send(numbered(1)) == 1
+            assert [event.sequence for event in await read(reader, 1)] == [number]
+
+
+# -- signatures and keys --------------------------------------------------------------------------
+
+
+def signature(hub: EmbeddedHub, lasts_s: float = 3600.0) -> str:
+    return hub.sas_token("eh", lasts_s=lasts_s)
+
+
+async def test_a_signature_as_text() -> None:
+    async with (
+        EmbeddedHub({"eh": 1}) as hub,
+        Client(keyless(hub), credential=signature(hub)) as client,
+    ):
+        await round_trip(client)
+
+
+async def test_a_signature_that_runs_out_ends_it_and_says_so() -> None:
+    clock = MovableClock()
+    async with EmbeddedHub({"eh": 1}, clock=clock) as hub:
+        text = f"{keyless(hub)};SharedAccessSignature={signature(hub, 60)}"
+        async with Client(text, retry=QUICK, clock=clock) as client:
+            reader = await client.reader(ReaderOptions("0"))
+            clock.advance(61)
+            hub.server.tick()
+            with pytest.raises(
+                AuthError, match=r"does not take the SharedAccessSignature: Expired"
+            ):
+                await reader.receive(1, DEADLINE_S)
+
+
+async def test_the_credentials_of_azure_core() -> None:
+    @dataclass
+    class AzureNamedKeyCredential:
+        named_key: tuple[str, str]
+
+    @dataclass
+    class AzureSasCredential:
+        signature: str
+
+    async with EmbeddedHub({"eh": 1}) as hub:
+        rule = hub.find_rule("RootManageSharedAccessKey", None)
+        for credential in (
+            AzureNamedKeyCredential((rule.name, rule.key)),
+            AzureSasCredential(signature(hub)),
+        ):
+            async with Client(keyless(hub), credential=credential) as client:
+                await round_trip(client)
+
+
+def test_what_is_no_credential_is_refused_before_anything_is_sent() -> None:
+    connection = parse("Endpoint=sb://h;EntityPath=eh", keyless=True)
+    with pytest.raises(OptionError, match="int is no credential: it has no get_token"):
+        credential_for(connection, 7)
+    with pytest.raises(OptionError, match="nothing opens h:5671"):
+        credential_for(connection)
+
+
+async def test_a_key_where_a_signature_should_be_is_not_sent_and_not_shown() -> None:
+    credential = credential_for(parse("Endpoint=sb://h", keyless=True), "c2VjcmV0")
+    with pytest.raises(OptionError, match="must be a token") as refused:
+        await credential.token("sb://h/eh", NOW)
+    assert "c2VjcmV0" not in str(refused.value) + repr(credential)
+
+
+def test_nothing_secret_is_shown() -> None:
+    connection = parse("Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=hush")
+    client = Client(connection, "eh")
+    assert "hush" not in repr(client) + repr(client.line.options) + repr(client.line)
+
+
+def test_until_when_a_signature_is_good() -> None:
+    assert expiry_of(sign("sb://h/eh", "a", "b", 1234)) == 1234.0
+    assert expiry_of("SharedAccessSignature sr=x&sig=y&se=soon") == float("inf")
+    assert expiry_of("") == float("inf")
+    assert renewal_at(100.0, 200.0) == 190.0
+    assert SAS_TOKEN.endswith("sastoken")

@@ -1,0 +1,56 @@
+"""Which driver is chosen, and that both are what the seam asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+import pumphouse
+from pumphouse.client.azure import AzureClient
+from pumphouse.client.connection_string import read_place
+from pumphouse.client.native import Client
+from pumphouse.client.opening import choose_driver, open_client
+from pumphouse.errors import OptionError
+from pumphouse.events import Event
+from pumphouse.hub.embedded import EmbeddedHub
+
+KEY = "SharedAccessKeyName=a;SharedAccessKey=b"
+AZURE = f"Endpoint=sb://ns.servicebus.windows.net/;{KEY}"
+
+
+@pytest.mark.parametrize(
+    ("host", "emulator", "driver", "chosen"),
+    [
+        ("ns.servicebus.windows.net", False, "auto", "azure"),
+        ("ns.servicebus.windows.net", False, "native", "native"),
+        ("hub.example", True, "auto", "native"),
+        ("localhost:5671", False, "auto", "native"),
+        ("127.0.0.2:9", False, "auto", "native"),
+        ("[::1]:9", False, "auto", "native"),
+        ("10.0.0.1", False, "auto", "azure"),
+        ("localhost", True, "azure", "azure"),
+    ],
+)
+def test_the_driver_that_is_meant(host: str, emulator: bool, driver: str, chosen: str) -> None:
+    text = f"Endpoint=sb://{host};{KEY}" + (";UseDevelopmentEmulator=true" if emulator else "")
+    assert choose_driver(read_place(text), driver) == chosen
+
+
+def test_an_unknown_driver_is_refused() -> None:
+    with pytest.raises(OptionError, match="driver must be one of auto, native, azure"):
+        open_client(AZURE, driver="java")
+
+
+async def test_the_drivers_are_what_they_should_be() -> None:
+    assert isinstance(open_client(AZURE, "eh"), AzureClient)
+    native = open_client(AZURE, "eh", driver="native")
+    assert isinstance(native, Client)
+    assert (native.hub, native.namespace) == ("eh", "ns.servicebus.windows.net")
+
+
+async def test_it_is_public() -> None:
+    async with (
+        EmbeddedHub({"eh": 1}) as hub,
+        pumphouse.open_client(hub.connection_string("eh")) as client,
+    ):
+        assert await (await client.sender()).send([Event(b"x")]) == 1
+        assert client.namespace == f"127.0.0.1:{hub.port}"

@@ -1,0 +1,155 @@
+"""Which failures pass, how long to wait, what a refusal means, and how much may be prefetched."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.amqp.performatives import Error
+from pumphouse.client.base import RetryOptions
+from pumphouse.client.prefetch import Bounds, credit_for, guess_size
+from pumphouse.client.refusals import other_epoch, refusal
+from pumphouse.client.retries import delay_s, exhausted, passes
+from pumphouse.errors import (
+    AmqpError,
+    AuthError,
+    ConnectionFailed,
+    HubNotFound,
+    HubUntrusted,
+    OptionError,
+    ReaderEvicted,
+)
+from pumphouse.hub.epochs import READERS_MAX, Reader, arbitrate
+
+OPTIONS = RetryOptions(attempts=8, first_s=0.2, most_s=30.0)
+
+
+@pytest.mark.parametrize(
+    ("failure", "first", "again"),
+    [
+        (ConnectionFailed("broke"), True, True),
+        (HubUntrusted("who is that"), False, False),
+        (AmqpError("com.microsoft:server-busy", ""), True, True),
+        (AmqpError("amqp:link:detach-forced", ""), True, True),
+        (AmqpError("amqp:internal-error", ""), True, True),
+        (AmqpError("amqp:resource-limit-exceeded", ""), False, True),
+        (AmqpError("com.microsoft:argument-error", ""), False, False),
+        (ReaderEvicted("amqp:link:stolen", "", 3), False, False),
+        (AuthError("no"), False, False),
+        (HubNotFound("no"), False, False),
+        (OptionError("no"), False, False),
+    ],
+    ids=str,
+)
+def test_what_passes_by_itself(failure: Exception, first: bool, again: bool) -> None:
+    assert passes(failure) is first
+    assert passes(failure, again=again) is again
+
+
+def test_delays_double_up_to_a_limit() -> None:
+    no_jitter = Random()
+    no_jitter.random = lambda: 0.0  # type: ignore[method-assign]
+    delays = [delay_s(failures, OPTIONS, no_jitter) for failures in range(11)]
+    assert delays == pytest.approx([0, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30])
+
+
+@given(st.integers(1, 10_000), st.integers())
+def test_jitter_takes_away_at_most_half(failures: int, seed: int) -> None:
+    full = min(30.0, 0.2 * 2.0 ** min(failures - 1, 60))
+    assert full / 2 <= delay_s(failures, OPTIONS, Random(seed)) <= full
+
+
+def test_one_attempt_and_so_many_more() -> None:
+    assert [exhausted(failures, OPTIONS) for failures in (1, 8, 9)] == [False, False, True]
+    assert exhausted(1, RetryOptions(attempts=0))
+
+
+# -- refusals: the texts are the hub's own ---------------------------------------------------------
+
+LIAR = "with higher epoch of '99' is created with a higher epoch '99' already epoch of '99'"
+
+
+@pytest.mark.parametrize("name", [None, "host-a", LIAR])
+@pytest.mark.parametrize("mine", [None, 3])
+def test_the_other_epoch_is_read_from_the_text(name: str | None, mine: int | None) -> None:
+    me, other = Reader(1, "me", mine), Reader(2, name, 7)
+    evicted = arbitrate([me], other)
+    assert other_epoch(evicted.evict_errors[0]) == 7
+    kept_out = arbitrate([other], me)
+    assert other_epoch(kept_out.text) == 7
+    assert kept_out.condition == "amqp:link:stolen"
+
+
+def test_a_text_that_names_no_epoch() -> None:
+    five = [Reader(number) for number in range(READERS_MAX)]
+    assert other_epoch(arbitrate(five, Reader(9)).text) is None
+    stolen = refusal(Error(condition="amqp:link:stolen", description=None))
+    assert isinstance(stolen, ReaderEvicted)
+    assert stolen.epoch is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        ("amqp:unauthorized-access", AuthError),
+        ("amqp:not-found", HubNotFound),
+        ("amqp:link:stolen", ReaderEvicted),
+        ("com.microsoft:server-busy", AmqpError),
+    ],
+)
+def test_a_refusal_is_one_of_ours(condition: str, kind: type[Exception]) -> None:
+    found = refusal(Error(condition=condition, description="Because."))
+    assert type(found) is kind
+    assert "Because." in str(found)
+    assert isinstance(refusal(None), AmqpError)
+
+
+# -- prefetch -------------------------------------------------------------------------------------
+
+BOUNDS = Bounds(events=300, bytes=1000)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "waiting_bytes", "size", "credit", "granted"),
+    [
+        (0, 0, 1, 0, 300),  # the events are the bound
+        (0, 0, 10, 0, 100),  # the bytes are
+        (0, 0, 5000, 0, 1),  # larger than all bounds: one at a time
+        (1, 5000, 5000, 0, None),  # it waits: no other
+        (0, 0, 10, 60, None),  # not half used
+        (0, 0, 10, 50, 100),  # half used
+        (50, 500, 10, 10, None),  # used, but not taken
+        (50, 500, 10, 0, 50),
+        (0, 0, 100, 100, 10),  # they have grown: what is under way is too much
+    ],
+)
+def test_credit(
+    waiting: int, waiting_bytes: int, size: int, credit: int, granted: int | None
+) -> None:
+    assert credit_for(BOUNDS, waiting, waiting_bytes, size, credit) == granted
+
+
+@given(
+    st.integers(1, 1000), st.integers(1, 1 << 24), st.integers(0, 1000),
+    st.integers(0, 1 << 24), st.integers(1, 1 << 21), st.integers(0, 1000),
+)  # fmt: skip
+def test_credit_keeps_the_bounds_and_never_starves(
+    events: int, most: int, waiting: int, waiting_bytes: int, size: int, credit: int
+) -> None:
+    bounds = Bounds(events, most)
+    waiting_bytes = waiting_bytes if waiting else 0
+    granted = credit_for(bounds, waiting, waiting_bytes, size, credit)
+    if granted is not None and granted > 1:
+        assert waiting + granted <= events
+        assert waiting_bytes + granted * size <= most
+    if waiting == 0 and credit == 0:
+        assert granted, "nothing waits and nothing may come: that would be for ever"
+
+
+def test_the_size_is_guessed_from_the_largest_of_late() -> None:
+    assert guess_size(1000, 4000) == 4000
+    assert guess_size(4000, 1000) == 2500
+    assert guess_size(1, 0) == 1

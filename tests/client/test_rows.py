@@ -1,0 +1,230 @@
+"""Events out of payloads, many at a time: what the exact decoder says of each, and no less."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pumphouse.amqp.messages import APPLICATION_PROPERTIES, Message, Properties, encode_message
+from pumphouse.amqp.types import Int, Symbol, Timestamp
+from pumphouse.client import rows
+from pumphouse.client.batches import read_event
+from pumphouse.client.rows import KNOWN, PATTERNS_MAX, read_events
+from pumphouse.errors import MalformedBytes, RemoteProtocolError
+from pumphouse.events import Event
+from tests.amqp.runs import messages, section, shapes
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known() -> None:
+    KNOWN.patterns = ()
+
+
+def event(number: int, **fields: Any) -> bytes:
+    notes = {
+        Symbol("x-opt-sequence-number"): 1_000 + number,
+        Symbol("x-opt-offset"): str(100_000 + number * 100),
+        Symbol("x-opt-enqueued-time"): Timestamp(1_700_000_000_000 + number),
+        Symbol("x-opt-partition-key"): f"key {number % 3}",
+    }
+    notes |= fields.pop("notes", {})
+    fields = {"data": (b"body %d" % number,), "application": {"n": Int(number)}, **fields}
+    return encode_message(Message(annotations=notes, **fields))
+
+
+def alone(payloads: list[bytes]) -> list[Event]:
+    return [read_event(payload, "7") for payload in payloads]
+
+
+def same(payloads: list[bytes]) -> list[Event]:
+    """Read both ways; in words too, because to Python UInt(1) is 1."""
+    found = read_events(payloads, "7")
+    expected = alone(payloads)
+    assert list(map(repr, found)) == list(map(repr, expected))
+    assert {type(one) for one in found} <= {Event}
+    return found
+
+
+# --- As the decoder reads them -------------------------------------------------------------------
+
+
+@st.composite
+def batches(draw: st.DrawFn, rows: int = 24) -> list[bytes]:
+    kinds = draw(st.lists(shapes(), min_size=1, max_size=3))
+    picks = draw(st.lists(st.integers(0, 2), max_size=rows))
+    return [draw(messages(kinds[pick % len(kinds)])) for pick in picks]
+
+
+def outcome(read: Any, payloads: list[bytes]) -> Any:
+    try:
+        return list(map(repr, read(payloads)))
+    except (RemoteProtocolError, TypeError) as wrong:
+        return type(wrong)
+
+
+@given(batches())
+@settings(max_examples=300)
+def test_any_messages(payloads: list[bytes]) -> None:
+    def together(payloads: list[bytes]) -> list[Event]:
+        return read_events(payloads, "7")
+
+    assert outcome(together, payloads) == outcome(alone, payloads)
+    # Now that they are known, once more.
+    assert outcome(together, payloads) == outcome(alone, payloads)
+
+
+@given(batches(rows=6), st.data())
+@settings(max_examples=300)
+def test_a_damaged_message_is_refused_or_read_the_same(
+    payloads: list[bytes], data: st.DataObject
+) -> None:
+    if not payloads or not payloads[-1]:
+        return
+    read = [one for one in payloads if outcome(alone, [one]) is not MalformedBytes]
+    read_events_quietly(read)
+    damaged = bytearray(payloads[-1])
+    place = data.draw(st.integers(0, min(len(damaged), 300) - 1))
+    damaged[place] = data.draw(st.integers(0, 255))
+    batch = [*payloads[:-1], bytes(damaged), bytes(damaged)]
+    expected = outcome(alone, batch)
+    assert outcome(lambda given: read_events(given, "7"), batch) == expected
+
+
+def read_events_quietly(payloads: list[bytes]) -> None:
+    outcome(lambda given: read_events(given, "7"), payloads)
+
+
+def test_rows_alike_are_cut_and_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = [event(number) for number in range(50)]
+    expected = alone(payloads)
+    monkeypatch.setattr(rows, "read_event", None)
+    assert read_events(payloads, "7") == expected
+    assert repr(KNOWN.patterns) == (
+        "(<Pattern x-opt-sequence-number x-opt-offset x-opt-enqueued-time x-opt-partition-key"
+        " n body>,)"
+    )
+
+
+def test_rows_of_two_kinds_take_turns() -> None:
+    payloads = [event(n, application={"a": n, "b": "x"} if n % 2 else {}) for n in range(40)]
+    found = same(payloads)
+    assert [one.sequence for one in found] == list(range(1_000, 1_040))
+    assert len(KNOWN.patterns) == 2
+
+
+def test_nothing_and_one() -> None:
+    assert read_events([], "7") == []
+    assert same([event(1)])[0].partition == "7"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"data": (b"one", b"two")},
+        {"data": (), "value": "text"},
+        {"data": (), "sequence": ([1, 2],)},
+        {"footer": {"a": 1}},
+        {"delivery_annotations": {Symbol("a"): 1}},
+        {"application": {"a": [1, 2]}},
+        {"application": {1: "a"}},
+        {"application": {"n": "x" * 9000}},
+        {"notes": {Symbol("x-opt-partition-key"): 5}},
+        {"notes": {Symbol("x-opt-offset"): "@latest"}},
+        {"notes": {Symbol("x-opt-offset"): 77}},
+        {"notes": {Symbol("x-opt-enqueued-time"): 5}},
+        {"notes": {Symbol("x-opt-sequence-number"): Timestamp(5)}},
+        {"notes": {Symbol("x-opt-sequence-number"): None}},
+        {"properties": Properties(message_id="m", correlation_id="c", content_type="text/plain")},
+        {"properties": Properties(message_id=5, subject="s", group_sequence=4)},
+    ],
+)
+def test_odd_ones_among_others(odd: dict[str, Any]) -> None:
+    payloads = [event(number) for number in range(30)]
+    payloads[7] = event(7, **odd)
+    same(payloads)
+    same([event(number, **odd) for number in range(30)])
+
+
+def test_many_kinds_are_read_all_the_same() -> None:
+    """More than are learned from one batch, and more than are remembered."""
+    for start in range(0, 4 * PATTERNS_MAX, 8):
+        same([event(n, application={f"name {start + n % 8}": n}) for n in range(32)])
+    assert len(KNOWN.patterns) == PATTERNS_MAX
+
+
+def test_numbers_grow_wider() -> None:
+    """Where the offset gets a digit more, the pattern is another one."""
+    notes = [{Symbol("x-opt-offset"): str(n)} for n in range(90, 110)]
+    same([event(n, notes=note) for n, note in enumerate(notes)])
+
+
+# --- What must not pass ---------------------------------------------------------------------------
+
+
+def test_a_value_that_looks_like_what_follows_it() -> None:
+    """The cut is made where the next name is seen first; here that is inside a value."""
+    trap = encode_message(Message(application={"b": 1}))[6:-3].decode("latin-1")
+    payloads = [event(n, application={"a": "x", "b": Int(300)}) for n in range(20)]
+    payloads[5] = event(5, application={"a": f"x{trap}\xa1\x01b", "b": Int(300)})
+    payloads[6] = event(6, application={"a": "\x00Su\xa0\x01", "b": Int(300)})
+    same(payloads)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_sizes_must_be_right(change: int) -> None:
+    good = [event(number) for number in range(20)]
+    for mark in (b"\x00Sr\xc1", b"\x00St\xc1", b"\x00Su\xa0"):
+        bad = bytearray(event(20))
+        bad[bad.index(mark) + 4] += change
+        with pytest.raises(MalformedBytes):
+            read_events([*good, bytes(bad)], "7")
+
+
+def test_text_must_be_text() -> None:
+    bad = event(20).replace(b"key 2", b"key \xff")
+    with pytest.raises(MalformedBytes, match="UTF-8"):
+        read_events([*(event(number) for number in range(20)), bad], "7")
+
+
+def test_a_key_twice() -> None:
+    entries = b"\xc1\x09\x04\xa1\x01a\x41\xa1\x01a\x41"
+    bad = section(APPLICATION_PROPERTIES, entries) + b"\x00Su\xa0\x01x"
+    with pytest.raises(MalformedBytes, match="twice"):
+        read_events([bad, bad, bad], "7")
+
+
+def test_a_name_that_is_seen_a_thousand_times_costs_no_more() -> None:
+    """Whoever puts the next name into every value must not make us look for it for ever."""
+    names = {letter: "x" for letter in "abcdefghij"}
+    usual = [event(n, application=names) for n in range(5)]
+    hard = {letter: "".join(f"\xa1\x01{other}" for other in names) * 8 for letter in names}
+    same([*usual, *(event(n, application=hard) for n in range(5, 10))])
+
+
+# --- Events as any others ------------------------------------------------------------------------
+
+
+def test_they_are_events_like_any_other() -> None:
+    [found, _] = read_events([event(1), event(2)], "7")
+    made = Event(b"body 1", {"n": 1}, "key 1", "7", 1_001, "100100", enqueued_ms=1_700_000_000_001)
+    assert found == made
+    assert pickle.loads(pickle.dumps(found)) == made
+    assert copy.copy(found) == made
+    assert not hasattr(found, "__dict__")
+    with pytest.raises(AttributeError):
+        found.body = b""  # type: ignore[misc]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(found)  # as of any event whose properties are a dict
+    assert found.enqueued_at == made.enqueued_at
+
+
+def test_properties_are_of_their_own() -> None:
+    one, two = read_events([event(1), event(1)], "7")
+    assert isinstance(one.properties, dict)
+    one.properties["n"] = 9
+    assert two.properties == {"n": 1}
