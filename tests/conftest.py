@@ -1,8 +1,27 @@
-"""For all tests: no property fails because the machine is busy."""
+"""For all tests: no property fails because the machine is busy; and by which doors judges come."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
+
+from tests.azurite.fixtures import azurite, storage
+
+__all__ = ["azurite", "storage"]
 
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    # Here and not beside the judges: pytest reads options only from the folders it is started in.
+    parser.addoption(
+        "--doors",
+        default="plain,tls,websocket,durable",
+        help="how the official clients reach the hub; durable: restarts between sends; also: wss",
+    )
+    parser.addoption(
+        "--every-door",
+        action="store_true",
+        help="every test by each of the doors; without it, plain and by one of the others",
+    )

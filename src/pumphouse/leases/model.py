@@ -42,6 +42,7 @@ class Ownership:
     successor: str = ""  # who has asked for the partition, if anybody has
     deadline_s: float | None = None  # until the successor may take it; below 0 once it has passed
     rate: float | None = None  # events per second as the owner saw them, if it said so
+    pinned: bool = False  # its owner gives it to nobody while it lives: do not ask
 
     def expired(self, lease_s: float) -> bool:
         return self.age_s >= lease_s
@@ -121,16 +122,17 @@ class Unknown(Generic[Row]):
 # -- what may follow a row ------------------------------------------------------------------------
 
 
-def claim(row: Ownership | None, partition: str, host: str, epoch_known: int = 0) -> Ownership:
+def claim(
+    row: Ownership | None, partition: str, host: str, epoch_known: int = 0, *, pinned: bool = False
+) -> Ownership:
     """Take a partition that is free, expired, or whose hand-off is overdue.
 
     `epoch_known` is the highest epoch known from elsewhere, such as the checkpoint: an official SDK
     rewrites a row without our epoch.
     """
-    if row is None:
-        return Ownership(partition, host, epoch_known + 1)
-    epoch = max(row.epoch, epoch_known) + 1
-    return replace(row, owner=host, epoch=epoch, successor="", deadline_s=None, rate=None)
+    epoch = max(row.epoch if row is not None else 0, epoch_known) + 1
+    etag, age_s = (row.etag, row.age_s) if row is not None else ("", 0.0)
+    return Ownership(partition, host, epoch, etag, age_s, pinned=pinned)
 
 
 def aged(row: Ownership, elapsed_s: float) -> Ownership:
@@ -149,7 +151,7 @@ def renew(row: Ownership, rate: float | None = None) -> Ownership:
 
 
 def release(row: Ownership) -> Ownership:
-    return replace(row, owner="", successor="", deadline_s=None, rate=None)
+    return Ownership(row.partition, "", row.epoch, row.etag, row.age_s)
 
 
 def nominate(row: Ownership, host: str, deadline_s: float) -> Ownership:
@@ -159,9 +161,7 @@ def nominate(row: Ownership, host: str, deadline_s: float) -> Ownership:
 
 def hand_over(row: Ownership) -> Ownership:
     """Give the partition to the successor that asked for it."""
-    return replace(
-        row, owner=row.successor, epoch=row.epoch + 1, successor="", deadline_s=None, rate=None
-    )
+    return Ownership(row.partition, row.successor, row.epoch + 1, row.etag, row.age_s)
 
 
 def raise_epoch(row: Ownership, above: int) -> Ownership:

@@ -28,8 +28,8 @@ The contract, held by one suite for all stores (tests/leases/contract):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, Self
+from collections.abc import Iterable, Sequence
+from typing import Protocol, Self, runtime_checkable
 
 from pumphouse.leases.model import (
     Checkpoint,
@@ -71,8 +71,16 @@ class CheckpointStore(Protocol):
         where the store can see it, unless `rewind` says that an administrator wants it so.
         """
 
-    async def beat(self, group: Group, name: str) -> None:
-        """Say that this host takes part and lives."""
+    async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
+        """Say that this host takes part and lives, and the most it will own if it has a bound."""
 
     async def leave(self, group: Group, name: str) -> None:
         """Remove a host's member record; not an error if there is none."""
+
+
+@runtime_checkable
+class MadeBeforehand(Protocol):
+    """A store that wants to know the partitions first, to make a place for each."""
+
+    async def initialise(self, group: Group, partitions: Iterable[str]) -> None:
+        """Make what is missing; what is there is left as it is."""

@@ -1,0 +1,181 @@
+"""A store in memory, for tests and for programs that share nothing: strict where others trust.
+
+It keeps the contract of store.py, and besides raises StoreMisused where a careless caller would
+have got away with it: at a row that breaks the rules of model.py, at two claims of one partition in
+one call, at claims that are changed while they are being written. What only lost a race is refused,
+as by every store.
+
+    processor.cycle -> MemoryStore -> rules.row_fault -> dictionaries
+                       ^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from pumphouse.clock import Clock, SystemClock
+from pumphouse.errors import CheckpointRefused, StoreMisused
+from pumphouse.leases.model import (
+    Checkpoint,
+    Granted,
+    Group,
+    Listing,
+    Member,
+    Ownership,
+    Refused,
+    aged,
+)
+from pumphouse.leases.rules import PUT_OFF_S_MAX, checkpoint_fault, row_fault
+from pumphouse.leases.store import CheckpointOutcome, ClaimOutcome
+
+# A host that has not beaten for so long is gone, and will not be asked about any more.
+MEMBER_KEPT_S = 24 * 3600.0
+
+
+@dataclass(slots=True)
+class Shelf:
+    """Everything of one group. Times are the store's monotonic ones."""
+
+    rows: dict[str, tuple[Ownership, float]] = field(default_factory=dict)
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    beats: dict[str, tuple[Member, float]] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """Keeps rows as long as it lives. Hosts share them by sharing the object.
+
+    `put_off_s_max` is how far a renewal may put off the deadline of a waiting successor.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, put_off_s_max: float = PUT_OFF_S_MAX) -> None:
+        self._clock: Clock = clock or SystemClock()
+        self._put_off_s_max = put_off_s_max
+        self._shelves: dict[Group, Shelf] = {}
+        self._writes = 0
+
+    def __repr__(self) -> str:
+        rows = sum(len(shelf.rows) for shelf in self._shelves.values())
+        return f"<MemoryStore | {rows} rows | {self._writes} writes>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Nothing to close: another host may still use it."""
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def list_ownership(self, group: Group) -> Listing:
+        await _turn()
+        shelf, now = self._shelf(group), self._clock.monotonic()
+        rows = [aged(row, now - written) for row, written in shelf.rows.values()]
+        members = [replace(member, age_s=now - beat) for member, beat in shelf.beats.values()]
+        return Listing(tuple(sorted(rows, key=lambda row: row.partition)), tuple(members))
+
+    async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
+        await _turn()
+        found = sorted(self._shelf(group).checkpoints.values(), key=lambda mark: mark.partition)
+        return [replace(mark, group=group) for mark in found]
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def claim_ownership(
+        self, group: Group, claims: Sequence[Ownership]
+    ) -> list[ClaimOutcome]:
+        taken = tuple(replace(row) for row in claims)
+        if len({row.partition for row in taken}) < len(taken):
+            raise StoreMisused("two claims of one call are for the same partition")
+        await _turn()
+        if tuple(claims) != taken:
+            raise StoreMisused("the claims were changed while they were being written")
+        shelf = self._shelf(group)
+        for row in taken:
+            self._check(shelf, row)
+        return [self._claim(shelf, row) for row in taken]
+
+    def _check(self, shelf: Shelf, wanted: Ownership) -> None:
+        stored = self._stored(shelf, wanted.partition)
+        if wanted.etag != _etag(stored):
+            return  # it will be refused: whatever it says, it does no harm
+        if fault := row_fault(stored, wanted, self._put_off_s_max):
+            raise StoreMisused(f"a row of partition {wanted.partition or '?'}: {fault}")
+
+    def _claim(self, shelf: Shelf, wanted: Ownership) -> ClaimOutcome:
+        stored = self._stored(shelf, wanted.partition)
+        if wanted.etag != _etag(stored):
+            return Refused(wanted, stored)
+        row = replace(wanted, etag=self._new_etag(), age_s=0.0)
+        # A copy each: what one caller does to its row by force is nobody else's.
+        shelf.rows[wanted.partition] = (replace(row), self._clock.monotonic())
+        return Granted(row)
+
+    def _stored(self, shelf: Shelf, partition: str) -> Ownership | None:
+        if (kept := shelf.rows.get(partition)) is None:
+            return None
+        row, written = kept
+        return aged(row, self._clock.monotonic() - written)
+
+    async def update_checkpoint(
+        self, checkpoint: Checkpoint, *, rewind: bool = False
+    ) -> CheckpointOutcome:
+        await _turn()
+        shelf = self._shelf(checkpoint.group)
+        stored = shelf.checkpoints.get(checkpoint.partition)
+        if checkpoint.etag != _etag(stored):
+            current = None if stored is None else replace(stored, group=checkpoint.group)
+            return Refused(checkpoint, current)
+        if not rewind and (fault := checkpoint_fault(stored, checkpoint)):
+            raise CheckpointRefused(fault)
+        written = replace(checkpoint, etag=self._new_etag())
+        shelf.checkpoints[checkpoint.partition] = replace(written)
+        return Granted(written)
+
+    async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
+        await _turn()
+        beats, now = self._shelf(group).beats, self._clock.monotonic()
+        for gone in [who for who, (_, beat) in beats.items() if now - beat > MEMBER_KEPT_S]:
+            del beats[gone]
+        beats[name] = (Member(name, max_partitions=max_partitions), now)
+
+    async def leave(self, group: Group, name: str) -> None:
+        await _turn()
+        self._shelf(group).beats.pop(name, None)
+
+    # -- what an official SDK does to the rows ----------------------------------------------------
+
+    async def claim_as_sdk(self, group: Group, wanted: Ownership) -> ClaimOutcome:
+        """Compare and set as the official clients do: everything but the owner is forgotten."""
+        await _turn()
+        shelf = self._shelf(group)
+        stored = self._stored(shelf, wanted.partition)
+        if wanted.etag != _etag(stored):
+            return Refused(wanted, stored)
+        row = Ownership(wanted.partition, wanted.owner, etag=self._new_etag())
+        shelf.rows[wanted.partition] = (replace(row), self._clock.monotonic())
+        return Granted(row)
+
+    async def update_checkpoint_as_sdk(self, checkpoint: Checkpoint) -> None:
+        """Write over whatever is there, without an epoch, as the official clients do."""
+        await _turn()
+        written = replace(checkpoint, epoch=0, etag=self._new_etag())
+        self._shelf(checkpoint.group).checkpoints[checkpoint.partition] = written
+
+    def _shelf(self, group: Group) -> Shelf:
+        folded = Group(group.namespace.lower(), group.hub.lower(), group.name.lower())
+        return self._shelves.setdefault(folded, Shelf())
+
+    def _new_etag(self) -> str:
+        self._writes += 1
+        return f"memory-{self._writes}"
+
+
+def _etag(stored: Ownership | Checkpoint | None) -> str:
+    return "" if stored is None else stored.etag
+
+
+async def _turn() -> None:
+    """Let others go first, as every store elsewhere does: who relies on atomicity shall notice."""
+    await asyncio.sleep(0)

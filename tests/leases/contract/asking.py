@@ -1,0 +1,63 @@
+"""Short words for what the contract's tests do all the time."""
+
+from __future__ import annotations
+
+from pumphouse.leases.model import Checkpoint, Granted, Group, Member, Ownership, Refused, claim
+from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutcome
+from tests.leases.stores import GROUP
+
+
+async def write(store: CheckpointStore, row: Ownership, group: Group = GROUP) -> ClaimOutcome:
+    (outcome,) = await store.claim_ownership(group, [row])
+    return outcome
+
+
+async def granted(store: CheckpointStore, row: Ownership, group: Group = GROUP) -> Ownership:
+    return row_of(await write(store, row, group))
+
+
+def row_of(outcome: ClaimOutcome) -> Ownership:
+    assert isinstance(outcome, Granted), outcome
+    return outcome.row
+
+
+def mark_of(outcome: CheckpointOutcome) -> Checkpoint:
+    assert isinstance(outcome, Granted), outcome
+    return outcome.row
+
+
+async def refused(store: CheckpointStore, row: Ownership, group: Group = GROUP) -> None:
+    outcome = await write(store, row, group)
+    assert isinstance(outcome, Refused), outcome
+    assert outcome.wanted == row
+
+
+async def first(store: CheckpointStore, partition: str = "0", host: str = "a") -> Ownership:
+    """The first row of a partition, claimed by a host."""
+    return await granted(store, claim(None, partition, host))
+
+
+async def rows(store: CheckpointStore, group: Group = GROUP) -> dict[str, Ownership]:
+    found = (await store.list_ownership(group)).ownerships
+    by_partition = {row.partition: row for row in found}
+    assert len(by_partition) == len(found)
+    return by_partition
+
+
+async def members(store: CheckpointStore, group: Group = GROUP) -> dict[str, Member]:
+    found = (await store.list_ownership(group)).members
+    by_name = {member.name: member for member in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+async def checkpoints(store: CheckpointStore, group: Group = GROUP) -> dict[str, Checkpoint]:
+    found = await store.list_checkpoints(group)
+    by_partition = {mark.partition: mark for mark in found}
+    assert len(by_partition) == len(found)
+    return by_partition
+
+
+def kept(row: Ownership) -> tuple[object, ...]:
+    """What of a row does not change while nobody writes it."""
+    return row.partition, row.owner, row.epoch, row.etag, row.successor, row.rate, row.pinned

@@ -1,0 +1,231 @@
+"""Clause 1: a row or checkpoint is written only over the one with the etag that was given."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from pumphouse.leases.model import (
+    Checkpoint,
+    Granted,
+    Ownership,
+    Refused,
+    advance,
+    claim,
+    hand_over,
+    nominate,
+    raise_epoch,
+    release,
+    renew,
+    stamp,
+)
+from pumphouse.leases.store import CheckpointStore, ClaimOutcome
+from tests.leases.contract.asking import (
+    checkpoints,
+    first,
+    granted,
+    kept,
+    mark_of,
+    refused,
+    row_of,
+    rows,
+    write,
+)
+from tests.leases.stores import GROUP
+
+
+async def test_a_place_is_empty_at_first(store: CheckpointStore) -> None:
+    listing = await store.list_ownership(GROUP)
+    assert listing.ownerships == ()
+    assert listing.members == ()
+    assert await store.list_checkpoints(GROUP) == []
+
+
+async def test_the_first_claim_needs_no_etag_and_gets_one(store: CheckpointStore) -> None:
+    row = await first(store)
+    assert row.etag
+    assert (row.owner, row.epoch, row.age_s) == ("a", 1, 0.0)
+    assert kept((await rows(store))["0"]) == kept(row)
+
+
+async def test_a_second_first_claim_is_refused(store: CheckpointStore) -> None:
+    await first(store)
+    await refused(store, claim(None, "0", "b"))
+    assert (await rows(store))["0"].owner == "a"
+
+
+async def test_an_etag_of_no_row_is_refused(store: CheckpointStore) -> None:
+    row = await first(store, "0")
+    await refused(store, replace(row, partition="1"))
+    assert list(await rows(store)) == ["0"]
+
+
+async def test_every_granted_write_changes_the_etag(store: CheckpointStore) -> None:
+    row = await first(store)
+    seen = {row.etag}
+    for _ in range(5):
+        row = await granted(store, renew(row))  # word for word the same row
+        assert row.etag not in seen
+        assert (await rows(store))["0"].etag == row.etag
+        seen.add(row.etag)
+
+
+async def test_an_etag_is_good_once(store: CheckpointStore) -> None:
+    row = await first(store)
+    newer = await granted(store, renew(row))
+    await refused(store, renew(row))
+    await refused(store, release(row))
+    assert kept((await rows(store))["0"]) == kept(newer)
+
+
+async def test_a_listed_etag_is_as_good_as_a_granted_one(store: CheckpointStore) -> None:
+    await first(store)
+    row = await granted(store, renew((await rows(store))["0"]))
+    await granted(store, renew((await rows(store))["0"]))
+    await refused(store, renew(row))
+
+
+async def test_a_refusal_tells_the_current_row_if_anything(store: CheckpointStore) -> None:
+    row = await first(store)
+    newer = await granted(store, renew(row, 3.0))
+    outcome = await write(store, renew(row))
+    assert isinstance(outcome, Refused)
+    assert outcome.current is None or kept(outcome.current) == kept(newer)
+
+
+async def test_a_life_of_a_row(store: CheckpointStore) -> None:
+    """Every way in which one row may follow another, each over the one before."""
+    row = await first(store, host="a")
+    row = await granted(store, renew(row, rate=12.5))
+    row = await granted(store, nominate(row, "b", 30.0))
+    row = await granted(store, renew(row, rate=13.5))
+    listed = (await rows(store))["0"]
+    assert (listed.owner, listed.successor, listed.epoch, listed.rate) == ("a", "b", 1, 13.5)
+    row = await granted(store, hand_over(row))
+    row = await granted(store, raise_epoch(row, 9))
+    listed = (await rows(store))["0"]
+    assert (listed.owner, listed.successor, listed.epoch) == ("b", "", 10)
+    assert listed.deadline_s is None
+    assert listed.rate is None
+    row = await granted(store, release(row))
+    row = await granted(store, claim(row, "0", "c", pinned=True))
+    assert ((await rows(store))["0"].owner, row.epoch) == ("c", 11)
+    row = await granted(store, renew(row))
+    assert (await rows(store))["0"].pinned
+    await granted(store, release(row))
+    assert not (await rows(store))["0"].pinned
+
+
+async def test_of_many_first_claims_one_is_granted(stores: list[CheckpointStore]) -> None:
+    wanted = [claim(None, "0", f"host-{n}") for n in range(len(stores))]
+    outcomes = await asyncio.gather(*map(write, stores, wanted))
+    await one_won(stores, wanted, outcomes)
+
+
+@pytest.mark.parametrize("turn", range(5))
+async def test_of_many_claims_over_one_row_one_is_granted(
+    stores: list[CheckpointStore], turn: int
+) -> None:
+    row = await first(stores[turn])
+    listed = [(await rows(store))["0"] for store in stores]
+    assert {one.etag for one in listed} == {row.etag}
+    wanted = [claim(one, "0", f"host-{n}") for n, one in enumerate(listed)]
+    outcomes = await asyncio.gather(*map(write, stores, wanted))
+    await one_won(stores, wanted, outcomes)
+
+
+async def one_won(
+    stores: list[CheckpointStore], wanted: list[Ownership], outcomes: list[ClaimOutcome]
+) -> None:
+    winners = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Granted)]
+    losers = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
+    assert len(winners) == 1
+    assert len(losers) == len(stores) - 1
+    for store in stores:
+        row = (await rows(store))["0"]
+        assert (row.owner, row.epoch) == (wanted[winners[0]].owner, wanted[winners[0]].epoch)
+
+
+async def test_a_race_never_loses_an_epoch(stores: list[CheckpointStore]) -> None:
+    """Everybody takes the row again and again: each win is one epoch, none is lost or shared."""
+    wins: list[int] = []
+
+    async def play(store: CheckpointStore, host: str) -> None:
+        for _ in range(6):
+            row = (await rows(store)).get("0")
+            outcome = await write(store, claim(row, "0", host))
+            if isinstance(outcome, Granted):
+                wins.append(outcome.row.epoch)
+
+    await asyncio.gather(*(play(store, f"host-{n}") for n, store in enumerate(stores)))
+    assert sorted(wins) == list(range(1, len(wins) + 1))
+    assert (await rows(stores[0]))["0"].epoch == len(wins)
+
+
+# -- checkpoints ----------------------------------------------------------------------------------
+
+STAMP = stamp(None, GROUP, "0", 1)
+
+
+async def test_a_checkpoint_is_written_over_its_etag_only(store: CheckpointStore) -> None:
+    mark = mark_of(await store.update_checkpoint(STAMP))
+    newer = mark_of(await store.update_checkpoint(advance(mark, 7, "700", 1_000)))
+    assert len({"", mark.etag, newer.etag}) == 3
+    for late in (STAMP, advance(mark, 9, "900"), replace(newer, partition="1")):
+        outcome = await store.update_checkpoint(late)
+        assert isinstance(outcome, Refused)
+        assert outcome.wanted == late
+        assert outcome.current in (None, newer)
+    assert await checkpoints(store) == {"0": newer}
+
+
+async def test_a_checkpoint_comes_back_as_it_was_written(store: CheckpointStore) -> None:
+    wanted = [
+        Checkpoint(GROUP, "0", 7, "700", 3, enqueued_ms=1_700_000_000_123),
+        Checkpoint(GROUP, "1", 0, "0", 1),
+        Checkpoint(GROUP, "2", 7, None, 3),
+        Checkpoint(GROUP, "3", None, "a:geo:offset", 3),
+        Checkpoint(GROUP, "4", None, None, 3),
+        Checkpoint(GROUP, "5", 2**62, str(2**62), 2**40),
+        Checkpoint(GROUP, "6", -1, "-1", 1),
+    ]
+    written = [mark_of(await store.update_checkpoint(mark)) for mark in wanted]
+    assert [replace(mark, etag="") for mark in written] == wanted
+    assert await checkpoints(store) == {mark.partition: mark for mark in written}
+
+
+async def test_of_many_checkpoints_one_is_granted(stores: list[CheckpointStore]) -> None:
+    mark = mark_of(await stores[0].update_checkpoint(STAMP))
+    wanted = [stamp(mark, GROUP, "0", 2 + n) for n in range(len(stores))]
+    outcomes = await asyncio.gather(
+        *(store.update_checkpoint(one) for store, one in zip(stores, wanted, strict=True))
+    )
+    winners = [outcome.row for outcome in outcomes if isinstance(outcome, Granted)]
+    assert len(winners) == 1
+    assert [await checkpoints(store) for store in stores] == [{"0": winners[0]}] * len(stores)
+
+
+async def test_rows_and_checkpoints_do_not_meet(store: CheckpointStore) -> None:
+    """Writing one of them leaves the other's etag as it is."""
+    row = await first(store)
+    mark = mark_of(await store.update_checkpoint(STAMP))
+    row = await granted(store, renew(row))
+    mark = mark_of(await store.update_checkpoint(advance(mark, 1, "1")))
+    assert kept((await rows(store))["0"]) == kept(row)
+    assert await checkpoints(store) == {"0": mark}
+
+
+async def test_many_rows_in_one_call(store: CheckpointStore) -> None:
+    wanted = [claim(None, str(n), "a") for n in range(20)]
+    outcomes = await store.claim_ownership(GROUP, wanted)
+    written = [row_of(outcome) for outcome in outcomes]
+    assert [row.partition for row in written] == [row.partition for row in wanted]
+    assert len({row.etag for row in written} | {""}) >= 2
+    found = await rows(store)
+    assert {p: kept(row) for p, row in found.items()} == {r.partition: kept(r) for r in written}
+
+
+async def test_no_claims_are_no_trouble(store: CheckpointStore) -> None:
+    assert await store.claim_ownership(GROUP, []) == []

@@ -1,0 +1,193 @@
+"""Clauses 4 and 5: nothing is forgotten, and nothing is kept or handed out by reference."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from pumphouse.errors import CheckpointRefused, StoreMisused
+from pumphouse.leases.model import Checkpoint, Granted, Refused, claim, release, renew, stamp
+from pumphouse.leases.store import CheckpointStore
+from tests.leases.contract.asking import (
+    checkpoints,
+    first,
+    granted,
+    kept,
+    mark_of,
+    members,
+    rows,
+    write,
+)
+from tests.leases.stores import GROUP, Place
+
+
+async def test_a_released_row_keeps_its_epoch(place: Place, store: CheckpointStore) -> None:
+    row = await first(store, host="a")
+    row = await granted(store, claim(row, "0", "b"))
+    await granted(store, release(row))
+    await place.pass_time(place.tick_s)
+    listed = (await rows(store))["0"]
+    assert (listed.owner, listed.epoch) == ("", 2)
+    taken = await granted(store, claim(listed, "0", "c"))
+    assert taken.epoch == 3
+
+
+async def test_a_released_row_is_still_a_row(store: CheckpointStore) -> None:
+    await granted(store, release(await first(store)))
+    assert isinstance(await write(store, claim(None, "0", "b")), Refused)
+
+
+async def test_rows_outlive_the_handle_that_wrote_them(place: Place) -> None:
+    async with place.open() as store:
+        row = await first(store)
+        mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
+        await store.beat(GROUP, "a")
+    async with place.open() as store:
+        assert kept((await rows(store))["0"]) == kept(row)
+        assert await checkpoints(store) == {"0": mark}
+        assert list(await members(store)) == ["a"]
+        await granted(store, renew(row))
+
+
+async def test_a_release_leaves_the_checkpoint_alone(store: CheckpointStore) -> None:
+    row = await first(store)
+    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
+    await granted(store, release(row))
+    assert await checkpoints(store) == {"0": mark}
+
+
+async def test_a_bare_stamp_is_kept(store: CheckpointStore) -> None:
+    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 4)))
+    found = (await checkpoints(store))["0"]
+    assert found == mark
+    assert not found.has_position
+    assert found.epoch == 4
+
+
+# -- checkpoints do not go back -------------------------------------------------------------------
+
+
+async def test_a_checkpoint_that_goes_back_is_refused_where_the_store_can_see_it(
+    place: Place, store: CheckpointStore
+) -> None:
+    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3)))
+    for back in (
+        Checkpoint(GROUP, "0", 4, "40", 3, mark.etag),
+        Checkpoint(GROUP, "0", None, "40", 3, mark.etag),
+        Checkpoint(GROUP, "0", 9, "90", 2, mark.etag),
+    ):
+        if place.sees_checkpoints:
+            with pytest.raises(CheckpointRefused, match="partition 0"):
+                await store.update_checkpoint(back)
+            assert await checkpoints(store) == {"0": mark}
+    same = await store.update_checkpoint(mark)
+    assert isinstance(same, Granted)
+
+
+async def test_an_administrator_may_rewind(store: CheckpointStore) -> None:
+    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3)))
+    back = Checkpoint(GROUP, "0", 1, "10", 3, mark.etag)
+    mark = mark_of(await store.update_checkpoint(back, rewind=True))
+    assert await checkpoints(store) == {"0": mark}
+    assert mark.sequence == 1
+
+
+async def test_even_an_administrator_does_not_write_over_what_he_has_not_seen(
+    store: CheckpointStore,
+) -> None:
+    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3)))
+    newer = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 6, "60", 3, mark.etag)))
+    back = Checkpoint(GROUP, "0", 1, "10", 3, mark.etag)
+    assert isinstance(await store.update_checkpoint(back, rewind=True), Refused)
+    assert await checkpoints(store) == {"0": newer}
+
+
+# -- members --------------------------------------------------------------------------------------
+
+
+async def test_members_come_and_go(store: CheckpointStore) -> None:
+    for name in ("host-a", "host-b", "vm with spaces/and:signs"):
+        await store.beat(GROUP, name)
+    await store.beat(GROUP, "host-a")
+    assert sorted(await members(store)) == ["host-a", "host-b", "vm with spaces/and:signs"]
+    await store.leave(GROUP, "host-a")
+    await store.leave(GROUP, "vm with spaces/and:signs")
+    await store.leave(GROUP, "who never came")
+    assert list(await members(store)) == ["host-b"]
+    await store.beat(GROUP, "host-a")
+    assert sorted(await members(store)) == ["host-a", "host-b"]
+
+
+async def test_a_member_may_have_a_bound(store: CheckpointStore) -> None:
+    await store.beat(GROUP, "host-a", 4)
+    await store.beat(GROUP, "host-b")
+    found = await members(store)
+    assert (found["host-a"].max_partitions, found["host-b"].max_partitions) == (4, None)
+    await store.beat(GROUP, "host-a")
+    await store.beat(GROUP, "host-b", 7)
+    found = await members(store)
+    assert (found["host-a"].max_partitions, found["host-b"].max_partitions) == (None, 7)
+
+
+async def test_a_member_is_no_row_and_an_owner_no_member(store: CheckpointStore) -> None:
+    await store.beat(GROUP, "host-b")
+    await first(store, host="a")
+    listing = await store.list_ownership(GROUP)
+    assert [row.owner for row in listing.ownerships] == ["a"]
+    assert [member.name for member in listing.members] == ["host-b"]
+    assert await store.list_checkpoints(GROUP) == []
+
+
+# -- copies ---------------------------------------------------------------------------------------
+
+
+async def test_what_is_handed_out_is_frozen(store: CheckpointStore) -> None:
+    await first(store)
+    mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    row = (await rows(store))["0"]
+    with pytest.raises(FrozenInstanceError):
+        row.owner = "me"  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        (await checkpoints(store))["0"].sequence = 5  # type: ignore[misc]
+
+
+async def test_editing_what_was_handed_out_changes_nothing(store: CheckpointStore) -> None:
+    """By force, as a careless test would."""
+    row = await first(store)
+    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    listed, found = (await rows(store))["0"], (await checkpoints(store))["0"]
+    for one in (row, listed):
+        object.__setattr__(one, "owner", "thief")
+    for seen in (mark, found):
+        object.__setattr__(seen, "sequence", 99)
+    assert (await rows(store))["0"].owner == "a"
+    assert (await checkpoints(store))["0"].sequence is None
+    everything = await store.list_checkpoints(GROUP)
+    everything.clear()
+    assert len(await store.list_checkpoints(GROUP)) == 1
+
+
+async def test_what_was_handed_in_is_not_kept(store: CheckpointStore) -> None:
+    wanted = claim(None, "0", "a")
+    claims = [wanted]
+    await store.claim_ownership(GROUP, claims)
+    object.__setattr__(wanted, "owner", "thief")
+    claims.clear()
+    assert (await rows(store))["0"].owner == "a"
+
+
+async def test_claims_that_change_under_way_are_written_as_given_or_not_at_all(
+    store: CheckpointStore,
+) -> None:
+    claims = [claim(None, "0", "a"), claim(None, "1", "a")]
+    writing = asyncio.ensure_future(store.claim_ownership(GROUP, claims))
+    await asyncio.sleep(0)
+    claims[:] = [claim(None, "5", "thief")]
+    try:
+        assert len(await writing) == 2
+    except StoreMisused:
+        assert await rows(store) == {}
+    else:
+        assert sorted(await rows(store)) == ["0", "1"]

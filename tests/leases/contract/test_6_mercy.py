@@ -1,0 +1,56 @@
+"""Clause 6: rows that say less than ours are read without an error, and may be taken over.
+
+How an official SDK spells them belongs to the store that shares its rows with one; here is what
+every store must be able to hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pumphouse.leases.model import Checkpoint, advance, claim, stamp
+from pumphouse.leases.store import CheckpointStore
+from tests.leases.contract.asking import checkpoints, first, granted, mark_of, rows
+from tests.leases.stores import GROUP
+
+FOREIGN = [
+    Checkpoint(GROUP, "0", 42, "4200"),
+    Checkpoint(GROUP, "0", 42, None),
+    Checkpoint(GROUP, "0", None, "4200"),
+    Checkpoint(GROUP, "0", None, "geo:4200"),
+    Checkpoint(GROUP, "0", 0, "0"),
+]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN, ids=lambda mark: f"{mark.sequence}-{mark.offset}")
+async def test_a_checkpoint_without_an_epoch_is_stamped_as_it_is(
+    store: CheckpointStore, foreign: Checkpoint
+) -> None:
+    await store.update_checkpoint(foreign)
+    found = (await checkpoints(store))["0"]
+    assert replace(found, etag="") == foreign
+    stamped = mark_of(await store.update_checkpoint(stamp(found, GROUP, "0", 8)))
+    assert (stamped.sequence, stamped.offset) == (foreign.sequence, foreign.offset)
+    moved = mark_of(await store.update_checkpoint(advance(stamped, 43, "4300")))
+    assert await checkpoints(store) == {"0": moved}
+
+
+async def test_a_bare_stamp_tells_nobody_where_to_start(store: CheckpointStore) -> None:
+    await store.update_checkpoint(stamp(None, GROUP, "0", 8))
+    found = (await checkpoints(store))["0"]
+    assert (found.sequence, found.offset) == (None, None)
+
+
+@pytest.mark.parametrize("owner", ["x", "Host-A", "owner with spaces", "ünïcode 主機", "a/b:c=d;e"])
+async def test_owners_keep_their_names(store: CheckpointStore, owner: str) -> None:
+    row = await first(store, host=owner)
+    assert (await rows(store))["0"].owner == owner
+    row = await granted(store, claim(row, "0", "b"))
+    assert (await rows(store))["0"].owner == "b"
+
+
+async def test_an_epoch_known_from_elsewhere_is_passed(store: CheckpointStore) -> None:
+    await granted(store, claim(None, "0", "a", epoch_known=41))
+    assert (await rows(store))["0"].epoch == 42

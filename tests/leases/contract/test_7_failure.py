@@ -1,0 +1,42 @@
+"""Clause 7: a failure to read raises StoreError, in time and without secrets, and passes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pumphouse.errors import StoreError
+from pumphouse.leases.model import renew
+from pumphouse.leases.store import CheckpointStore
+from tests.leases.contract.asking import first, granted, members, rows
+from tests.leases.stores import GROUP, Place
+
+
+async def test_a_failure_to_read_raises(place: Place, store: CheckpointStore) -> None:
+    await first(store)
+    async with place.silent() as silent:
+        for reading in (silent.list_ownership, silent.list_checkpoints):
+            with pytest.raises(StoreError) as told:
+                await reading(GROUP)
+            assert str(told.value)
+            for secret in place.secrets:
+                assert secret not in str(told.value)
+                assert secret not in repr(silent)
+
+
+async def test_a_beat_that_fails_raises(place: Place, store: CheckpointStore) -> None:
+    async with place.silent() as silent:
+        with pytest.raises(StoreError):
+            await silent.beat(GROUP, "a")
+        with pytest.raises(StoreError):
+            await silent.leave(GROUP, "a")
+
+
+async def test_after_a_failure_all_goes_on(place: Place, store: CheckpointStore) -> None:
+    row = await first(store)
+    async with place.silent() as silent:
+        with pytest.raises(StoreError):
+            await silent.list_ownership(GROUP)
+    await granted(store, renew((await rows(store))["0"]))
+    await store.beat(GROUP, "a")
+    assert "a" in await members(store)
+    assert (await rows(store))["0"].epoch == row.epoch

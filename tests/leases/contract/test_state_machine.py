@@ -1,0 +1,291 @@
+"""The whole contract at once: any sequence of calls, on any store, ends as a simple model says.
+
+The model is a dictionary per kind of row. Hosts write over what is stored or over what they saw
+long ago, through two handles, with answers that get lost; after every step the store must tell what
+the model tells, ages and deadlines included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from pumphouse.leases import model
+from pumphouse.leases.flaky import FlakyStore, Mishap, Script
+from pumphouse.leases.model import Checkpoint, Granted, Ownership, Refused, Unknown
+from pumphouse.leases.store import CheckpointStore
+from tests.leases.contract.asking import checkpoints, kept, members, rows
+from tests.leases.stores import GROUP, STORES, Maker, ReadyMaker, ready
+
+T = TypeVar("T")
+PARTITIONS = st.sampled_from(["0", "1", "2"])
+HOSTS = st.sampled_from(["a", "b", "c"])
+HANDLES = st.integers(0, 1)
+MISHAPS = st.sampled_from(["", "", "", "before", "after"])
+BACK = st.sampled_from([1, 1, 1, 2, 3])  # over the newest row that was seen, or an older one
+
+
+@dataclass(frozen=True)
+class Write:
+    """A row as it was granted, and between which two moments."""
+
+    row: Ownership
+    since: float
+    until: float
+
+
+class Fleet(RuleBasedStateMachine):
+    def __init__(self, maker: ReadyMaker) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.stack = AsyncExitStack()
+        self.directory = tempfile.TemporaryDirectory()
+        self.place = self.run(self.stack.enter_async_context(maker(Path(self.directory.name))))
+        opened = [self.run(self.stack.enter_async_context(self.place.open())) for _ in range(2)]
+        self.handles: list[CheckpointStore] = opened
+        self.rows: dict[str, list[Write | None]] = {p: [None] for p in "012"}
+        self.marks: dict[str, list[Checkpoint | None]] = {p: [None] for p in "012"}
+        self.beats: dict[str, tuple[float, float]] = {}
+
+    def run(self, doing: Awaitable[T]) -> T:
+        async def go() -> T:
+            return await doing
+
+        return self.runner.run(go())
+
+    def teardown(self) -> None:
+        self.run(self.stack.aclose())
+        self.runner.close()
+        self.directory.cleanup()
+
+    # -- ownerships -------------------------------------------------------------------------------
+
+    @rule(partition=PARTITIONS, host=HOSTS, handle=HANDLES, mishap=MISHAPS, back=BACK)
+    def claim(self, partition: str, host: str, handle: int, mishap: Mishap, back: int) -> None:
+        self.follow(partition, handle, mishap, back, lambda row: model.claim(row, partition, host))
+
+    @rule(
+        partition=PARTITIONS,
+        handle=HANDLES,
+        mishap=MISHAPS,
+        back=BACK,
+        rate=st.none() | st.integers(0, 5000).map(float),
+    )
+    def renew(
+        self, partition: str, handle: int, mishap: Mishap, back: int, rate: float | None
+    ) -> None:
+        self.follow(partition, handle, mishap, back, lambda row: row and model.renew(row, rate))
+
+    @rule(partition=PARTITIONS, handle=HANDLES, mishap=MISHAPS, back=BACK)
+    def release(self, partition: str, handle: int, mishap: Mishap, back: int) -> None:
+        self.follow(partition, handle, mishap, back, lambda row: row and model.release(row))
+
+    @rule(
+        partition=PARTITIONS,
+        host=HOSTS,
+        handle=HANDLES,
+        mishap=MISHAPS,
+        back=BACK,
+        deadline_s=st.integers(1, 300),
+    )
+    def nominate(
+        self, partition: str, host: str, handle: int, mishap: Mishap, back: int, deadline_s: int
+    ) -> None:
+        def ask(row: Ownership | None) -> Ownership | None:
+            if row is None or row.owner in ("", host) or row.successor:
+                return None
+            return model.nominate(row, host, float(deadline_s))
+
+        self.follow(partition, handle, mishap, back, ask)
+
+    @rule(partition=PARTITIONS, handle=HANDLES, mishap=MISHAPS, back=BACK)
+    def hand_over(self, partition: str, handle: int, mishap: Mishap, back: int) -> None:
+        self.follow(
+            partition,
+            handle,
+            mishap,
+            back,
+            lambda row: model.hand_over(row) if row and row.successor else None,
+        )
+
+    @rule(partition=PARTITIONS, handle=HANDLES, back=BACK, above=st.integers(0, 50))
+    def raise_epoch(self, partition: str, handle: int, back: int, above: int) -> None:
+        self.follow(partition, handle, "", back, lambda row: row and model.raise_epoch(row, above))
+
+    def follow(
+        self,
+        partition: str,
+        handle: int,
+        mishap: Mishap,
+        back: int,
+        step: Callable[[Ownership | None], Ownership | None],
+    ) -> None:
+        """Write what follows a row seen `back` writes ago; it is granted if that is the newest."""
+        history = self.rows[partition]
+        seen = history[-min(back, len(history))]
+        base = None if seen is None else model.aged(seen.row, self.place.now() - seen.since)
+        if (wanted := step(base)) is None:
+            return
+        flaky = FlakyStore(self.handles[handle], Script([mishap]))
+        since = self.place.now()
+        (outcome,) = self.run(flaky.claim_ownership(GROUP, [wanted]))
+        until = self.place.now()
+        fits = seen is history[-1]
+        if mishap:
+            assert isinstance(outcome, Unknown)
+            found = self.run(rows(self.handles[0])).get(partition)
+            arrived = found is not None and found.etag != etag_of(history[-1])
+            assert arrived == (fits and mishap == "after")
+            if arrived and found is not None:
+                history.append(Write(replace(wanted, etag=found.etag, age_s=0.0), since, until))
+        elif fits:
+            assert isinstance(outcome, Granted)
+            assert outcome.row == replace(wanted, etag=outcome.row.etag, age_s=0.0)
+            assert outcome.row.etag not in {etag_of(write) for write in history}
+            history.append(Write(outcome.row, since, until))
+        else:
+            assert isinstance(outcome, Refused)
+            assert outcome.wanted == wanted
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    @rule(partition=PARTITIONS, handle=HANDLES, mishap=MISHAPS, back=BACK)
+    def stamp(self, partition: str, handle: int, mishap: Mishap, back: int) -> None:
+        history = self.marks[partition]
+        seen = history[-min(back, len(history))]
+        epoch = 1 if seen is None else seen.epoch + 1
+        self.mark(seen, model.stamp(seen, GROUP, partition, epoch), handle, mishap)
+
+    @rule(
+        partition=PARTITIONS,
+        handle=HANDLES,
+        mishap=MISHAPS,
+        back=BACK,
+        by=st.integers(-30, 100),
+        offset=st.none() | st.text("0123456789", min_size=1, max_size=9),
+    )
+    def advance(
+        self,
+        partition: str,
+        handle: int,
+        mishap: Mishap,
+        back: int,
+        by: int,
+        offset: str | None,
+    ) -> None:
+        history = self.marks[partition]
+        if (seen := history[-min(back, len(history))]) is None:
+            return
+        sequence = max(0, (seen.sequence or 0) + by)
+        wanted = model.advance(seen, sequence, offset, sequence * 1000)
+        self.mark(seen, wanted, handle, mishap, rewind=model.goes_back(seen, wanted))
+
+    def mark(
+        self,
+        seen: Checkpoint | None,
+        wanted: Checkpoint,
+        handle: int,
+        mishap: Mishap,
+        rewind: bool = False,
+    ) -> None:
+        history = self.marks[wanted.partition]
+        flaky = FlakyStore(self.handles[handle], Script([mishap]))
+        outcome = self.run(flaky.update_checkpoint(wanted, rewind=rewind))
+        fits = seen is history[-1]
+        if mishap:
+            assert isinstance(outcome, Unknown)
+            if fits and mishap == "after":
+                history.append(self.run(checkpoints(self.handles[0]))[wanted.partition])
+                assert replace(wanted, etag=etag_of(history[-1])) == history[-1]
+        elif fits:
+            assert isinstance(outcome, Granted)
+            assert outcome.row == replace(wanted, etag=outcome.row.etag)
+            assert outcome.row.etag not in {etag_of(mark) for mark in history}
+            history.append(outcome.row)
+        else:
+            assert isinstance(outcome, Refused)
+
+    # -- members and time -------------------------------------------------------------------------
+
+    @rule(host=HOSTS, handle=HANDLES)
+    def beat(self, host: str, handle: int) -> None:
+        since = self.place.now()
+        self.run(self.handles[handle].beat(GROUP, host))
+        self.beats[host] = (since, self.place.now())
+
+    @rule(host=HOSTS, handle=HANDLES)
+    def leave(self, host: str, handle: int) -> None:
+        self.run(self.handles[handle].leave(GROUP, host))
+        self.beats.pop(host, None)
+
+    @precondition(lambda self: self.place.movable)
+    @rule(seconds=st.integers(1, 200))
+    def pass_time(self, seconds: int) -> None:
+        self.run(self.place.pass_time(float(seconds)))
+
+    @invariant()
+    def the_store_tells_what_the_model_tells(self) -> None:
+        for handle in self.handles:
+            since = self.place.now()
+            found = self.run(rows(handle))
+            present = self.run(members(handle))
+            until = self.place.now()
+            assert set(found) == {p for p, history in self.rows.items() if history[-1]}
+            for partition, row in found.items():
+                self.agree(row, self.rows[partition][-1], since, until)
+            assert set(present) == set(self.beats)
+            for name, (beat_since, beat_until) in self.beats.items():
+                self.between(present[name].age_s, since - beat_until, until - beat_since)
+            newest = {p: history[-1] for p, history in self.marks.items() if history[-1]}
+            assert self.run(checkpoints(handle)) == newest
+
+    def agree(self, row: Ownership, write: Write | None, since: float, until: float) -> None:
+        assert write is not None
+        assert kept(row) == kept(write.row)
+        least, most = since - write.until, until - write.since
+        if self.place.ages:
+            self.between(row.age_s, least, most)
+        assert (row.deadline_s is None) == (write.row.deadline_s is None)
+        if row.deadline_s is not None and write.row.deadline_s is not None:
+            passed = write.row.deadline_s - row.deadline_s
+            self.between(passed, least, most)
+
+    def between(self, passed: float, least: float, most: float) -> None:
+        slack = self.place.resolution_s
+        assert least - slack <= passed <= most + slack
+
+
+def etag_of(one: Write | Checkpoint | None) -> str:
+    if one is None:
+        return ""
+    return one.row.etag if isinstance(one, Write) else one.etag
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("maker", STORES.values(), ids=list(STORES))
+def test_any_history_ends_as_the_model_says(maker: Maker, request: pytest.FixtureRequest) -> None:
+    made = ready(maker, request)
+
+    class Here(Fleet):
+        def __init__(self) -> None:
+            super().__init__(made)
+
+    run_state_machine_as_test(
+        Here, settings=settings(max_examples=40, stateful_step_count=30, deadline=None)
+    )

@@ -1,0 +1,434 @@
+"""BlobStore on a real Azurite: what it asks for, what it makes of lost answers, what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.storage.blob import ContainerSasPermissions, generate_container_sas
+
+from pumphouse.errors import CheckpointRefused, OptionError, StoreError, StoreUnavailable
+from pumphouse.leases.blob import BlobStore
+from pumphouse.leases.blob_members import KEPT_S
+from pumphouse.leases.model import (
+    Checkpoint,
+    Granted,
+    Ownership,
+    Refused,
+    Unknown,
+    advance,
+    claim,
+    nominate,
+    release,
+    renew,
+    stamp,
+)
+from tests.azurite.fixtures import Storage
+from tests.azurite.proxy import Fate
+from tests.azurite.server import ACCOUNT, KEY
+from tests.leases.contract.asking import (
+    checkpoints,
+    granted,
+    mark_of,
+    members,
+    row_of,
+    rows,
+    write,
+)
+from tests.leases.official import put, raw_container
+from tests.leases.stores import GROUP
+
+
+def open_store(storage: Storage, connection_string: str = "", **options: object) -> BlobStore:
+    return BlobStore.from_connection_string(
+        connection_string or storage.connection_string,
+        storage.container,
+        create_container=True,
+        clock=storage.azurite.clock,
+        **{"timeout_s": 60, **options},
+    )
+
+
+@pytest.fixture
+async def store(storage: Storage) -> AsyncIterator[BlobStore]:
+    async with open_store(storage) as store:
+        storage.proxy.forget()
+        yield store
+
+
+# -- what it asks for -----------------------------------------------------------------------------
+
+
+async def test_a_cycle_costs_one_list_and_one_request_per_row(
+    storage: Storage, store: BlobStore
+) -> None:
+    asked = storage.proxy.asked
+    outcomes = await store.claim_ownership(GROUP, [claim(None, str(n), "a") for n in range(16)])
+    assert asked == {"put blob": 16}
+    await store.beat(GROUP, "a")
+    assert asked == {"put blob": 17}
+    for _ in range(2):
+        storage.proxy.forget()
+        renewals = [renew(row_of(outcome)) for outcome in outcomes]
+        outcomes = await store.claim_ownership(GROUP, renewals)
+        listing = await store.list_ownership(GROUP)
+        await store.beat(GROUP, "a")
+        assert (len(listing.ownerships), len(listing.members)) == (16, 1)
+        assert asked == {"set metadata": 17, "list": 1}
+
+
+async def test_what_a_checkpoint_costs(storage: Storage, store: BlobStore) -> None:
+    """A fence and a first position once in a partition's life; then one request each."""
+    asked = storage.proxy.asked
+    await store.list_checkpoints(GROUP)  # looks for mixed case, once
+    storage.proxy.forget()
+    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    assert asked == {"put blob": 1, "head blob": 1}
+    storage.proxy.forget()
+    mark = mark_of(await store.update_checkpoint(advance(mark, 1, "10")))
+    assert asked == {"set metadata": 1, "put blob": 1}
+    storage.proxy.forget()
+    for sequence in (2, 3):
+        mark = mark_of(await store.update_checkpoint(advance(mark, sequence, f"{sequence}0")))
+    mark_of(await store.update_checkpoint(stamp(mark, GROUP, "0", 2)))
+    assert asked == {"set metadata": 3}
+    storage.proxy.forget()
+    assert len(await store.list_checkpoints(GROUP)) == 1
+    assert asked == {"list": 1}
+
+
+async def test_no_more_requests_at_once_than_allowed(storage: Storage) -> None:
+    async with open_store(storage, at_once=3) as store:
+        await store.claim_ownership(GROUP, [claim(None, str(n), "a") for n in range(20)])
+        assert storage.proxy.most_at_once <= 3
+    async with open_store(storage, at_once=32) as store:
+        listed = (await store.list_ownership(GROUP)).ownerships
+        assert all(isinstance(o, Granted) for o in await store.claim_ownership(GROUP, listed))
+        assert storage.proxy.most_at_once > 3
+
+
+async def test_a_long_listing_comes_in_pages(storage: Storage, store: BlobStore) -> None:
+    """Ages are judged by the Date of the page that a row is on."""
+    wanted = [claim(None, str(n), "a") for n in range(30)]
+    await store.claim_ownership(GROUP, wanted)
+    storage.proxy.forget()
+    pages = store._container.list("", limit=7)
+    assert len([found async for found in pages]) == 30
+    assert storage.proxy.asked == {"list": 5}
+
+
+# -- lost answers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])
+async def test_a_renewal_without_an_answer_is_unknown(
+    storage: Storage, store: BlobStore, fate: Fate
+) -> None:
+    """And it is sent once: a second one would be refused over the etag that the first has made."""
+    row = await granted(store, claim(None, "0", "a"))
+    storage.proxy.forget()
+    storage.proxy.spoil("set metadata", fate)
+    outcome = await write(store, renew(row))
+    assert isinstance(outcome, Unknown)
+    assert storage.container in outcome.why
+    assert storage.proxy.asked == {"set metadata": 1}
+    listed = (await rows(store))["0"]
+    assert (listed.etag == row.etag) == (fate != "lost")
+    await granted(store, renew(listed))
+
+
+@pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])
+async def test_a_first_claim_without_an_answer_is_unknown(
+    storage: Storage, store: BlobStore, fate: Fate
+) -> None:
+    await store.list_ownership(GROUP)  # a connection that is used a second time
+    storage.proxy.forget()
+    storage.proxy.spoil("put blob", fate)
+    assert isinstance(await write(store, claim(None, "0", "a")), Unknown)
+    assert storage.proxy.asked == {"put blob": 1}
+    assert list(await rows(store)) == (["0"] if fate == "lost" else [])
+
+
+@pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])
+@pytest.mark.parametrize("asked", ["put blob", "head blob", "set metadata"])
+async def test_a_checkpoint_without_an_answer_is_unknown(
+    storage: Storage, store: BlobStore, asked: str, fate: Fate
+) -> None:
+    mark = stamp(None, GROUP, "0", 1)
+    if asked == "set metadata":
+        mark = advance(mark_of(await store.update_checkpoint(mark)), 5, "50")
+    for _ in range(2 if asked == "head blob" and fate != "busy" else 1):
+        storage.proxy.spoil(asked, fate)  # what only looks is sent a second time
+    assert isinstance(await store.update_checkpoint(mark), Unknown)
+    found = (await checkpoints(store)).get("0")
+    assert found is None or not found.has_position
+    again = stamp(found, GROUP, "0", 2)
+    assert isinstance(await store.update_checkpoint(again), Granted)
+
+
+async def test_a_first_position_whose_answer_is_lost_was_written(
+    storage: Storage, store: BlobStore
+) -> None:
+    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    storage.proxy.spoil("put blob", "lost")
+    wanted = advance(mark, 5, "50")
+    assert isinstance(await store.update_checkpoint(wanted), Unknown)
+    assert (await checkpoints(store))["0"].sequence == 5
+    assert isinstance(await store.update_checkpoint(wanted), Refused)
+
+
+async def test_one_lost_answer_among_many_says_nothing_of_the_others(
+    storage: Storage, store: BlobStore
+) -> None:
+    storage.proxy.spoil("put blob", "lost")
+    outcomes = await store.claim_ownership(GROUP, [claim(None, str(n), "a") for n in range(8)])
+    kinds = [type(outcome) for outcome in outcomes]
+    assert sorted(kinds, key=str) == [Granted] * 7 + [Unknown]
+    assert len(await rows(store)) == 8
+
+
+async def test_a_late_answer_is_no_answer(storage: Storage) -> None:
+    async with open_store(storage) as store:
+        store._container._timeout_s = 0.05  # only now: a busy machine may take its time to open
+        storage.proxy.spoil_all("late")
+        outcome = await write(store, claim(None, "0", "a"))
+        assert isinstance(outcome, Unknown)
+        assert "TimeoutError" in outcome.why
+        with pytest.raises(StoreUnavailable, match="no answer"):
+            await store.list_ownership(GROUP)
+        storage.proxy.spoil_all(None)
+
+
+async def test_a_read_that_fails_can_be_repeated(storage: Storage, store: BlobStore) -> None:
+    storage.proxy.spoil_all("busy")
+    with pytest.raises(StoreUnavailable, match="503 ServerBusy"):
+        await store.list_ownership(GROUP)
+    storage.proxy.spoil_all(None)
+    await store.list_ownership(GROUP)
+
+
+# -- races ----------------------------------------------------------------------------------------
+
+
+async def test_of_eight_racing_writers_one_is_granted_every_time(storage: Storage) -> None:
+    async with open_store(storage, storage.direct) as store:
+        for partition in map(str, range(10)):
+            wanted = [claim(None, partition, f"host-{n}") for n in range(8)]
+            row = await one_winner(store, wanted)
+            row = await one_winner(store, [claim(row, partition, f"host-{n}") for n in range(8)])
+            await one_winner(store, [nominate(row, f"other-{n}", 9.0) for n in range(8)])
+
+
+async def one_winner(store: BlobStore, wanted: list[Ownership]) -> Ownership:
+    outcomes = await asyncio.gather(*(write(store, row) for row in wanted))
+    assert sum(isinstance(outcome, Refused) for outcome in outcomes) == 7
+    (won,) = [outcome.row for outcome in outcomes if isinstance(outcome, Granted)]
+    assert (await rows(store))[won.partition].etag == won.etag
+    return won
+
+
+async def test_a_fenced_owner_cannot_write_its_first_checkpoint(storage: Storage) -> None:
+    async with open_store(storage) as old, open_store(storage) as new:
+        mark = mark_of(await old.update_checkpoint(stamp(None, GROUP, "0", 1)))
+        current = (await checkpoints(new))["0"]
+        mark_of(await new.update_checkpoint(stamp(current, GROUP, "0", 2)))
+        assert isinstance(await old.update_checkpoint(advance(mark, 5, "50")), Refused)
+        found = (await checkpoints(new))["0"]
+        assert (found.epoch, found.has_position) == (2, False)
+
+
+# -- forgetting -----------------------------------------------------------------------------------
+
+
+async def test_an_administrator_may_have_a_position_forgotten(store: BlobStore) -> None:
+    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3)))
+    blank = Checkpoint(GROUP, "0", epoch=3, etag=mark.etag)
+    with pytest.raises(CheckpointRefused, match="go back"):
+        await store.update_checkpoint(blank)
+    bare = mark_of(await store.update_checkpoint(blank, rewind=True))
+    assert await checkpoints(store) == {"0": bare}
+    assert not bare.has_position
+    assert isinstance(await store.update_checkpoint(advance(mark, 6, "60")), Refused)
+    mark_of(await store.update_checkpoint(advance(bare, 0, "0")))
+
+
+async def test_members_that_are_long_gone_are_swept(storage: Storage, store: BlobStore) -> None:
+    for n in range(3):
+        await store.beat(GROUP, f"crashed-{n}")
+    storage.azurite.advance(KEPT_S + 60)
+    await store.beat(GROUP, "a")
+    assert list(await members(store)) == ["a"]
+    storage.proxy.forget()
+    await store.beat(GROUP, "a")
+    assert storage.proxy.asked == {"set metadata": 1, "delete blob": 3}
+    await store.beat(GROUP, "crashed-0")  # it was only asleep
+    assert sorted(await members(store)) == ["a", "crashed-0"]
+
+
+async def test_a_member_says_how_much_it_will_own(store: BlobStore) -> None:
+    await store.beat(GROUP, "a", 4)
+    await store.beat(GROUP, "b")
+    found = await members(store)
+    assert [found[name].max_partitions for name in "ab"] == [4, None]
+
+
+async def test_blobs_that_are_not_ours_are_left_alone(storage: Storage, store: BlobStore) -> None:
+    async with raw_container(storage.direct, storage.container) as raw:
+        for name in ("ownership/0/deeper", "lease/0", "readme.txt"):
+            await put(raw, f"{str(GROUP).lower()}/{name}", {"ownerid": "x", "offset": "1"})
+    assert await rows(store) == {}
+    assert await checkpoints(store) == {}
+
+
+# -- what it says ---------------------------------------------------------------------------------
+
+
+async def test_a_missing_container_is_told_in_a_sentence(storage: Storage) -> None:
+    store = BlobStore.from_connection_string(storage.direct, storage.container)
+    with pytest.raises(StoreError, match="404 ContainerNotFound: create it, or open the store"):
+        await store.__aenter__()
+    with pytest.raises(StoreError, match="is not open: use it inside `async with store:`"):
+        await store.list_ownership(GROUP)
+
+
+async def test_a_container_that_goes_away_is_told_too(storage: Storage, store: BlobStore) -> None:
+    row = await granted(store, claim(None, "0", "a"))
+    async with raw_container(storage.direct, storage.container) as raw:
+        await raw.delete_container()
+    for wanted in (renew(row), release(row), claim(None, "1", "a")):
+        with pytest.raises(StoreError, match="ContainerNotFound"):
+            await write(store, wanted)
+    with pytest.raises(StoreError, match="ContainerNotFound"):
+        await store.update_checkpoint(stamp(None, GROUP, "0", 1))
+    with pytest.raises(StoreError, match="ContainerNotFound"):
+        await store.beat(GROUP, "a")
+
+
+async def test_nobody_there_is_told_without_the_key(storage: Storage) -> None:
+    connection_string = storage.azurite.connection_string(1)
+    store = BlobStore.from_connection_string(connection_string, storage.container, timeout_s=60)
+    with pytest.raises(StoreUnavailable, match=r"no answer from http://127\.0\.0\.1:1/") as told:
+        await store.__aenter__()
+    assert KEY not in str(told.value) + repr(store)
+    assert told.value.__cause__ is None
+    assert told.value.__suppress_context__
+
+
+async def test_a_wrong_key_is_told_without_the_key(storage: Storage, store: BlobStore) -> None:
+    wrong = storage.direct.replace(KEY, "c2VjcmV0" * 10 + "c2VjcmU=")
+    with pytest.raises(StoreError, match="403") as told:
+        await BlobStore.from_connection_string(wrong, storage.container).__aenter__()
+    assert "c2VjcmV0" not in str(told.value)
+
+
+@pytest.mark.parametrize("connection_string", ["", "nonsense", "AccountKey=c2VjcmV0", "a=b;;"])
+def test_a_connection_string_that_is_none_is_told_at_once(connection_string: str) -> None:
+    with pytest.raises(OptionError, match="makes no sense") as told:
+        BlobStore.from_connection_string(connection_string, "checkpoints")
+    assert "c2VjcmV0" not in str(told.value)
+
+
+@pytest.mark.parametrize("options", [{"timeout_s": 0}, {"at_once": 0}])
+def test_bounds_are_bounds(options: dict[str, int]) -> None:
+    with pytest.raises(OptionError, match="timeout_s must be above 0"):
+        BlobStore.from_connection_string("UseDevelopmentStorage=true", "checkpoints", **options)
+
+
+def test_without_the_packages_it_says_which_are_missing() -> None:
+    program = """
+import sys
+sys.modules["azure.storage.blob.aio"] = None
+from pumphouse.leases.blob import BlobStore
+from pumphouse.errors import OptionError
+try:
+    BlobStore("https://x.blob.core.windows.net", "checkpoints")
+except OptionError as error:
+    assert "pip install 'pumphouse[azure]'" in str(error)
+else:
+    raise SystemExit("no error")
+assert "aiohttp" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+
+
+# -- credentials ----------------------------------------------------------------------------------
+
+
+def signature(storage: Storage, **allowed: bool) -> str:
+    return generate_container_sas(
+        ACCOUNT,
+        storage.container,
+        account_key=KEY,
+        permission=ContainerSasPermissions(list=True, read=True, **allowed),
+        # Azurite's clock goes ahead of ours, by what the tests before have let pass.
+        expiry=datetime.fromtimestamp(storage.azurite.clock.now(), UTC) + timedelta(days=365),
+    )
+
+
+async def test_a_signature_in_the_url_or_beside_it(storage: Storage, store: BlobStore) -> None:
+    url = f"http://127.0.0.1:{storage.proxy.port}/{ACCOUNT}"
+    word = signature(storage, write=True, create=True, delete=True)
+    given: list[tuple[str, object]] = [
+        (f"{url}?{word}", None),
+        (url, AzureSasCredential(word)),
+        (url, AzureNamedKeyCredential(ACCOUNT, KEY)),
+        (url, word),
+    ]
+    for partition, (account_url, credential) in enumerate(given):
+        async with BlobStore(account_url, storage.container, credential, timeout_s=60) as signed:
+            await granted(signed, claim(None, str(partition), "a"))
+            assert "sig=" not in repr(signed)
+
+
+async def test_a_signature_that_may_only_read_is_told(storage: Storage, store: BlobStore) -> None:
+    url = f"http://127.0.0.1:{storage.proxy.port}/{ACCOUNT}"
+    word = signature(storage)
+    async with BlobStore(f"{url}?{word}", storage.container, timeout_s=60) as reader:
+        assert await rows(reader) == {}
+        with pytest.raises(StoreError, match="403") as told:
+            await write(reader, claim(None, "0", "a"))
+        assert "sig=" not in str(told.value)
+        storage.proxy.spoil_all("busy")
+        with pytest.raises(StoreError) as silent:
+            await reader.list_ownership(GROUP)
+        assert "sig=" not in str(silent.value)
+        storage.proxy.spoil_all(None)
+
+
+# -- open and close -------------------------------------------------------------------------------
+
+
+async def test_several_hosts_of_a_process_share_one_store(
+    storage: Storage, store: BlobStore
+) -> None:
+    async with store, store:
+        await granted(store, claim(None, "0", "a"))
+    assert list(await rows(store)) == ["0"]
+
+
+async def test_a_closed_store_can_be_opened_again(storage: Storage) -> None:
+    store = open_store(storage)
+    for turn in range(2):
+        async with store:
+            await granted(store, claim(None, str(turn), "a"))
+    with pytest.raises(StoreError, match="not open"):
+        await store.list_ownership(GROUP)
+
+
+async def test_a_cancelled_write_leaves_the_store_usable(
+    storage: Storage, store: BlobStore
+) -> None:
+    storage.proxy.spoil_all("late")
+    writing = asyncio.ensure_future(write(store, claim(None, "0", "a")))
+    storage.proxy.arrived.clear()
+    await storage.proxy.arrived.wait()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    storage.proxy.spoil_all(None)
+    await granted(store, claim(None, "1", "a"))

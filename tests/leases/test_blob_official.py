@@ -1,0 +1,294 @@
+"""The official Python stores and ours on one container, operation by operation, both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from azure.storage.blob.aio import ContainerClient
+
+from pumphouse.leases.blob import BlobStore
+from pumphouse.leases.model import (
+    Checkpoint,
+    Granted,
+    Group,
+    Refused,
+    advance,
+    claim,
+    nominate,
+    release,
+    renew,
+    stamp,
+)
+from tests.azurite.fixtures import Storage
+from tests.leases.contract.asking import checkpoints, granted, mark_of, refused, rows
+from tests.leases.official import (
+    Official,
+    checkpoint,
+    official,
+    ownership,
+    put,
+    raw_container,
+    start_position,
+)
+
+# Mixed case, as users write it; everybody files it in lower case.
+GROUP = Group("House.servicebus.windows.net", "Sensors", "$Default")
+PREFIX = "house.servicebus.windows.net/sensors/$default"
+
+
+@pytest.fixture
+async def raw(storage: Storage) -> AsyncIterator[ContainerClient]:
+    async with raw_container(storage.direct, storage.container) as raw:
+        yield raw
+
+
+@pytest.fixture
+async def store(storage: Storage, raw: ContainerClient) -> AsyncIterator[BlobStore]:
+    async with BlobStore.from_connection_string(
+        storage.connection_string, storage.container, timeout_s=60
+    ) as store:
+        yield store
+
+
+@pytest.fixture(params=["aio", "sync"])
+async def judge(
+    request: pytest.FixtureRequest, storage: Storage, raw: ContainerClient
+) -> AsyncIterator[Official]:
+    async with official(request.param, storage.direct, storage.container) as judge:
+        yield judge
+
+
+# -- ownerships -----------------------------------------------------------------------------------
+
+
+async def test_the_sdk_reads_our_rows(store: BlobStore, judge: Official) -> None:
+    ours = await granted(store, claim(None, "0", "host-a"), GROUP)
+    await store.beat(GROUP, "host-a")
+    mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
+    found = await judge.list_ownership(GROUP)
+    assert list(found) == ["0"]
+    assert found["0"]["owner_id"] == "host-a"
+    assert found["0"]["etag"] == ours.etag
+    await granted(store, release(ours), GROUP)
+    # Its listing tells an empty value as None, also of rows that it has released itself.
+    assert not (await judge.list_ownership(GROUP))["0"]["owner_id"]
+
+
+async def test_we_read_the_sdks_rows(store: BlobStore, judge: Official) -> None:
+    (theirs,) = await judge.claim([ownership(GROUP, "3", "9f2c")])
+    found = await rows(store, GROUP)
+    assert list(found) == ["3"]
+    assert (found["3"].owner, found["3"].epoch) == ("9f2c", 0)
+    assert found["3"].etag == theirs["etag"].strip('"')
+
+
+async def test_each_takes_rows_from_the_other(store: BlobStore, judge: Official) -> None:
+    ours = await granted(store, claim(None, "0", "host-a", epoch_known=6), GROUP)
+    listed = (await judge.list_ownership(GROUP))["0"]
+    (theirs,) = await judge.claim([ownership(GROUP, "0", "sdk", listed["etag"])])
+    await refused(store, renew(ours), GROUP)
+    row = (await rows(store, GROUP))["0"]
+    assert (row.owner, row.epoch) == ("sdk", 0)  # the SDK has dropped our epoch
+    back = await granted(store, claim(row, "0", "host-a", epoch_known=7), GROUP)
+    assert back.epoch == 8
+    assert await judge.claim([theirs]) == []  # what it had is lost, and it notices
+
+
+async def test_asking_for_a_partition_does_not_disturb_the_sdks_owner(
+    store: BlobStore, judge: Official
+) -> None:
+    """It renews over the etag it listed, as it does in every cycle."""
+    await judge.claim([ownership(GROUP, "0", "sdk")])
+    asked = nominate((await rows(store, GROUP))["0"], "host-a", 30.0)
+    await granted(store, asked, GROUP)
+    listed = (await judge.list_ownership(GROUP))["0"]
+    assert listed["owner_id"] == "sdk"
+    assert len(await judge.claim([ownership(GROUP, "0", "sdk", listed["etag"])])) == 1
+    row = (await rows(store, GROUP))["0"]
+    assert (row.owner, row.successor) == ("sdk", "")
+
+
+async def test_in_a_race_of_first_claims_whoever_lost_is_told(
+    store: BlobStore, judge: Official
+) -> None:
+    """The SDK sets metadata before it tries to make the blob, and so may write over our row."""
+    for partition in map(str, range(10)):
+        outcomes, won = await asyncio.gather(
+            store.claim_ownership(GROUP, [claim(None, partition, "host-a")]),
+            judge.claim([ownership(GROUP, partition, "sdk")]),
+        )
+        (outcome,) = outcomes
+        owner = (await rows(store, GROUP))[partition].owner
+        assert owner == ("sdk" if won else "host-a")
+        assert won or isinstance(outcome, Granted)
+        if isinstance(outcome, Granted) and won:
+            await refused(store, renew(outcome.row), GROUP)
+
+
+async def test_the_sdk_adopts_what_we_have_released(store: BlobStore, judge: Official) -> None:
+    row = await granted(store, claim(None, "0", "host-a"), GROUP)
+    await granted(store, release(row), GROUP)
+    listed = (await judge.list_ownership(GROUP))["0"]
+    assert len(await judge.claim([ownership(GROUP, "0", "sdk", listed["etag"])])) == 1
+
+
+# -- checkpoints ----------------------------------------------------------------------------------
+
+
+async def test_the_sdk_starts_after_our_checkpoint(store: BlobStore, judge: Official) -> None:
+    await store.update_checkpoint(Checkpoint(GROUP, "0", 42, "4200", 3, enqueued_ms=1))
+    found = (await judge.list_checkpoints(GROUP))["0"]
+    assert (found["sequence_number"], found["offset"]) == (42, "4200")
+    assert start_position(found, "@latest") == "4200"
+
+
+async def test_for_the_sdk_a_bare_stamp_is_no_checkpoint(store: BlobStore, judge: Official) -> None:
+    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 3)))
+    found = await judge.list_checkpoints(GROUP)
+    assert found == {}
+    for default in ("-1", "@latest"):
+        assert start_position(found.get("0"), default) == default
+    mark_of(await store.update_checkpoint(advance(mark, 0, "0")))
+    assert start_position((await judge.list_checkpoints(GROUP))["0"], "@latest") == "0"
+
+
+async def test_why_a_stamp_is_no_checkpoint_with_an_empty_offset(
+    judge: Official, raw: ContainerClient
+) -> None:
+    """The SDK would ask the hub for the events after "None"."""
+    await put(raw, f"{PREFIX}/checkpoint/0", {"offset": "", "sequencenumber": "-1"})
+    found = (await judge.list_checkpoints(GROUP))["0"]
+    assert start_position(found, "@latest") == "None"
+
+
+async def test_a_checkpoint_that_the_sdk_writes_beside_our_stamp_counts(
+    store: BlobStore, judge: Official
+) -> None:
+    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 3)))
+    await judge.checkpoint(checkpoint(GROUP, "0", 42, "4200"))
+    for late in (stamp(mark, GROUP, "0", 4), advance(mark, 7, "700")):
+        assert isinstance(await store.update_checkpoint(late), Refused)
+    found = (await checkpoints(store, GROUP))["0"]
+    assert (found.sequence, found.epoch) == (42, 0)
+    mark_of(await store.update_checkpoint(stamp(found, GROUP, "0", 4)))
+
+
+async def test_a_first_stamp_does_not_hide_a_checkpoint_that_came_between(
+    store: BlobStore, judge: Official
+) -> None:
+    assert await checkpoints(store, GROUP) == {}
+    await judge.checkpoint(checkpoint(GROUP, "0", 42, "4200"))
+    assert isinstance(await store.update_checkpoint(stamp(None, GROUP, "0", 1)), Refused)
+    assert (await checkpoints(store, GROUP))["0"].sequence == 42
+
+
+async def test_a_checkpoint_by_offset_alone_does_not_break_the_sdk(
+    store: BlobStore, judge: Official
+) -> None:
+    await store.update_checkpoint(Checkpoint(GROUP, "0", None, "4200", 3))
+    found = (await judge.list_checkpoints(GROUP))["0"]
+    assert start_position(found, "@latest") == "4200"
+
+
+async def test_we_read_the_sdks_checkpoints(store: BlobStore, judge: Official) -> None:
+    await judge.checkpoint(checkpoint(GROUP, "0", 0, "0"))
+    await judge.checkpoint(checkpoint(GROUP, "1", 42, "4200"))
+    found = await checkpoints(store, GROUP)
+    assert {p: (mark.sequence, mark.offset, mark.epoch) for p, mark in found.items()} == {
+        "0": (0, "0", 0),
+        "1": (42, "4200", 0),
+    }
+    stamped = mark_of(await store.update_checkpoint(stamp(found["1"], GROUP, "1", 4)))
+    assert (await checkpoints(store, GROUP))["1"] == stamped
+
+
+async def test_an_unconditional_write_of_the_sdk_is_noticed(
+    store: BlobStore, judge: Official
+) -> None:
+    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 42, "4200", 3)))
+    await judge.checkpoint(checkpoint(GROUP, "0", 7, "700"))  # backwards, over ours
+    outcome = await store.update_checkpoint(advance(mark, 43, "4300"))
+    assert isinstance(outcome, Refused)
+    found = (await checkpoints(store, GROUP))["0"]
+    assert (found.sequence, found.epoch) == (7, 0)
+    mark_of(await store.update_checkpoint(advance(stamp(found, GROUP, "0", 3), 43, "4300")))
+
+
+# -- what others have left ------------------------------------------------------------------------
+
+
+async def test_rows_that_break_the_sdk_do_not_break_us(
+    store: BlobStore, judge: Official, raw: ContainerClient
+) -> None:
+    await put(raw, f"{PREFIX}/ownership/0", {})  # released by Rust
+    await put(raw, f"{PREFIX}/checkpoint/0", {"offset": "100", "sequencenumber": ""})  # .NET
+    await put(raw, f"{PREFIX}/checkpoint/1", {"sequencenumber": "42"})  # Java
+    with pytest.raises(KeyError):
+        await judge.list_ownership(GROUP)
+    with pytest.raises((KeyError, ValueError, TypeError)):
+        await judge.list_checkpoints(GROUP)
+    assert (await rows(store, GROUP))["0"].owner == ""
+    found = await checkpoints(store, GROUP)
+    assert [(mark.sequence, mark.offset) for mark in found.values()] == [(None, "100"), (42, None)]
+
+
+async def test_keys_are_read_in_any_case(store: BlobStore, raw: ContainerClient) -> None:
+    await put(raw, f"{PREFIX}/ownership/0", {"OwnerId": "java"})
+    await put(raw, f"{PREFIX}/checkpoint/0", {"Offset": "100", "SequenceNumber": "1"})
+    row = (await rows(store, GROUP))["0"]
+    assert row.owner == "java"
+    mark = (await checkpoints(store, GROUP))["0"]
+    assert (mark.sequence, mark.offset) == (1, "100")
+    await granted(store, claim(row, "0", "host-a"), GROUP)
+    assert (await rows(store, GROUP))["0"].owner == "host-a"
+
+
+async def test_checkpoints_in_mixed_case_are_found_and_taken_over(
+    storage: Storage, store: BlobStore, raw: ContainerClient
+) -> None:
+    """Early Go filed under the names as they were given."""
+    given = str(GROUP)
+    await put(raw, f"{given}/checkpoint/0", {"offset": "100", "sequencenumber": "1"})
+    await put(raw, f"{given}/checkpoint/1", {"offset": "200", "sequencenumber": "2"})
+    await put(raw, f"{PREFIX}/checkpoint/1", {"offset": "300", "sequencenumber": "3"})
+    await put(raw, f"{given}/checkpoint/2", {"offset": "400", "sequencenumber": "4"})
+    mark_of(await store.update_checkpoint(stamp(None, GROUP, "2", 7)))
+    found = await checkpoints(store, GROUP)
+    assert {p: (m.sequence, m.epoch, bool(m.etag)) for p, m in found.items()} == {
+        "0": (1, 0, False),
+        "1": (3, 0, True),
+        "2": (4, 7, True),  # a bare stamp of ours does not hide where it was
+    }
+    for partition in ("0", "2"):
+        mark_of(await store.update_checkpoint(stamp(found[partition], GROUP, partition, 8)))
+    again = await checkpoints(store, GROUP)
+    assert [(again[p].sequence, again[p].epoch) for p in ("0", "2")] == [(1, 8), (4, 8)]
+
+
+async def test_mixed_case_is_looked_for_once_if_there_is_none(
+    storage: Storage, store: BlobStore
+) -> None:
+    storage.proxy.forget()
+    for _ in range(3):
+        assert await store.list_checkpoints(GROUP) == []
+    assert storage.proxy.asked == {"list": 4}
+
+
+async def test_ownerships_in_mixed_case_are_listed_if_asked_for(
+    storage: Storage, raw: ContainerClient
+) -> None:
+    await put(raw, f"{GROUP}/ownership/0", {"ownerid": "go"})
+    await put(raw, f"{GROUP}/ownership/1", {"ownerid": "go"})
+    await put(raw, f"{PREFIX}/ownership/1", {"ownerid": "host-b"})
+    async with BlobStore.from_connection_string(
+        storage.direct, storage.container, mixed_case=True, timeout_s=60
+    ) as store:
+        found = await rows(store, GROUP)
+        assert [(row.owner, bool(row.etag)) for row in found.values()] == [
+            ("go", False),
+            ("host-b", True),
+        ]
+        await granted(store, claim(found["0"], "0", "host-a"), GROUP)
+        assert (await rows(store, GROUP))["0"].owner == "host-a"

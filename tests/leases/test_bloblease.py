@@ -1,0 +1,469 @@
+"""BlobLeaseStore beside hosts of the legacy generation, whose steps are taken here one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from azure.core.exceptions import HttpResponseError
+from azure.storage.blob.aio import BlobClient, BlobLeaseClient, ContainerClient
+
+from pumphouse.errors import OptionError
+from pumphouse.leases.bloblease import BlobLeaseStore
+from pumphouse.leases.bloblease_body import SPELLINGS, Spelling, spell
+from pumphouse.leases.model import (
+    Checkpoint,
+    Granted,
+    Group,
+    Ownership,
+    Refused,
+    Unknown,
+    advance,
+    claim,
+    hand_over,
+    nominate,
+    release,
+    renew,
+    stamp,
+)
+from tests.azurite.fixtures import Storage
+from tests.azurite.proxy import Fate
+from tests.leases.contract.asking import (
+    checkpoints,
+    granted,
+    mark_of,
+    members,
+    refused,
+    row_of,
+    rows,
+    write,
+)
+from tests.leases.official import raw_container
+from tests.leases.stores import GROUP
+
+PARTITIONS = ["0", "1", "2", "3"]
+LEASE_S = 30
+
+
+@pytest.fixture
+async def raw(storage: Storage) -> AsyncIterator[ContainerClient]:
+    async with raw_container(storage.direct, storage.container) as raw:
+        yield raw
+
+
+def open_store(storage: Storage, **options: Any) -> BlobLeaseStore:
+    return BlobLeaseStore.from_connection_string(
+        storage.connection_string,
+        storage.container,
+        clock=storage.azurite.clock,
+        **{"timeout_s": 60, "lease_s": LEASE_S, **options},
+    )
+
+
+@pytest.fixture
+async def store(storage: Storage, raw: ContainerClient) -> AsyncIterator[BlobLeaseStore]:
+    async with open_store(storage) as store:
+        await store.initialise(GROUP, PARTITIONS)
+        storage.proxy.forget()
+        yield store
+
+
+@dataclass
+class Legacy:
+    """A host of the Event Processor Host's generation: its requests, and nothing else."""
+
+    name: str
+    blob: BlobClient
+    spelling: Spelling
+
+    async def read(self) -> dict[str, Any]:
+        text = await (await self.blob.download_blob()).readall()
+        told: dict[str, Any] = json.loads(text)
+        return {word.replace("_", "").lower(): value for word, value in told.items()}
+
+    async def acquire(self) -> str:
+        """As an expired lease is taken, or, by its token, one that is held."""
+        said = await self.read()
+        token = str(uuid.uuid4())
+        state = (await self.blob.get_blob_properties()).lease.state
+        if state == "leased":
+            lease = BlobLeaseClient(self.blob, lease_id=said["token"])
+            await lease.change(token)
+            await lease.renew()
+        else:
+            lease = BlobLeaseClient(self.blob, lease_id=token)
+            await lease.acquire(lease_duration=LEASE_S)
+        await self.put(said, owner=self.name, token=token, epoch=said["epoch"] + 1)
+        return token
+
+    async def checkpoint(self, offset: str, sequence: int) -> None:
+        said = await self.read()
+        await BlobLeaseClient(self.blob, lease_id=said["token"]).renew()
+        await self.put(said, offset=offset, sequencenumber=sequence)
+
+    async def put(self, said: dict[str, Any], **changes: Any) -> None:
+        """It knows its own fields only; whatever else was there is dropped."""
+        told = {**said, **changes}
+        words = [("offset",), ("sequence", "number"), ("partition", "id"), ("owner",), ("token",),
+                 ("epoch",)]  # fmt: skip
+        body = {spell(word, self.spelling): told["".join(word)] for word in words}
+        await self.blob.upload_blob(
+            json.dumps(body),
+            overwrite=True,
+            metadata={"OWNINGHOST": told["owner"]},
+            lease=told["token"],
+        )
+
+
+@pytest.fixture(params=SPELLINGS)
+def legacy(request: pytest.FixtureRequest, raw: ContainerClient) -> Legacy:
+    return Legacy("vm-old", raw.get_blob_client("$Default/0"), request.param)
+
+
+# -- what is made ---------------------------------------------------------------------------------
+
+
+async def test_blobs_are_made_beforehand_and_left_as_they_are(
+    storage: Storage, store: BlobLeaseStore, raw: ContainerClient
+) -> None:
+    blobs = [name async for name in raw.list_blob_names()]
+    assert blobs == [f"$Default/{partition}" for partition in PARTITIONS]
+    assert (await store.list_ownership(GROUP)).ownerships == ()
+    row = await granted(store, claim(None, "0", "a"))
+    await store.initialise(GROUP, [*PARTITIONS, "4"])
+    assert [name async for name in raw.list_blob_names()] == [*blobs, "$Default/4"]
+    assert (await rows(store))["0"].etag == row.etag
+
+
+async def test_names_are_those_of_the_hosts_of_old(storage: Storage, raw: ContainerClient) -> None:
+    async with open_store(storage, prefix="my-prefix-") as store:
+        await store.initialise(GROUP, ["0"])
+        await store.beat(GROUP, "VM 1/x")
+        names = [name async for name in raw.list_blob_names()]
+        assert names == ["my-prefix-$Default/0", "my-prefix-$Default~members/VM%201%2Fx"]
+        assert list(await members(store)) == ["VM 1/x"]
+
+
+async def test_the_owner_stands_in_the_metadata(
+    store: BlobLeaseStore, raw: ContainerClient
+) -> None:
+    blob = raw.get_blob_client("$Default/0")
+    row = await granted(store, claim(None, "0", "a"))
+    assert (await blob.get_blob_properties()).metadata == {"OWNINGHOST": "a"}
+    await granted(store, release(row))
+    properties = await blob.get_blob_properties()
+    assert properties.metadata == {}
+    assert properties.lease.state == "available"
+
+
+@pytest.mark.parametrize("options", [{"lease_s": 14}, {"lease_s": 61}, {"spelling": "cobol"}])
+def test_options_have_bounds(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match="must be"):
+        BlobLeaseStore.from_connection_string("UseDevelopmentStorage=true", "leases", **options)
+
+
+# -- beside a legacy host -------------------------------------------------------------------------
+
+
+async def test_we_see_who_owns_and_how_far_it_is(store: BlobLeaseStore, legacy: Legacy) -> None:
+    await legacy.acquire()
+    row = (await rows(store))["0"]
+    assert (row.owner, row.epoch, row.age_s) == ("vm-old", 1, 0)
+    assert await checkpoints(store) == {}
+    await legacy.checkpoint("4200", 42)
+    mark = (await checkpoints(store))["0"]
+    assert (mark.sequence, mark.offset, mark.epoch) == (42, "4200", 0)
+    assert (await rows(store))["0"].etag == row.etag
+
+
+async def test_it_sees_who_owns_and_how_far_we_are(storage: Storage, legacy: Legacy) -> None:
+    async with open_store(storage, spelling=legacy.spelling) as store:
+        row = await granted(store, claim(None, "0", "host-a"))
+        mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+        assert (await legacy.read())["offset"] is None  # a stamp is no checkpoint
+        mark_of(await store.update_checkpoint(advance(mark, 42, "4200")))
+        said = await legacy.read()
+        assert (said["owner"], said["epoch"]) == ("host-a", 1)
+        assert (said["offset"], said["sequencenumber"], said["partitionid"]) == ("4200", 42, "0")
+        words = json.loads(await (await legacy.blob.download_blob()).readall())
+        assert spell(("sequence", "number"), legacy.spelling) in words
+        await granted(store, release(row))
+        assert (await legacy.read())["owner"] == ""
+
+
+async def test_a_lease_is_stolen_from_it_by_its_token(
+    store: BlobLeaseStore, legacy: Legacy
+) -> None:
+    await legacy.acquire()
+    await legacy.checkpoint("4200", 42)
+    row = (await rows(store))["0"]
+    taken = await granted(store, claim(row, "0", "host-a"))
+    assert taken.epoch == row.epoch + 1
+    said = await legacy.read()
+    assert (said["owner"], said["offset"]) == ("host-a", "4200")
+    with pytest.raises(HttpResponseError, match="LeaseIdMismatch"):
+        await BlobLeaseClient(legacy.blob, lease_id="0" * 8 + str(uuid.uuid4())[8:]).renew()
+
+
+async def test_it_steals_from_us_and_we_notice(store: BlobLeaseStore, legacy: Legacy) -> None:
+    row = await granted(store, claim(None, "0", "host-a"))
+    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
+    await legacy.acquire()
+    await refused(store, renew(row))
+    assert isinstance(await store.update_checkpoint(advance(mark, 6, "60")), Refused)
+    listed = (await rows(store))["0"]
+    assert (listed.owner, listed.epoch) == ("vm-old", 2)
+    found = (await checkpoints(store))["0"]
+    assert (found.sequence, found.offset) == (5, "50")
+
+
+async def test_asking_for_a_partition_leaves_its_lease_alone(
+    storage: Storage, store: BlobLeaseStore, legacy: Legacy
+) -> None:
+    token = await legacy.acquire()
+    await granted(store, nominate((await rows(store))["0"], "host-a", 60.0))
+    await BlobLeaseClient(legacy.blob, lease_id=token).renew()
+    assert (await rows(store))["0"].successor == "host-a"
+    storage.azurite.advance(LEASE_S + 1)
+    row = (await rows(store))["0"]
+    assert row.age_s == math.inf  # it died, and our asking did not keep it alive
+    await granted(store, claim(row, "0", "host-a"))
+
+
+async def test_fields_that_we_do_not_know_are_kept(store: BlobLeaseStore, legacy: Legacy) -> None:
+    said = {**await legacy.read(), "event_processor_context": {"window": [1, 2]}}
+    await legacy.blob.upload_blob(json.dumps(said), overwrite=True)
+    await granted(store, claim(None, "0", "a"))
+    told = json.loads(await (await legacy.blob.download_blob()).readall())
+    assert told["event_processor_context"] == {"window": [1, 2]}
+
+
+# -- leases ---------------------------------------------------------------------------------------
+
+
+async def test_a_lease_that_nobody_renews_runs_out(storage: Storage, store: BlobLeaseStore) -> None:
+    row = await granted(store, claim(None, "0", "a"))
+    storage.azurite.advance(LEASE_S - 5)
+    assert (await rows(store))["0"].age_s == 0
+    row = await granted(store, renew(row))
+    storage.azurite.advance(LEASE_S - 5)
+    assert (await rows(store))["0"].age_s == 0
+    storage.azurite.advance(10)
+    assert (await rows(store))["0"].age_s == math.inf
+    await granted(store, renew(row))  # nobody has taken it
+    assert (await rows(store))["0"].age_s == 0
+
+
+async def test_a_lease_is_never_shorter_than_its_owner_believes(storage: Storage) -> None:
+    async with open_store(storage, lease_s=20.5) as store:
+        await granted(store, claim(None, "0", "a"))
+        storage.azurite.advance(20)
+        assert (await rows(store))["0"].age_s == 0
+        storage.azurite.advance(2)
+        assert (await rows(store))["0"].age_s == math.inf
+
+
+async def test_a_lease_that_is_broken_is_free(store: BlobLeaseStore, raw: ContainerClient) -> None:
+    row = await granted(store, claim(None, "0", "a"))
+    await BlobLeaseClient(raw.get_blob_client("$Default/0")).break_lease(lease_break_period=0)
+    listed = (await rows(store))["0"]
+    assert (listed.owner, listed.age_s) == ("a", math.inf)
+    await granted(store, claim(listed, "0", "b"))
+    await refused(store, renew(row))
+
+
+async def test_a_lease_held_by_a_stranger_is_respected(
+    storage: Storage, store: BlobLeaseStore, raw: ContainerClient
+) -> None:
+    """Somebody who leases blobs without writing who it is."""
+    blob = raw.get_blob_client("$Default/0")
+    stranger = BlobLeaseClient(blob)
+    await stranger.acquire(lease_duration=60)
+    await refused(store, claim(None, "0", "a"))
+    assert isinstance(await store.update_checkpoint(stamp(None, GROUP, "0", 1)), Refused)
+    assert await rows(store) == {}
+    await stranger.release()
+    assert await rows(store) == {}
+    await granted(store, claim(None, "0", "a"))
+
+
+async def test_a_hand_over_moves_the_lease_with_the_row(storage: Storage) -> None:
+    async with open_store(storage) as old, open_store(storage) as new:
+        row = await granted(old, claim(None, "0", "a"))
+        asked = await granted(new, nominate((await rows(new))["0"], "b", 20.0))
+        await refused(old, renew(row))
+        seen = (await rows(old))["0"]
+        assert (seen.successor, seen.etag) == ("b", asked.etag)
+        given = await granted(old, hand_over(seen))
+        assert (await rows(new))["0"].owner == "b"
+        await granted(new, renew((await rows(new))["0"]))
+        await refused(old, renew(given))
+        assert isinstance(await write(old, release(given)), Refused)
+
+
+async def test_of_eight_racing_thieves_one_is_granted(storage: Storage) -> None:
+    thieves = [open_store(storage) for _ in range(8)]
+    for thief in thieves:
+        await thief.__aenter__()
+    for partition in PARTITIONS:
+        row = await one_winner(thieves, [claim(None, partition, f"h-{n}") for n in range(8)])
+        row = await one_winner(thieves, [claim(row, partition, f"h-{n}") for n in range(8)])
+        storage.azurite.advance(LEASE_S + 1)
+        await one_winner(thieves, [claim(row, partition, f"h-{n}") for n in range(8)])
+    for thief in thieves:
+        await thief.__aexit__()
+
+
+async def one_winner(stores: list[BlobLeaseStore], wanted: list[Ownership]) -> Ownership:
+    outcomes = await asyncio.gather(*map(write, stores, wanted))
+    assert sum(isinstance(outcome, Refused) for outcome in outcomes) == 7
+    (won,) = [outcome.row for outcome in outcomes if isinstance(outcome, Granted)]
+    assert (await rows(stores[0]))[won.partition].etag == won.etag
+    return won
+
+
+async def test_checkpoints_under_way_do_not_save_a_partition_from_a_thief(
+    storage: Storage,
+) -> None:
+    """Each of them changes the blob that the thief wants to write over."""
+    async with open_store(storage) as owner, open_store(storage) as thief:
+        await granted(owner, claim(None, "0", "a"))
+        mark = mark_of(await owner.update_checkpoint(stamp(None, GROUP, "0", 1)))
+        row = (await rows(thief))["0"]
+        for sequence in range(3):
+            mark = mark_of(await owner.update_checkpoint(advance(mark, sequence, str(sequence))))
+        taken = await granted(thief, claim(row, "0", "b"))
+        assert (await checkpoints(thief))["0"].sequence == 2
+        assert (await rows(owner))["0"].etag == taken.etag
+
+
+async def test_a_renewal_and_a_checkpoint_at_once_are_both_granted(
+    storage: Storage, store: BlobLeaseStore
+) -> None:
+    row = await granted(store, claim(None, "0", "a"))
+    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    for sequence in range(10):
+        outcomes, told = await asyncio.gather(
+            store.claim_ownership(GROUP, [renew(row)]),
+            store.update_checkpoint(advance(mark, sequence, str(sequence))),
+        )
+        row, mark = row_of(outcomes[0]), mark_of(told)
+    assert storage.proxy.asked["get blob"] == 0  # they wait for each other
+
+
+# -- what it asks for -----------------------------------------------------------------------------
+
+
+async def test_what_a_cycle_costs(storage: Storage, store: BlobLeaseStore) -> None:
+    asked = storage.proxy.asked
+    outcomes = await store.claim_ownership(GROUP, [claim(None, p, "a") for p in PARTITIONS])
+    assert asked == {"acquire lease": 4, "put blob": 4}
+    for _ in range(2):
+        storage.proxy.forget()
+        outcomes = await store.claim_ownership(GROUP, [renew(row_of(o)) for o in outcomes])
+        assert asked == {"renew lease": 4, "put blob": 4}
+        storage.proxy.forget()
+        assert len((await store.list_ownership(GROUP)).ownerships) == 4
+        assert asked == {"list": 1}
+    storage.proxy.forget()
+    mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    assert asked == {"put blob": 1}
+
+
+async def test_only_what_changed_is_downloaded(storage: Storage, store: BlobLeaseStore) -> None:
+    async with open_store(storage) as other:
+        outcomes = await store.claim_ownership(GROUP, [claim(None, p, "a") for p in PARTITIONS])
+        await other.list_ownership(GROUP)
+        storage.proxy.forget()
+        await store.claim_ownership(GROUP, [renew(row_of(outcomes[0]))])
+        storage.proxy.forget()
+        assert len((await other.list_ownership(GROUP)).ownerships) == 4
+        assert storage.proxy.asked == {"list": 1, "get blob": 1}
+
+
+async def test_what_a_steal_costs(storage: Storage, store: BlobLeaseStore) -> None:
+    async with open_store(storage) as thief:
+        await granted(store, claim(None, "0", "a"))
+        row = (await rows(thief))["0"]
+        storage.proxy.forget()
+        await granted(thief, claim(row, "0", "b"))
+        assert storage.proxy.asked == {"change lease": 1, "renew lease": 1, "put blob": 1}
+
+
+# -- lost answers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])
+@pytest.mark.parametrize("asked", ["acquire lease", "put blob"])
+async def test_a_claim_without_an_answer_is_unknown(
+    storage: Storage, store: BlobLeaseStore, asked: str, fate: Fate
+) -> None:
+    storage.proxy.spoil(asked, fate)
+    assert isinstance(await write(store, claim(None, "0", "a")), Unknown)
+    assert storage.proxy.asked[asked] == 1
+    written = (await rows(store)).get("0")
+    assert (written is not None) == (asked == "put blob" and fate == "lost")
+    storage.azurite.advance(LEASE_S + 1)  # whoever holds the lease now, it runs out
+    await granted(store, claim((await rows(store)).get("0"), "0", "a"))
+
+
+@pytest.mark.parametrize("asked", ["renew lease", "put blob"])
+async def test_a_renewal_without_an_answer_is_unknown(
+    storage: Storage, store: BlobLeaseStore, asked: str
+) -> None:
+    row = await granted(store, claim(None, "0", "a"))
+    storage.proxy.spoil(asked, "lost")
+    assert isinstance(await write(store, renew(row)), Unknown)
+    listed = (await rows(store))["0"]
+    assert (listed.etag == row.etag) == (asked == "renew lease")
+    await granted(store, renew(listed))
+
+
+async def test_a_checkpoint_without_an_answer_is_unknown(
+    storage: Storage, store: BlobLeaseStore
+) -> None:
+    await granted(store, claim(None, "0", "a"))
+    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    storage.proxy.spoil("put blob", "lost")
+    assert isinstance(await store.update_checkpoint(advance(mark, 5, "50")), Unknown)
+    assert (await checkpoints(store))["0"].sequence == 5
+
+
+async def test_a_release_whose_lease_is_not_given_back_is_a_release(
+    storage: Storage, store: BlobLeaseStore
+) -> None:
+    row = await granted(store, claim(None, "0", "a"))
+    storage.proxy.spoil("release lease", "unsent")
+    await granted(store, release(row))
+    listed = (await rows(store))["0"]
+    assert (listed.owner, listed.age_s) == ("", 0)
+    storage.azurite.advance(LEASE_S + 1)
+    await granted(store, claim((await rows(store))["0"], "0", "b"))
+
+
+async def test_a_release_after_the_lease_ran_out(storage: Storage, store: BlobLeaseStore) -> None:
+    row = await granted(store, claim(None, "0", "a"))
+    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    storage.azurite.advance(LEASE_S + 1)
+    mark = mark_of(await store.update_checkpoint(advance(mark, 5, "50")))
+    await granted(store, release(row))
+    assert (await rows(store))["0"].owner == ""
+    assert await checkpoints(store) == {"0": mark}
+
+
+async def test_groups_of_the_same_beginning_are_apart(storage: Storage) -> None:
+    async with open_store(storage) as store:
+        for name in ("$Default", "$Default2", "$Def"):
+            group = Group("ns", "hub", name)
+            await granted(store, claim(None, "0", name), group)
+            await store.beat(group, name)
+        for name in ("$Default", "$Default2", "$Def"):
+            group = Group("ns", "hub", name)
+            assert (await rows(store, group))["0"].owner == name
+            assert list(await members(store, group)) == [name]

@@ -1,0 +1,183 @@
+"""Bodies of the Event Processor Host: three spellings read, one written, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.leases import bloblease_body as bodies
+from pumphouse.leases.bloblease_body import SPELLINGS, Body, Spelling, read_body, spell, written
+from pumphouse.leases.bloblease_steps import Step, lease_step
+from pumphouse.leases.model import (
+    Checkpoint,
+    Group,
+    Ownership,
+    claim,
+    hand_over,
+    nominate,
+    raise_epoch,
+    release,
+    renew,
+)
+
+GROUP = Group("house.servicebus.windows.net", "sensors")
+NOW = 1_763_000_000.0
+# As each generation wrote it, after event 42 at offset 4200.
+AS_WRITTEN: dict[Spelling, dict[str, Any]] = {
+    "net": {"Offset": "4200", "SequenceNumber": 42, "PartitionId": "3", "Owner": "vm-1",
+            "Token": "t-1", "Epoch": 7},
+    "java": {"offset": "4200", "sequenceNumber": 42, "partitionId": "3", "owner": "vm-1",
+             "token": "t-1", "epoch": 7},
+    "python": {"offset": "4200", "sequence_number": 42, "partition_id": "3", "owner": "vm-1",
+               "token": "t-1", "epoch": 7, "event_processor_context": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_every_spelling_is_read(spelling: Spelling) -> None:
+    body = read_body("3", json.dumps(AS_WRITTEN[spelling]).encode())
+    assert replace(body, others=()) == Body("3", "vm-1", "t-1", 7, 42, "4200")
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_what_is_written_is_what_the_host_wrote(spelling: Spelling) -> None:
+    body = read_body("3", json.dumps(AS_WRITTEN[spelling]).encode())
+    assert json.loads(written(body, spelling)) == AS_WRITTEN[spelling]
+
+
+@pytest.mark.parametrize(("spelling", "epoch"), [("net", 0), ("java", -1), ("python", 0)])
+def test_a_blob_made_beforehand_says_what_the_hosts_said(spelling: Spelling, epoch: int) -> None:
+    text = written(Body("3"), spelling)
+    told = json.loads(text)
+    assert told[spell(("epoch",), spelling)] == epoch
+    assert told[spell(("offset",), spelling)] is None
+    assert told[spell(("sequence", "number"), spelling)] == 0  # .NET knows no null here
+    body = read_body("3", text)
+    assert (body.row_etag, body.checkpoint_etag) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b'{"Owner": {"a": 1}, "Epoch": "x"}']
+)
+def test_what_makes_no_sense_is_as_if_it_were_not_there(text: bytes) -> None:
+    assert replace(read_body("3", text), others=()) == Body("3")
+
+
+@pytest.mark.parametrize(
+    ("told", "sequence", "offset"),
+    [
+        ({"Offset": "4200", "SequenceNumber": 42}, 42, "4200"),
+        ({"Offset": 4200, "SequenceNumber": "42"}, 42, "4200"),
+        ({"Offset": None, "SequenceNumber": 0}, None, None),  # .NET before the first checkpoint
+        ({"SequenceNumber": 0}, None, None),
+        ({"Offset": "", "SequenceNumber": 0}, None, None),
+        ({"Offset": "", "SequenceNumber": 42}, 42, None),
+        ({"Offset": "-1", "SequenceNumber": 0}, None, "-1"),  # JavaScript: from the start
+        ({"Offset": "0", "SequenceNumber": 0}, 0, "0"),
+        ({"Offset": "4200", "SequenceNumber": None}, None, "4200"),
+        ({"Offset": True, "SequenceNumber": 1.5}, None, None),
+    ],
+)
+def test_a_number_without_an_offset_is_no_checkpoint(
+    told: dict[str, Any], sequence: int | None, offset: str | None
+) -> None:
+    body = read_body("3", json.dumps(told).encode())
+    assert (body.sequence, body.offset) == (sequence, offset)
+
+
+texts = st.text(max_size=8)
+
+
+@given(
+    st.builds(
+        Body,
+        partition=st.just("3"),
+        owner=texts,
+        token=texts,
+        epoch=st.integers(1, 2**40),
+        sequence=st.none() | st.integers(0, 2**63 - 1),
+        offset=st.none() | st.text("0123456789:g", min_size=1),
+        successor=texts,
+        deadline=st.none() | st.floats(0, 2e9),
+        rate=st.none() | st.floats(0, 1e9),
+        row_mark=texts,
+        checkpoint_epoch=st.integers(0, 2**40),
+        checkpoint_mark=st.text(min_size=1, max_size=8),
+        enqueued_ms=st.none() | st.integers(0, 2**50),
+        others=st.just((("event_processor_context", {"a": [1]}),)),
+    ),
+    st.sampled_from(SPELLINGS),
+)
+def test_any_body_comes_back(body: Body, spelling: Spelling) -> None:
+    assert read_body("3", written(body, spelling)) == body
+
+
+def test_row_and_checkpoint_have_etags_of_their_own() -> None:
+    body = Body("3", "a", "t", 1, 5, "50", row_mark="r", checkpoint_mark="c")
+    moved = bodies.with_checkpoint(body, Checkpoint(GROUP, "3", 6, "60", 1), "d")
+    assert moved.row_etag == body.row_etag
+    assert moved.checkpoint_etag != body.checkpoint_etag
+    renewed = bodies.with_row(body, Ownership("3", "a", 1), "t", NOW, "s")
+    assert renewed.row_etag != body.row_etag
+    assert renewed.checkpoint_etag == body.checkpoint_etag
+
+
+@pytest.mark.parametrize(("leased", "age_s"), [(True, 0.0), (False, math.inf)])
+def test_a_lease_is_held_or_not(leased: bool, age_s: float) -> None:
+    row = bodies.ownership(Body("3", "a", "t", 1), leased, NOW)
+    assert row.age_s == age_s
+
+
+def test_a_deadline_is_a_moment_of_the_stores_clock() -> None:
+    asked = nominate(Ownership("3", "a", 1), "b", 20.0)
+    body = bodies.with_row(Body("3", "a", "t", 1), asked, "t", NOW, "m")
+    assert body.deadline == NOW + 20
+    assert bodies.ownership(body, True, NOW + 30).deadline_s == -10.0
+
+
+# -- which lease ----------------------------------------------------------------------------------
+
+HELD = Body("3", "a", "t-1", 7)
+ROW = bodies.ownership(HELD, True, NOW)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "leased", "our_token", "step"),
+    [
+        (renew(ROW), True, "t-1", "renew"),
+        (raise_epoch(ROW, 9), True, "t-1", "renew"),
+        (renew(ROW), True, "", "change"),  # after a restart, or handed over to us
+        (renew(ROW), False, "t-1", "acquire"),  # it ran out, and nobody has taken it
+        (claim(ROW, "3", "b"), False, "", "acquire"),
+        (claim(ROW, "3", "b"), True, "", "change"),  # a steal
+        (hand_over(nominate(ROW, "b", 9)), True, "t-1", "change"),
+        (nominate(ROW, "b", 9), True, "", "borrow"),
+        (nominate(ROW, "b", 9), False, "", "borrow"),
+        (release(ROW), True, "t-1", "release"),
+        (release(ROW), False, "", "release"),
+    ],
+)
+def test_which_lease_a_row_is_written_under(
+    wanted: Ownership, leased: bool, our_token: str, step: Step
+) -> None:
+    assert lease_step(HELD, leased, our_token, wanted) == step
+
+
+def test_a_lease_whose_id_is_not_shown_cannot_be_taken() -> None:
+    hidden = replace(HELD, token="")
+    assert lease_step(hidden, True, "", claim(ROW, "3", "b")) == "stuck"
+    assert lease_step(hidden, True, "", nominate(ROW, "b", 9)) == "stuck"
+    assert lease_step(hidden, False, "", claim(ROW, "3", "b")) == "acquire"
+
+
+def test_a_successor_that_waits_already_is_no_nomination() -> None:
+    """Its owner renews and keeps it waiting; to borrow would let the lease run out."""
+    waiting = replace(HELD, successor="b", deadline=NOW + 9)
+    row = bodies.ownership(waiting, True, NOW)
+    assert lease_step(waiting, True, "t-1", renew(row)) == "renew"

@@ -1,0 +1,213 @@
+"""Rows and members judged at one instant. Pictures: see fleet.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.leases.census import Level, take_census, water_level
+from pumphouse.leases.model import Listing, Member, Ownership
+from tests.leases.fleet import LEASE_S, census_of, listing_of, partitions_of
+
+# -- what is whose --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("picture", "free"),
+    [
+        ("....", "0123"),  # never owned
+        ("a_a", "1"),  # released
+        ("aAb", "1"),  # expired
+        ("aA>bb", "1"),  # expired, though a successor waits
+        ("AB_.", "0123"),
+        ("aa", ""),
+    ],
+)
+def test_free_is_what_has_no_living_owner(picture: str, free: str) -> None:
+    assert census_of(picture, "a").free == tuple(free)
+
+
+def test_a_lease_ends_when_it_is_as_old_as_it_may_be() -> None:
+    row = Ownership("0", "b", 1, "1", age_s=29.9)
+    assert take_census("a", ["0"], Listing((row,)), LEASE_S).free == ()
+    aged = replace(row, age_s=30.0)
+    assert take_census("a", ["0"], Listing((aged,)), LEASE_S).free == ("0",)
+
+
+def test_my_own_lease_ends_too() -> None:
+    census = census_of("Aa", "a")
+    assert (census.mine, census.free, census.have) == (("1",), ("0",), 1)
+
+
+def test_owners_members_and_i_are_members() -> None:
+    assert census_of("aBc.|d", "e").members == ("a", "c", "d", "e")
+
+
+def test_a_member_that_stopped_beating_is_none() -> None:
+    listing = Listing((), (Member("b", age_s=LEASE_S), Member("c", age_s=29.0)))
+    assert take_census("a", ["0"], listing, LEASE_S).members == ("a", "c")
+
+
+def test_what_is_asked_for_is_on_its_way() -> None:
+    census = census_of("aaa>bb", "b")
+    assert (census.mine, census.coming, census.have) == (("3",), ("2",), 2)
+    assert census.counts == {"a": 2, "b": 2}
+    asked = census_of("aaa>bb", "a")
+    assert (asked.mine, asked.going, asked.have) == (("0", "1"), ("2",), 2)
+
+
+def test_what_is_on_its_way_cannot_be_asked_for() -> None:
+    assert census_of("aaa>bb", "c").held == {"a": ("0", "1"), "b": ("3",)}
+    assert census_of("aaa>b!b", "c").held == {"a": ("0", "1"), "b": ("3",)}
+
+
+def test_a_successor_that_died_will_not_come() -> None:
+    census = census_of("aa>Cb", "b")
+    assert census.counts == {"a": 2, "b": 1}
+    # Compare and set cannot take its place before its deadline: the row is left alone.
+    assert census.held["a"] == ("0",)
+    assert census_of("aa>C!b", "b").held["a"] == ("0", "1")
+
+
+def test_an_overdue_hand_off_is_mine_to_take() -> None:
+    census = census_of("aa>b!a>b", "b")
+    assert (census.coming, census.due) == (("1", "2"), ("1",))
+    assert census_of("aa>b!a>b", "a").due == ()
+
+
+def test_what_another_host_has_pinned_is_not_there_to_share() -> None:
+    census = census_of("a!a!bb.", "b")
+    assert (census.total, census.free, census.mine) == (3, ("4",), ("2", "3"))
+    assert dict(census.held) == {"b": ("2", "3")}
+    mine = census_of("a!a!bb.", "a")
+    assert (mine.total, mine.mine) == (5, ("0", "1"))
+    assert census_of("A!b", "b").free == ("0",)  # it is dead: nothing is pinned any more
+
+
+def test_partitions_without_a_row_are_free_and_rows_without_a_partition_are_ignored() -> None:
+    rows = (Ownership("0", "b", 1, "1"), Ownership("9", "z", 1, "1"))
+    census = take_census("a", ["0", "1", "2"], Listing(rows), LEASE_S)
+    assert (census.free, census.counts, census.total) == (("1", "2"), {"a": 0, "b": 1}, 3)
+
+
+def test_partitions_are_in_the_order_of_their_numbers() -> None:
+    census = take_census("a", ["10", "9", "2", "x"], Listing(), LEASE_S)
+    assert census.free == ("2", "9", "10", "x")
+
+
+def test_rates_are_told_where_they_are_known() -> None:
+    assert census_of("ab.", "a", rates=[5.0, None, 7.0]).rates == {"0": 5.0, "1": None, "2": None}
+
+
+def test_the_rate_of_what_has_changed_hands_is_remembered() -> None:
+    before = census_of("ab", "a", rates=[5.0, 6.0])
+    now = take_census("a", ["0", "1"], listing_of("ba", [None, 8.0]), LEASE_S, before=before)
+    assert now.rates == {"0": 5.0, "1": 8.0}
+
+
+@given(st.text("abcABC._", min_size=1, max_size=12), st.randoms(use_true_random=False))
+def test_the_order_of_a_listing_does_not_matter(picture: str, rng: Random) -> None:
+    listing = listing_of(picture)
+    rows, members = list(listing.ownerships), list(listing.members)
+    rng.shuffle(rows)
+    rng.shuffle(members)
+    partitions = partitions_of(picture)
+    census = take_census("a", partitions, listing, LEASE_S)
+    rng.shuffle(partitions)
+    assert take_census("a", partitions, Listing(tuple(rows), tuple(members)), LEASE_S) == census
+    assert list(census.counts) == sorted(census.counts)
+    assert list(census.held) == sorted(census.held)
+
+
+@given(st.text("abcABC._", min_size=1, max_size=12))
+def test_every_partition_is_free_or_counts_for_one_host(picture: str) -> None:
+    census = census_of(picture, "a")
+    assert sorted([*census.free, *census.whose]) == sorted(partitions_of(picture))
+    assert sum(census.counts.values()) == len(census.whose)
+
+
+# -- joining, and what is neglected ---------------------------------------------------------------
+
+
+def test_a_newcomer_has_joined_once_a_listing_shows_it() -> None:
+    assert not census_of("aaa", "b").joined
+    assert census_of("aaa|b", "b").joined
+    assert census_of("aab", "b").joined
+
+
+def test_a_newcomer_has_joined_by_its_second_census_whatever_became_of_its_beat() -> None:
+    assert census_of("aaa", "b", before="aaa").joined
+
+
+def test_what_stays_free_is_neglected() -> None:
+    census = census_of("a..A|b", "b", before="a.bA|b")
+    assert census.neglected == ("1", "3")
+
+
+def test_nothing_is_neglected_while_everybody_joins() -> None:
+    assert census_of("....", "b", before="....").neglected == ()
+    assert census_of("....|b", "b", before="....|b").neglected == ("0", "1", "2", "3")
+
+
+# -- shares ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("total", "hosts", "limits", "level"),
+    [
+        (32, 2, [], Level(16, 0)),
+        (31, 16, [], Level(1, 15)),
+        (3, 8, [], Level(0, 3)),
+        (10, 3, [2], Level(4, 0)),  # the two others share what it leaves
+        (10, 3, [2, 3], Level(5, 0)),
+        (10, 2, [4, 4], Level(4, 0)),  # all full: two partitions stay free
+        (10, 2, [9], Level(5, 0)),  # a limit that nobody reaches
+        (11, 2, [5], Level(6, 0)),
+        (0, 2, [], Level(0, 0)),
+    ],
+)
+def test_partitions_are_spread_as_evenly_as_limits_allow(
+    total: int, hosts: int, limits: list[int], level: Level
+) -> None:
+    assert water_level(total, hosts, limits) == level
+
+
+def test_the_extra_ones_go_to_those_that_have_the_most() -> None:
+    assert census_of("abbcc", "a").shares == {"a": 1, "b": 2, "c": 2}
+
+
+def test_among_equals_names_decide_who_gets_an_extra_one() -> None:
+    assert census_of(".....|abc", "c").shares == {"a": 2, "b": 2, "c": 1}
+    # What c has claimed meanwhile does not change it: both a and b would otherwise stand back.
+    assert census_of("c....|ab", "b").shares == {"a": 2, "b": 2, "c": 1}
+
+
+def test_limits_of_members_lower_their_shares() -> None:
+    listing = Listing((), (Member("a", max_partitions=1), Member("b")))
+    census = take_census("c", [str(n) for n in range(10)], listing, LEASE_S)
+    assert census.shares == {"a": 1, "b": 5, "c": 4}
+    assert census.limited(2).shares == {"a": 1, "b": 7, "c": 2}
+
+
+def test_the_limit_of_a_living_owner_is_known_from_an_old_beat() -> None:
+    listing = Listing((Ownership("0", "a", 1, "1"),), (Member("a", age_s=999.0, max_partitions=1),))
+    assert take_census("b", ["0", "1", "2"], listing, LEASE_S).shares == {"a": 1, "b": 2}
+
+
+@given(st.lists(st.none() | st.integers(1, 9), min_size=1, max_size=7), st.integers(0, 30))
+def test_shares_are_even_within_limits_and_give_away_all_that_fits(
+    limits: list[int | None], total: int
+) -> None:
+    members = tuple(Member(f"h{n}", max_partitions=most) for n, most in enumerate(limits))
+    census = take_census("h0", [str(n) for n in range(total)], Listing((), members), LEASE_S)
+    shares = list(census.shares.values())
+    room = sum(total if most is None else most for most in limits)
+    assert sum(shares) == min(total, room)
+    pairs = list(zip(shares, limits, strict=True))
+    assert all(most is None or share <= most for share, most in pairs)
+    roomy = [share for share, most in pairs if most is None or share < most]
+    assert not roomy or max(shares) - min(roomy) <= 1

@@ -1,0 +1,403 @@
+"""The fenced writer, on every store, against lost answers, later owners, SDKs and hands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from pumphouse.errors import CheckpointRefused, OwnershipLost, StoreError, StoreMisused
+from pumphouse.leases.checkpoints import ATTEMPTS, CheckpointWriter
+from pumphouse.leases.flaky import FlakyStore, Mishap, Rates, Script
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.model import Checkpoint, Ownership, claim
+from pumphouse.leases.store import CheckpointOutcome, CheckpointStore
+from tests.leases.contract.asking import checkpoints, granted, mark_of
+from tests.leases.stores import GROUP
+
+
+def writer(store: CheckpointStore, epoch: int = 5) -> CheckpointWriter:
+    return CheckpointWriter(store, GROUP, "0", epoch)
+
+
+async def stamped(store: CheckpointStore, epoch: int = 5) -> CheckpointWriter:
+    one = writer(store, epoch)
+    await one.stamp()
+    return one
+
+
+async def stored(store: CheckpointStore) -> tuple[int | None, int]:
+    found = (await checkpoints(store))["0"]
+    return found.sequence, found.epoch
+
+
+async def write_by_hand(store: CheckpointStore, at: int | None, epoch: int = 0) -> None:
+    """What an official SDK (without an epoch) or an administrator writes, over anything."""
+    found = (await checkpoints(store)).get("0") or Checkpoint(GROUP, "0")
+    offset = None if at is None else str(at)
+    mark_of(
+        await store.update_checkpoint(
+            replace(found, sequence=at, offset=offset, epoch=epoch), rewind=True
+        )
+    )
+
+
+# -- stamping -------------------------------------------------------------------------------------
+
+
+async def test_the_first_stamp_is_bare(store: CheckpointStore) -> None:
+    found = await writer(store).stamp()
+    assert not found.has_position
+    assert await stored(store) == (None, 5)
+
+
+async def test_a_stamp_keeps_the_position(store: CheckpointStore) -> None:
+    await write_by_hand(store, 20, epoch=3)
+    found = await writer(store).stamp()
+    assert (found.sequence, found.offset, found.epoch) == (20, "20", 5)
+    assert await stored(store) == (20, 5)
+
+
+async def test_a_stamp_over_an_old_listing_takes_what_is_there(store: CheckpointStore) -> None:
+    """The owner before us wrote once more between our listing and our stamp."""
+    before = await stamped(store, 4)
+    listed = await before.advance(20, "20")
+    await before.advance(30, "30")
+    assert (await writer(store).stamp(listed)).sequence == 30
+    assert await stored(store) == (30, 5)
+
+
+@pytest.mark.parametrize("mishap", ["before", "after"])
+async def test_a_stamp_whose_answer_was_lost(store: CheckpointStore, mishap: Mishap) -> None:
+    await write_by_hand(store, 20, epoch=3)
+    flaky = FlakyStore(store, Script([mishap]))
+    one = writer(flaky)
+    assert (await one.stamp()).sequence == 20
+    assert await stored(store) == (20, 5)
+    await one.advance(21, "21")
+    assert await stored(store) == (21, 5)
+
+
+async def test_a_stamp_of_ours_is_not_written_again(store: CheckpointStore) -> None:
+    """A pump that was started again under the same epoch."""
+    await (await stamped(store)).advance(20, "20")
+    etag = (await checkpoints(store))["0"].etag
+    assert (await writer(store).stamp()).etag == etag
+
+
+async def test_a_later_owner_is_never_stamped_over(store: CheckpointStore) -> None:
+    await stamped(store, 6)
+    with pytest.raises(OwnershipLost) as lost:
+        await writer(store, 5).stamp()
+    assert (lost.value.held_epoch, lost.value.epoch) == (5, 6)
+    with pytest.raises(OwnershipLost):
+        await writer(store, 5).stamp(Checkpoint(GROUP, "0", 1, "1", 3, etag="old"))
+    assert await stored(store) == (None, 6)
+
+
+async def test_a_double_is_found_out(store: CheckpointStore) -> None:
+    """Two owners with one epoch, because an SDK rewrote the row between: the second is told."""
+    listed = Checkpoint(GROUP, "0", 1, "1", 3, etag="old")
+    await stamped(store, 5)
+    with pytest.raises(OwnershipLost) as lost:
+        await writer(store, 5).stamp(listed)
+    assert lost.value.epoch == 5  # so it raises its own above that
+
+
+# -- advancing ------------------------------------------------------------------------------------
+
+
+async def test_it_advances(store: CheckpointStore) -> None:
+    one = await stamped(store)
+    for at in (0, 1, 7, 7, 2**40):
+        assert (await one.advance(at, str(at), 1000 + at)).sequence == at
+    found = (await checkpoints(store))["0"]
+    assert (found.sequence, found.offset, found.enqueued_ms) == (2**40, str(2**40), 1000 + 2**40)
+
+
+async def test_it_never_goes_back(store: CheckpointStore) -> None:
+    one = await stamped(store)
+    await one.advance(20, "20")
+    with pytest.raises(CheckpointRefused, match="go back from 20 to 19"):
+        await one.advance(19, "19")
+    assert await stored(store) == (20, 5)
+
+
+async def test_it_must_be_stamped_first(store: CheckpointStore) -> None:
+    with pytest.raises(StoreMisused, match="not stamped"):
+        await writer(store).advance(1, "1")
+    with pytest.raises(StoreMisused, match="not stamped"):
+        await writer(store).restamp(9)
+
+
+async def test_an_owner_is_fenced_off_by_the_next(store: CheckpointStore) -> None:
+    old = await stamped(store, 5)
+    await old.advance(20, "20")
+    new = await stamped(store, 6)
+    for _ in range(2):
+        with pytest.raises(OwnershipLost):
+            await old.advance(21, "21")
+    assert await stored(store) == (20, 6)
+    await new.advance(22, "22")
+    with pytest.raises(OwnershipLost):
+        await old.restamp(9)
+    assert await stored(store) == (22, 6)
+
+
+@pytest.mark.parametrize("mishaps", [["before"], ["after"], ["before", "after"], ["after"] * 2])
+async def test_an_answer_that_was_lost(store: CheckpointStore, mishaps: list[Mishap]) -> None:
+    flaky = FlakyStore(store)
+    one = await stamped(flaky)
+    flaky.plan = Script(mishaps)
+    assert (await one.advance(20, "20")).sequence == 20
+    assert await stored(store) == (20, 5)
+    await one.advance(21, "21")
+    assert await stored(store) == (21, 5)
+
+
+async def test_an_answer_that_was_lost_and_a_later_owner(store: CheckpointStore) -> None:
+    one = await stamped(store)
+    await one.advance(20, "20")
+    flaky = FlakyStore(store, Script(["before"]))
+    one._store = flaky
+    await stamped(store, 6)
+    with pytest.raises(OwnershipLost):
+        await one.advance(21, "21")
+    assert await stored(store) == (20, 6)
+
+
+async def test_a_store_that_stays_silent(store: CheckpointStore) -> None:
+    """The caller is told; later on, whatever had arrived, it goes on from there."""
+    for epoch, at, arrived in ((5, 20, False), (7, 40, True)):
+        flaky = FlakyStore(store)
+        one = await stamped(flaky, epoch)
+        before = (await stored(store))[0]
+        mishaps: list[Mishap] = ["after", "failed"] if arrived else ["before"] * ATTEMPTS
+        flaky.plan = Script(mishaps)
+        with pytest.raises(StoreError):
+            await one.advance(at, "x")
+        assert (await stored(store))[0] == (at if arrived else before)
+        await one.advance(at + 10, "y")
+        assert await stored(store) == (at + 10, epoch)
+
+
+async def test_whoever_is_cancelled_does_not_know_what_was_written(store: CheckpointStore) -> None:
+    arrived = asyncio.Event()
+
+    class Slow(FlakyStore):
+        async def update_checkpoint(
+            self, checkpoint: Checkpoint, *, rewind: bool = False
+        ) -> CheckpointOutcome:
+            await super().update_checkpoint(checkpoint, rewind=rewind)
+            arrived.set()
+            return await asyncio.Future()
+
+    one = await stamped(store)
+    one._store = Slow(store)
+    writing = asyncio.create_task(one.advance(20, "20"))
+    await arrived.wait()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    one._store = store
+    await one.advance(21, "21")
+    assert await stored(store) == (21, 5)
+
+
+async def test_a_listing_that_is_old(store: CheckpointStore) -> None:
+    """Reading again shows what was there before; the etag tells, and it reads once more."""
+    flaky = FlakyStore(store)
+    one = await stamped(flaky)
+    await flaky.list_checkpoints(GROUP)
+    flaky.plan = Script(["after", "stale"])
+    assert (await one.advance(20, "20")).sequence == 20
+    flaky.plan = Script(["before", "stale"])
+    assert (await one.advance(21, "21")).sequence == 21
+    assert await stored(store) == (21, 5)
+
+
+# -- others who write -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theirs", [None, 10, 20, 25])
+async def test_an_sdk_that_is_not_ahead_is_written_over(
+    store: CheckpointStore, theirs: int | None
+) -> None:
+    one = await stamped(store)
+    await one.advance(20, "20")
+    await write_by_hand(store, theirs)
+    await one.advance(25, "25")
+    assert await stored(store) == (25, 5)
+
+
+async def test_an_sdk_that_is_ahead_is_fenced_but_not_taken_back(store: CheckpointStore) -> None:
+    one = await stamped(store)
+    await one.advance(20, "20")
+    await write_by_hand(store, 40)
+    assert (await one.advance(25, "25")).sequence == 40
+    assert await stored(store) == (40, 5)
+    for at in (30, 40):  # we handle what they have handled: that is no step back of ours
+        assert (await one.advance(at, str(at))).sequence == 40
+    await one.advance(41, "41")
+    assert await stored(store) == (41, 5)
+
+
+@pytest.mark.parametrize("at", [10, 40])
+async def test_a_checkpoint_moved_by_hand_ends_the_tenure(store: CheckpointStore, at: int) -> None:
+    """So that its pump starts again from there, instead of writing over it."""
+    one = await stamped(store)
+    await one.advance(20, "20")
+    await write_by_hand(store, at, epoch=5)
+    with pytest.raises(OwnershipLost) as lost:
+        await one.advance(21, "21")
+    assert lost.value.epoch == 5
+    assert await stored(store) == (at, 5)
+    assert (await writer(store, 6).stamp()).sequence == at
+
+
+async def test_a_raised_epoch(store: CheckpointStore) -> None:
+    one = await stamped(store)
+    await one.advance(20, "20")
+    assert (await one.restamp(9)).sequence == 20
+    assert await stored(store) == (20, 9)
+    await one.advance(21, "21")
+    with pytest.raises(StoreMisused, match="must rise"):
+        await one.restamp(9)
+    with pytest.raises(OwnershipLost):
+        await writer(store, 8).stamp()
+    assert await stored(store) == (21, 9)
+
+
+async def test_a_raised_epoch_that_did_not_arrive_is_mended(store: CheckpointStore) -> None:
+    flaky = FlakyStore(store)
+    one = await stamped(flaky)
+    await one.advance(20, "20")
+    flaky.plan = Script(["before"] * ATTEMPTS)
+    with pytest.raises(StoreError):
+        await one.restamp(9)
+    assert await stored(store) == (20, 5)
+    await one.advance(20, "20")  # nothing new was handled, but nobody is fenced off yet
+    assert await stored(store) == (20, 9)
+    await write_by_hand(store, 40)
+    assert (await one.advance(21, "21")).sequence == 40
+    flaky.plan = Script(["before"] * ATTEMPTS)
+    with pytest.raises(StoreError):
+        await one.restamp(11)
+    await one.advance(22, "22")  # and nobody who is ahead of us is taken back
+    assert await stored(store) == (40, 11)
+
+
+async def test_an_sdk_that_erases_the_stamp_does_not_let_an_earlier_owner_in(
+    store: CheckpointStore,
+) -> None:
+    """The checkpoint does not tell any more who was there; the row does."""
+    row = await granted(store, claim(None, "0", "old", epoch_known=4))
+    old = await stamped(store, row.epoch)
+    await old.advance(20, "20")
+    row = await granted(store, claim(row, "0", "new"))
+    new = await stamped(store, row.epoch)
+    await write_by_hand(store, 15)
+    with pytest.raises(OwnershipLost) as lost:
+        await old.advance(21, "21")
+    assert (lost.value.owner, lost.value.epoch) == ("new", 6)
+    assert await stored(store) == (15, 0)
+    await new.advance(22, "22")
+    assert await stored(store) == (22, 6)
+
+
+async def test_a_fight_has_an_end() -> None:
+    """Somebody who writes between each of our attempts is not fought for ever."""
+    store = MemoryStore()
+
+    class Fought(FlakyStore):
+        async def list_checkpoints(self, group: object) -> list[Checkpoint]:
+            await store.update_checkpoint_as_sdk(Checkpoint(GROUP, "0", 1, "1"))
+            return await store.list_checkpoints(GROUP)
+
+    one = await stamped(store)
+    one._store = Fought(store, Script(["before"] * 100))
+    with pytest.raises(StoreError, match=f"in {ATTEMPTS} attempts"):
+        await one.advance(20, "20")
+
+
+async def test_two_calls_at_once_are_two_writes_in_turn(store: CheckpointStore) -> None:
+    one = await stamped(store)
+    await asyncio.gather(*(one.advance(at, str(at)) for at in range(10)))
+    assert await stored(store) == (9, 5)
+
+
+def test_it_shows_where_it_is() -> None:
+    assert repr(writer(MemoryStore())) == "<CheckpointWriter 0 epoch 5 | not stamped>"
+
+
+# -- everything at once ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sdk", "stale"),
+    # Together they are too much: only the row can tell who came after us once an SDK has erased
+    # the stamp, so the row at least must be told as it is.
+    [(0.2, 0.0), (0.0, 0.3)],
+    ids=["beside an SDK", "with old listings"],
+)
+@pytest.mark.parametrize("seed", range(40))
+async def test_a_chain_of_owners_under_mishaps(seed: int, sdk: float, stale: float) -> None:
+    """Owners follow each other, each goes on where the stamp says; the one before wakes up again.
+
+    However many answers are lost: nothing is passed that nobody handled, nothing goes back, and
+    whoever was fenced off never writes again.
+    """
+    rng = Random(seed)
+    store = MemoryStore()
+    flaky = FlakyStore(store, Rates(rng, before=0.2, after=0.2, stale=stale, failed=0.1))
+    handled = reached = -1
+    old: CheckpointWriter | None = None
+    row: Ownership | None = None
+    happened: Counter[str] = Counter()
+    for epoch in range(1, 12):
+        row = await granted(store, claim(row, "0", f"owner-{epoch}"))
+        one = CheckpointWriter(flaky, GROUP, "0", row.epoch)
+        start = await insist(one.stamp)
+        at = -1 if start.sequence is None else start.sequence
+        assert reached <= at <= handled
+        for _ in range(rng.randrange(12)):
+            at += 1
+            handled = max(handled, at)
+            if rng.random() < sdk:
+                theirs = Checkpoint(GROUP, "0", rng.randrange(handled + 1), None)
+                await store.update_checkpoint_as_sdk(theirs)
+                happened["sdk"] += 1
+                reached = min(reached, theirs.sequence or 0)  # until one of us mends it
+            elif old is not None and rng.random() < 0.3:
+                with pytest.raises((OwnershipLost, StoreError)):
+                    await old.advance(handled + 100, None)
+                happened["woke up"] += 1
+            before = one._known
+            try:
+                told = await one.advance(at, str(at))
+            except StoreError:
+                continue
+            (found,) = await store.list_checkpoints(GROUP)
+            assert told.sequence is not None
+            assert at <= told.sequence <= handled
+            if told is not before:  # otherwise an SDK was ahead, and nothing had to be written
+                assert found == told
+                assert found.epoch == epoch
+                reached = told.sequence
+                happened["advanced"] += 1
+        old = one
+    assert happened["advanced"] > 0
+    assert flaky.injected.total() > 0
+
+
+async def insist(step: object) -> Checkpoint:
+    for _ in range(100):
+        try:
+            found: Checkpoint = await step()  # type: ignore[operator]
+        except StoreError:
+            continue
+        return found
+    raise AssertionError("the store never answered")

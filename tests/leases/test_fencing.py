@@ -1,0 +1,195 @@
+"""Every combination of what a writer knows, wants, finds and doubts."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from pumphouse.leases.fencing import Done, Lost, Write, is_ahead, is_erased, next_step, same_place
+from pumphouse.leases.model import Checkpoint
+from tests.leases.stores import GROUP
+
+
+def mark(at: int | None, epoch: int, etag: str = "") -> Checkpoint:
+    """A checkpoint at a sequence number, or a bare stamp."""
+    return Checkpoint(GROUP, "0", at, None if at is None else str(at * 100), epoch, etag)
+
+
+def step(
+    known: Checkpoint | None, wanted: Checkpoint, found: Checkpoint | None, in_doubt: bool
+) -> Done | Write | Lost:
+    """After silence if there is a doubt, after a refusal if there is none."""
+    return next_step(known, wanted, found, in_doubt=in_doubt, refused=not in_doubt)
+
+
+# We have epoch 5 and had written 20; now we want to write 30. What is stored is ... so we ...
+ADVANCING = [
+    # at, epoch, in doubt -> answer
+    (20, 6, False, Lost(6)),  # a later owner has stamped it
+    (20, 6, True, Lost(6)),
+    (30, 6, True, Lost(6)),  # ... after our write had arrived
+    (30, 5, True, Done(mark(30, 5, "new"))),  # our write had arrived, its answer was lost
+    (20, 5, True, Write(mark(30, 5, "new"))),  # it had not
+    (25, 5, True, Write(mark(30, 5, "new"))),  # an earlier one of ours had
+    (10, 5, True, Write(mark(30, 5, "old"))),  # rewound by hand, or an old listing: try again
+    (40, 5, True, Done(mark(40, 5, "new"))),  # an attempt of ours that found an SDK ahead
+    (10, 5, False, Lost(5)),
+    (20, 5, False, Lost(5)),
+    (30, 5, False, Lost(5)),  # nobody but us may have our epoch, and we did not write
+    (20, 0, False, Write(mark(30, 5, "new"))),  # an official SDK, no further than we are
+    (30, 0, False, Write(mark(30, 5, "new"))),
+    (10, 0, False, Write(mark(30, 5, "new"))),  # it went back: that is undone
+    (40, 0, False, Write(mark(40, 5, "new"))),  # it got further: fenced, and left there
+    (40, 0, True, Write(mark(40, 5, "new"))),
+    (None, 0, False, Write(mark(30, 5, "new"))),
+    (20, 4, False, Write(mark(30, 5, "new"))),
+    (40, 4, False, Write(mark(40, 5, "new"))),
+]
+
+
+@pytest.mark.parametrize(("at", "epoch", "in_doubt", "answer"), ADVANCING)
+def test_advancing(at: int | None, epoch: int, in_doubt: bool, answer: object) -> None:
+    found = mark(at, epoch, "new")
+    assert step(mark(20, 5, "old"), mark(30, 5, "old"), found, in_doubt) == answer
+
+
+def test_a_rewind_is_believed_once_a_write_was_refused() -> None:
+    known, wanted, found = mark(20, 5, "old"), mark(30, 5, "old"), mark(10, 5, "new")
+    assert next_step(known, wanted, found, in_doubt=True, refused=True) == Lost(5)
+
+
+# We have epoch 5 and have not stamped it yet; when we looked it stood at 20 with epoch 3.
+STAMPING = [
+    (20, 6, False, Lost(6)),
+    (20, 5, True, Done(mark(20, 5, "new"))),
+    (20, 5, False, Lost(5)),  # a double: the row has been rewritten without its epoch
+    (30, 5, True, Done(mark(30, 5, "new"))),  # an earlier attempt of ours, over another place
+    (30, 3, False, Write(mark(30, 5, "new"))),  # the owner before us got further meanwhile
+    (20, 3, True, Write(mark(20, 5, "new"))),  # ours did not arrive
+    (10, 0, False, Write(mark(10, 5, "new"))),  # we have handled nothing: theirs is the truth
+    (40, 0, True, Write(mark(40, 5, "new"))),
+    (None, 4, False, Write(mark(None, 5, "new"))),
+]
+
+
+@pytest.mark.parametrize(("at", "epoch", "in_doubt", "answer"), STAMPING)
+def test_stamping(at: int | None, epoch: int, in_doubt: bool, answer: object) -> None:
+    found = mark(at, epoch, "new")
+    assert step(None, mark(20, 5, "old"), found, in_doubt) == answer
+
+
+# We go from epoch 5 to 7 at 20.
+RESTAMPING = [
+    (20, 7, True, Done(mark(20, 7, "new"))),
+    (20, 5, True, Write(mark(20, 7, "new"))),
+    (40, 5, True, Write(mark(40, 7, "new"))),
+    (20, 5, False, Lost(5)),  # refused, though nobody but us has this epoch: moved by hand
+    (20, 8, True, Lost(8)),
+    (20, 6, False, Write(mark(20, 7, "new"))),
+    (20, 0, False, Write(mark(20, 7, "new"))),
+]
+
+
+@pytest.mark.parametrize(("at", "epoch", "in_doubt", "answer"), RESTAMPING)
+def test_restamping(at: int, epoch: int, in_doubt: bool, answer: object) -> None:
+    found = mark(at, epoch, "new")
+    assert step(mark(20, 5, "old"), mark(20, 7, "old"), found, in_doubt) == answer
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+@pytest.mark.parametrize("known", [None, mark(20, 5, "old")])
+def test_a_checkpoint_that_was_deleted_is_written_anew(
+    known: Checkpoint | None, in_doubt: bool
+) -> None:
+    wanted = mark(30, 5, "old")
+    assert step(known, wanted, None, in_doubt) == Write(mark(30, 5, ""))
+
+
+def test_what_holds_for_every_combination() -> None:
+    """The two promises, and that a write always goes over what was found, in our name."""
+    places = [None, 10, 20, 25, 30, 40]
+    combinations = 0
+    for known_at, wanted_at, found_at in product([*places, "never"], places, places):
+        for wanted_epoch, found_epoch, in_doubt, refused in product(
+            (5, 7), range(9), (False, True), (False, True)
+        ):
+            if in_doubt or refused:
+                known = None if known_at == "never" else mark(known_at, 5, "old")  # type: ignore[arg-type]
+                wanted = mark(wanted_at, wanted_epoch, "old")
+                found = mark(found_at, found_epoch, "new")
+                answer = next_step(known, wanted, found, in_doubt=in_doubt, refused=refused)
+                check(known, wanted, found, in_doubt, refused, answer)
+                combinations += 1
+    assert combinations == 7 * 6 * 6 * 2 * 9 * 3
+
+
+def check(
+    known: Checkpoint | None,
+    wanted: Checkpoint,
+    found: Checkpoint,
+    in_doubt: bool,
+    refused: bool,
+    answer: Done | Write | Lost,
+) -> None:
+    if found.epoch > wanted.epoch or (found.epoch == wanted.epoch and not in_doubt):
+        assert answer == Lost(found.epoch)
+    match answer:
+        case Done(checkpoint):
+            assert in_doubt
+            assert checkpoint == found
+            assert checkpoint.epoch == wanted.epoch
+            assert known is None or not is_ahead(wanted, checkpoint)
+        case Write(checkpoint) if checkpoint.etag == "old":
+            # Once more as before: only if nothing says that it cannot be granted.
+            assert not refused
+            assert checkpoint == wanted
+        case Write(checkpoint):
+            assert (checkpoint.epoch, checkpoint.etag) == (wanted.epoch, "new")
+            # Not past what was handled: it is our place or one that somebody wrote down ...
+            assert same_place(checkpoint, wanted) or same_place(checkpoint, found)
+            # ... and not back from what is stored.
+            assert not is_ahead(found, checkpoint)
+        case Lost(epoch):
+            assert epoch == found.epoch
+
+
+@pytest.mark.parametrize(
+    ("found", "erased"),
+    [
+        (None, True),
+        (mark(20, 0), True),
+        (mark(20, 4), True),
+        (mark(20, 5), False),
+        (mark(20, 6), False),
+    ],
+)
+def test_whether_a_stamp_was_erased(found: Checkpoint | None, erased: bool) -> None:
+    assert is_erased(mark(20, 5), mark(30, 7), found) == erased  # we had stamped it with 5
+    assert is_erased(None, mark(30, 5), found) == erased
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "ahead"),
+    [
+        ((5, "1"), (4, "9"), True),  # the sequence number counts
+        ((4, "9"), (4, "1"), False),
+        ((0, "0"), (None, None), True),  # zero is a place
+        ((None, "0"), (None, None), True),
+        ((None, None), (0, "0"), False),
+        ((None, None), (None, None), False),
+        ((None, "900"), (5, "800"), True),
+        ((None, "1000"), (None, "900"), True),  # as numbers, not as words
+        ((5, "0"), (None, "-1"), True),
+        ((None, "geo:2"), (None, "geo:1"), False),  # nobody can tell
+        ((None, "geo:2"), (5, "800"), False),
+        ((None, "²"), (None, "1"), False),
+        ((5, None), (None, "800"), False),
+    ],
+)
+def test_which_lies_ahead(
+    one: tuple[int | None, str | None], other: tuple[int | None, str | None], ahead: bool
+) -> None:
+    here, there = Checkpoint(GROUP, "0", *one), Checkpoint(GROUP, "0", *other)
+    assert is_ahead(here, there) == ahead
+    assert not (is_ahead(here, there) and is_ahead(there, here))

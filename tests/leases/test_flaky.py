@@ -1,0 +1,131 @@
+"""Mishaps on purpose: each is one that the contract allows, and the same die throws the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from pumphouse.errors import OptionError, StoreError
+from pumphouse.leases.flaky import CALM, FlakyStore, Mishap, Rates, Script
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.model import Checkpoint, Granted, Group, Ownership, Unknown, claim, renew
+from pumphouse.leases.store import ClaimOutcome
+from tests.leases.contract.asking import first, granted, members, rows, write
+from tests.leases.stores import GROUP
+
+
+class SleepyClock:
+    """A clock on which nothing but sleep takes time."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+
+
+async def test_a_calm_store_is_the_store_within() -> None:
+    store = MemoryStore(SleepyClock())
+    async with FlakyStore(store) as flaky:
+        row = await first(flaky)
+        await flaky.beat(GROUP, "a")
+        await flaky.update_checkpoint(Checkpoint(GROUP, "0", 1, "1", 1))
+        assert await flaky.list_ownership(GROUP) == await store.list_ownership(GROUP)
+        assert await flaky.list_checkpoints(GROUP) == await store.list_checkpoints(GROUP)
+        await flaky.leave(GROUP, "a")
+        assert await members(store) == {}
+        await granted(flaky, renew(row))
+    assert not flaky.injected
+
+
+async def test_an_old_listing_tells_what_was_there_and_that_time_has_passed() -> None:
+    clock = SleepyClock()
+    store = MemoryStore(clock)
+    flaky = FlakyStore(store, clock=clock)
+    row = await first(store, host="a")
+    await store.beat(GROUP, "a")
+    await rows(flaky)
+    await granted(store, claim(row, "0", "b"))
+    clock.time += 10
+    flaky.plan = Script(["stale"])
+    listing = await flaky.list_ownership(GROUP)
+    assert [(one.owner, one.etag, one.age_s) for one in listing.ownerships] == [("a", row.etag, 10)]
+    assert [one.age_s for one in listing.members] == [10]
+    assert (await rows(flaky))["0"].owner == "b"
+    assert flaky.injected == {"stale": 1}
+
+
+async def test_who_has_seen_nothing_is_told_nothing_old() -> None:
+    store = MemoryStore()
+    await first(store)
+    flaky = FlakyStore(store, Rates(Random(0), stale=1))
+    assert "0" in await rows(flaky)
+    assert await flaky.list_checkpoints(GROUP) == []
+    assert not flaky.injected
+
+
+async def test_a_script_keeps_a_mishap_until_it_fits() -> None:
+    flaky = FlakyStore(MemoryStore(), Script(["failed", "after"]))
+    assert isinstance(await write(flaky, claim(None, "0", "a")), Granted)
+    with pytest.raises(StoreError):
+        await flaky.list_ownership(GROUP)
+    assert isinstance(await write(flaky, claim(None, "1", "a")), Unknown)
+    assert flaky.injected == {"failed": 1, "after": 1}
+
+
+async def test_a_write_that_never_arrived_is_not_sent() -> None:
+    sent: list[str] = []
+
+    class Watched(MemoryStore):
+        async def claim_ownership(
+            self, group: Group, claims: Sequence[Ownership]
+        ) -> list[ClaimOutcome]:
+            sent.extend(row.partition for row in claims)
+            return await super().claim_ownership(group, claims)
+
+    flaky = FlakyStore(Watched(), Script(["before", "", "before"]))
+    await flaky.claim_ownership(GROUP, [claim(None, str(n), "a") for n in range(3)])
+    assert sent == ["1"]
+
+
+async def test_it_takes_its_time_by_the_clock_that_was_given() -> None:
+    clock = SleepyClock()
+    flaky = FlakyStore(MemoryStore(clock), Rates(Random(1), delay_s_max=10.0), clock)
+    await first(flaky)
+    await rows(flaky)
+    assert len(clock.slept) == 4  # there and back
+    assert all(0 < slept <= 5 for slept in clock.slept)
+
+
+async def test_when_the_weather_clears() -> None:
+    flaky = FlakyStore(MemoryStore(), Rates(Random(0), before=1, failed=1))
+    assert isinstance(await write(flaky, claim(None, "0", "a")), Unknown)
+    flaky.plan = CALM
+    await first(flaky)
+
+
+def test_the_same_die_throws_the_same() -> None:
+    def thrown(seed: int) -> list[Mishap]:
+        rates = Rates(Random(seed), before=0.2, after=0.3, failed=0.1, stale=0.4)
+        return [rates.draw("write" if n % 2 else "read") for n in range(1000)]
+
+    assert thrown(1) == thrown(1)
+    assert thrown(1) != thrown(2)
+    share = {mishap: thrown(1).count(mishap) / 500 for mishap in ("before", "after", "stale")}
+    assert share == pytest.approx({"before": 0.2, "after": 0.3, "stale": 0.4}, abs=0.06)
+
+
+@pytest.mark.parametrize("rates", [{"before": 1.5}, {"stale": -1}, {"before": 0.6, "after": 0.6}])
+def test_rates_are_probabilities(rates: dict[str, float]) -> None:
+    with pytest.raises(OptionError, match="rate"):
+        Rates(Random(0), **rates)

@@ -1,0 +1,232 @@
+"""Where others would trust, the memory store raises; what only lost a race is refused as ever."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+
+import pytest
+
+from pumphouse.clock import MovableClock
+from pumphouse.errors import PumphouseError, StoreMisused
+from pumphouse.leases.memory import MEMBER_KEPT_S, MemoryStore
+from pumphouse.leases.model import (
+    Checkpoint,
+    Ownership,
+    Refused,
+    aged,
+    claim,
+    hand_over,
+    nominate,
+    raise_epoch,
+    release,
+    renew,
+)
+from pumphouse.leases.rules import row_fault
+from tests.leases.contract.asking import (
+    checkpoints,
+    first,
+    granted,
+    members,
+    refused,
+    row_of,
+    rows,
+    write,
+)
+from tests.leases.stores import GROUP, Clock
+
+HELD = Ownership("0", "a", 5, "etag")
+FREE = replace(HELD, owner="")
+ASKED = nominate(HELD, "b", 30.0)
+OVERDUE = replace(ASKED, deadline_s=-1.0)
+FOREIGN = Ownership("0", "sdk", 0, "etag")
+
+RIGHT = [
+    (None, claim(None, "0", "a")),
+    (None, claim(None, "0", "a", epoch_known=9)),
+    (HELD, renew(HELD, 4.0)),
+    (HELD, release(HELD)),
+    (HELD, claim(HELD, "0", "b")),  # it has expired, or so its claimer has seen
+    (HELD, claim(HELD, "0", "a")),  # a host of the same name was started anew
+    (HELD, nominate(HELD, "b", 30.0)),
+    (HELD, nominate(HELD, "b", 0.0)),
+    (HELD, raise_epoch(HELD, 9)),
+    (FREE, claim(FREE, "0", "b")),
+    (FREE, claim(FREE, "0", "a")),
+    (FREE, release(FREE)),
+    (ASKED, renew(ASKED)),
+    (ASKED, renew(aged(ASKED, 10.0))),
+    (ASKED, hand_over(ASKED)),
+    (ASKED, release(ASKED)),
+    (ASKED, raise_epoch(ASKED, 9)),
+    (ASKED, claim(ASKED, "0", "c")),  # its owner has expired
+    (OVERDUE, claim(OVERDUE, "0", "b")),
+    (OVERDUE, hand_over(OVERDUE)),
+    (OVERDUE, renew(OVERDUE)),
+    (OVERDUE, nominate(OVERDUE, "c", 30.0)),  # b has died
+    (FOREIGN, nominate(FOREIGN, "a", 30.0)),
+    (FOREIGN, claim(FOREIGN, "0", "a", epoch_known=9)),
+]
+
+WRONG = [
+    (None, Ownership("0", "a", 0), "no epoch"),
+    (None, Ownership("0", "", 1), "no owner"),
+    (None, Ownership("0", "a", 1, successor="b", deadline_s=30.0), "has a successor"),
+    (None, Ownership("", "a", 1), "no partition"),
+    (None, Ownership("0", "a", -1), "epoch is -1"),
+    (HELD, replace(HELD, epoch=4), "fall from 5 to 4"),
+    (HELD, replace(HELD, owner="", epoch=4), "fall from 5 to 4"),
+    (HELD, replace(HELD, owner="b"), "from a to b, but the epoch does not rise"),
+    (HELD, replace(HELD, owner="b", epoch=4), "does not rise"),
+    (FREE, replace(FREE, owner="a"), "from nobody to a, but the epoch does not rise"),
+    (HELD, replace(HELD, owner="b", epoch=6, successor="c", deadline_s=1.0), "c is kept waiting"),
+    (FREE, nominate(FREE, "b", 30.0), "nobody owns it"),
+    (HELD, nominate(HELD, "a", 30.0), "a would succeed itself"),
+    (HELD, nominate(HELD, "b", -1.0), "deadline in the past"),
+    (HELD, replace(HELD, successor="b"), "together or not at all"),
+    (HELD, replace(HELD, deadline_s=30.0), "together or not at all"),
+    (HELD, nominate(HELD, "b", math.inf), "deadline is inf"),
+    (HELD, nominate(HELD, "b", math.nan), "deadline is nan"),
+    (HELD, renew(HELD, -1.0), "rate is -1"),
+    (HELD, renew(HELD, math.nan), "rate is nan"),
+    (HELD, renew(HELD, math.inf), "rate is inf"),
+    (ASKED, replace(ASKED, successor="", deadline_s=None), "forget b, whose deadline has not"),
+    (ASKED, nominate(ASKED, "c", 30.0), "forget b, whose deadline has not"),
+    (OVERDUE, replace(OVERDUE, successor="", deadline_s=None), "forget b, who may take it"),
+    (aged(ASKED, 10.0), renew(ASKED), "put the deadline of b off by 10.0 s"),
+    (aged(ASKED, 10.0), raise_epoch(ASKED, 9), "put the deadline of b off by 10.0 s"),
+]
+
+
+@pytest.mark.parametrize(("stored", "wanted"), RIGHT)
+def test_a_row_that_may_follow(stored: Ownership | None, wanted: Ownership) -> None:
+    assert row_fault(stored, wanted) is None
+
+
+@pytest.mark.parametrize(("stored", "wanted", "words"), WRONG)
+def test_a_row_that_may_not(stored: Ownership | None, wanted: Ownership, words: str) -> None:
+    fault = row_fault(stored, wanted)
+    assert fault is not None
+    assert words in fault
+
+
+def test_how_far_a_deadline_may_be_put_off() -> None:
+    assert row_fault(aged(ASKED, 4.9), renew(ASKED)) is None
+    assert row_fault(aged(ASKED, 5.1), renew(ASKED)) is not None
+    assert row_fault(aged(ASKED, 5.1), renew(ASKED), put_off_s_max=6.0) is None
+
+
+# -- the store ------------------------------------------------------------------------------------
+
+
+async def test_misuse_is_a_bug_of_ours_and_writes_nothing() -> None:
+    store = MemoryStore()
+    row = await first(store)
+    with pytest.raises(
+        StoreMisused, match=r"partition 0: the epoch would fall from 1 to 0"
+    ) as told:
+        await store.claim_ownership(GROUP, [claim(None, "1", "a"), replace(row, epoch=0)])
+    assert isinstance(told.value, AssertionError)
+    assert isinstance(told.value, PumphouseError)
+    assert list(await rows(store)) == ["0"]
+
+
+async def test_whoever_lost_a_race_is_refused_whatever_it_wrote() -> None:
+    store = MemoryStore()
+    row = await first(store)
+    newer = await granted(store, claim(row, "0", "b"))
+    await refused(store, replace(row, epoch=0))
+    await refused(store, replace(row, owner="c"))
+    await refused(store, claim(None, "0", "c"))
+    assert (await rows(store))["0"].etag == newer.etag
+
+
+async def test_two_claims_of_one_partition() -> None:
+    store = MemoryStore()
+    with pytest.raises(StoreMisused, match="same partition"):
+        await store.claim_ownership(GROUP, [claim(None, "0", "a"), claim(None, "0", "b")])
+
+
+async def test_claims_that_change_under_way() -> None:
+    store = MemoryStore()
+    claims = [claim(None, "0", "a")]
+    writing = asyncio.ensure_future(store.claim_ownership(GROUP, claims))
+    await asyncio.sleep(0)
+    claims.clear()
+    with pytest.raises(StoreMisused, match="changed"):
+        await writing
+    assert await rows(store) == {}
+
+
+async def test_a_row_that_was_edited_by_force_under_way() -> None:
+    store = MemoryStore()
+    wanted = claim(None, "0", "a")
+    writing = asyncio.ensure_future(store.claim_ownership(GROUP, [wanted]))
+    await asyncio.sleep(0)
+    object.__setattr__(wanted, "owner", "b")
+    with pytest.raises(StoreMisused, match="changed"):
+        await writing
+
+
+async def test_an_owner_that_puts_its_successor_off() -> None:
+    clock = Clock()
+    store = MemoryStore(clock)
+    row = await granted(store, nominate(await first(store, host="a"), "b", 30.0))
+    clock.time += 10
+    with pytest.raises(StoreMisused, match=r"aged\(row, elapsed_s\)"):
+        await write(store, renew(row))
+    await granted(store, renew(aged(row, 10)))
+    assert (await rows(store))["0"].deadline_s == 20
+
+
+async def test_time_passes_by_the_clock_that_was_given() -> None:
+    clock = MovableClock()
+    store = MemoryStore(clock)
+    await first(store)
+    clock.advance(3600)
+    assert (await rows(store))["0"].age_s >= 3600
+
+
+async def test_a_member_that_has_been_gone_for_a_day_is_forgotten() -> None:
+    clock = Clock()
+    store = MemoryStore(clock)
+    await store.beat(GROUP, "gone")
+    clock.time += MEMBER_KEPT_S
+    await store.beat(GROUP, "here")
+    assert sorted(await members(store)) == ["gone", "here"]
+    clock.time += 1
+    await store.beat(GROUP, "here")
+    assert sorted(await members(store)) == ["here"]
+
+
+def test_it_shows_how_much_it_holds() -> None:
+    async def fill() -> MemoryStore:
+        store = MemoryStore()
+        await granted(store, renew(await first(store)))
+        return store
+
+    assert repr(asyncio.run(fill())) == "<MemoryStore | 1 rows | 2 writes>"
+
+
+# -- what an official SDK does to the rows --------------------------------------------------------
+
+
+async def test_an_sdk_forgets_all_but_the_owner() -> None:
+    store = MemoryStore()
+    row = await granted(store, nominate(await first(store, host="a"), "b", 30.0))
+    assert isinstance(await store.claim_as_sdk(GROUP, Ownership("0", "sdk")), Refused)
+    taken = row_of(await store.claim_as_sdk(GROUP, replace(row, owner="sdk")))
+    listed = (await rows(store))["0"]
+    assert (listed.owner, listed.epoch, listed.successor, listed.deadline_s) == ("sdk", 0, "", None)
+    assert listed.etag == taken.etag
+    back = await granted(store, claim(listed, "0", "a", epoch_known=1))
+    assert back.epoch == 2
+
+
+async def test_an_sdk_writes_over_every_checkpoint() -> None:
+    store = MemoryStore()
+    await store.update_checkpoint(Checkpoint(GROUP, "0", 20, "20", 5))
+    await store.update_checkpoint_as_sdk(Checkpoint(GROUP, "0", 10, "10", 5))
+    found = (await checkpoints(store))["0"]
+    assert (found.sequence, found.epoch) == (10, 0)

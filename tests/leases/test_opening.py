@@ -1,0 +1,136 @@
+"""Which store a text means, and that no error repeats a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pumphouse.errors import OptionError
+from pumphouse.leases.identity import MachineIdentity
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.opening import StorePlace, open_store, read_place
+from pumphouse.leases.sqlite import SqliteStore
+from tests.leases.contract.asking import first, rows
+
+KEY = "c2VjcmV0LXNlY3JldA=="
+STRING = (
+    f"DefaultEndpointsProtocol=https;AccountName=acct;AccountKey={KEY};"
+    "EndpointSuffix=core.windows.net"
+)
+URL = "https://acct.blob.core.windows.net"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("memory:", StorePlace("memory")),
+        ("MEMORY:", StorePlace("memory")),
+        ("memory://", StorePlace("memory")),
+        ("sqlite:///var/lib/leases.db", StorePlace("sqlite", path="/var/lib/leases.db")),
+        ("sqlite:////var/lib/leases.db", StorePlace("sqlite", path="/var/lib/leases.db")),
+        ("sqlite:/var/lib/leases.db", StorePlace("sqlite", path="/var/lib/leases.db")),
+        ("sqlite:leases.db", StorePlace("sqlite", path="leases.db")),
+        ("leases.db", StorePlace("sqlite", path="leases.db")),
+        ("./a b/leases.db", StorePlace("sqlite", path="./a b/leases.db")),
+        (Path("/x/leases.db"), StorePlace("sqlite", path="/x/leases.db")),
+        ("blob://acct/leases", StorePlace("blob", account_url=URL, container="leases")),
+        ("bloblease://acct/leases/", StorePlace("bloblease", account_url=URL, container="leases")),
+        (
+            "blob://acct.blob.core.chinacloudapi.cn/leases",
+            StorePlace(
+                "blob",
+                account_url="https://acct.blob.core.chinacloudapi.cn",
+                container="leases",
+            ),
+        ),
+        (
+            f"{STRING};Container=leases",
+            StorePlace("blob", container="leases", connection_string=STRING),
+        ),
+        (
+            f"bloblease:ContainerName=leases;{STRING}",
+            StorePlace("bloblease", container="leases", connection_string=STRING),
+        ),
+        (
+            "blob:UseDevelopmentStorage=true;Container=leases",
+            StorePlace("blob", container="leases", connection_string="UseDevelopmentStorage=true"),
+        ),
+    ],
+)
+def test_what_a_text_means(text: str | Path, place: StorePlace) -> None:
+    assert read_place(text) == place
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no store is named"),
+        ("sqlite:", "no store is named"),
+        ("sqlite://", r"names a machine.*sqlite:///PATH"),
+        ("sqlite://host/leases.db", r"names a machine.*sqlite:///PATH"),
+        ("memory:somewhere", "memory: names no store"),
+        ("redis://localhost", "redis: names no store; use memory:"),
+        ("blob://acct", "blob://ACCOUNT/CONTAINER"),
+        ("blob:///leases", "blob://ACCOUNT/CONTAINER"),
+        ("bloblease://acct/leases/more", "bloblease://ACCOUNT/CONTAINER"),
+        ("blob://acct/leases?sig=abc", "blob://ACCOUNT/CONTAINER"),
+        (STRING, ";Container=NAME"),
+        (f"Endpoint=sb://house/;SharedAccessKey={KEY}", "event hub"),
+    ],
+)
+def test_what_means_nothing(text: str, words: str) -> None:
+    with pytest.raises(OptionError, match=words) as told:
+        read_place(text)
+    assert KEY not in str(told.value)
+    assert "sig=" not in str(told.value)
+
+
+def test_a_container_given_apart() -> None:
+    assert read_place(STRING, "leases").container == "leases"
+    assert read_place(f"{STRING};Container=leases", "leases").container == "leases"
+    with pytest.raises(OptionError, match="two containers"):
+        read_place(f"{STRING};Container=leases", "others")
+
+
+def test_a_place_shows_no_key() -> None:
+    assert KEY not in repr(read_place(STRING, "leases"))
+
+
+async def test_stores_open(tmp_path: Path) -> None:
+    assert isinstance(open_store("memory:"), MemoryStore)
+    for text in (f"sqlite://{tmp_path}/a.db", tmp_path / "b.db", str(tmp_path / "c.db")):
+        store = open_store(text, deadline_s=60)
+        assert isinstance(store, SqliteStore)
+        async with store:
+            await first(store)
+            assert "0" in await rows(store)
+            assert str(store.path).startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["blob", "bloblease"])
+def test_blob_stores_are_made(kind: str) -> None:
+    for store in (
+        open_store(f"{kind}://acct/leases", credential=KEY),
+        open_store(f"{kind}:{STRING};Container=leases"),
+        open_store(f"{kind}://acct/leases"),
+    ):
+        assert type(store).__name__ == {"blob": "BlobStore", "bloblease": "BlobLeaseStore"}[kind]
+        assert f"{URL}/leases" in repr(store)
+        assert KEY not in repr(store)
+
+
+async def test_the_machines_identity_is_asked_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = MachineIdentity()
+    asked: list[Any] = []
+
+    class Found:
+        def get_token(self, *scopes: str, **options: Any) -> str:
+            asked.append((scopes, options))
+            return "token"
+
+    monkeypatch.setattr(identity, "_credential", Found())
+    async with identity:
+        assert await identity.get_token("scope", enable_cae=True) == "token"
+    assert asked == [(("scope",), {"enable_cae": True})]

@@ -1,0 +1,255 @@
+"""Every host computes the same plan with the fewest moves, and acts on its own part (fleet.py)."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.leases.strategies import STEADY, STEADY_BY_RATE, Strategy, limited
+from pumphouse.leases.strategies.ring import deal, hashed
+from tests.leases.fleet import Fleet, census_of, listing_of, lower_bound
+
+PICTURES = st.text("abcdABC._", min_size=1, max_size=24)
+
+
+def parts(picture: str) -> dict[str, list[str]]:
+    """What every living host of a picture answers."""
+    hosts = [member.name for member in listing_of(picture).members]
+    return {host: STEADY(census_of(picture, host), Random(1)) for host in hosts}
+
+
+@pytest.mark.parametrize(
+    ("picture", "counts"),
+    [
+        ("aaaa|b", {"a": 0, "b": 2}),
+        ("aaaa|bc", {"a": 0, "b": 1, "c": 1}),
+        ("....|ab", {"a": 2, "b": 2}),
+        ("aabb", {"a": 0, "b": 0}),
+        ("aab", {"a": 0, "b": 0}),
+        ("aab.", {"a": 0, "b": 1}),
+        ("aaa.|b", {"a": 0, "b": 2}),  # one free, one asked for
+        ("aaa>ba>b", {"a": 0, "b": 0}),  # on its way already
+        ("ab|cd", {"a": 0, "b": 0, "c": 0, "d": 0}),  # hot standbys
+        ("aaaabbbbc", {"a": 0, "b": 0, "c": 2}),
+    ],
+)
+def test_everybody_asks_for_what_it_lacks(picture: str, counts: dict[str, int]) -> None:
+    assert {host: len(part) for host, part in parts(picture).items()} == counts
+
+
+def test_a_newcomer_first_says_that_it_is_there() -> None:
+    assert STEADY(census_of("aaaa", "b"), Random(1)) == []
+    assert STEADY(census_of("....", "b"), Random(1)) == []
+    assert len(STEADY(census_of("....|b", "b"), Random(1))) == 4
+
+
+@given(PICTURES)
+def test_no_two_hosts_want_the_same(picture: str) -> None:
+    wanted = list(parts(picture).values())
+    assert all(not set(one) & set(other) for one, other in combinations(wanted, 2))
+
+
+@given(PICTURES)
+def test_all_that_is_free_is_claimed_and_no_more_is_moved_than_must_be(picture: str) -> None:
+    wanted = parts(picture)
+    if not wanted:
+        return
+    census = census_of(picture, next(iter(wanted)))
+    claims = [p for part in wanted.values() for p in part]
+    assert set(census.free) <= set(claims)
+    assert len(claims) - len(census.free) == lower_bound(census.counts, census.total)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_nobody_is_taken_below_its_share(at_once: bool) -> None:
+    fleet = Fleet.drawn("aaaaaabbbbbbcccccccc|defg")
+    fleet.settle(5, at_once=at_once)
+    assert sorted(fleet.counts().values()) == [2, 3, 3, 3, 3, 3, 3]
+    assert fleet.moves == 11
+
+
+@given(PICTURES)
+def test_chance_is_not_asked(picture: str) -> None:
+    census = census_of(picture, "a")
+    assert STEADY(census, Random(1)) == STEADY(census, Random(2))
+
+
+def test_hosts_that_start_together_share_without_a_move() -> None:
+    fleet = Fleet([str(n) for n in range(256)], {}, Random(3))
+    for host in "abcdefgh":
+        fleet.join(host)
+    for _ in range(2):
+        fleet.play(at_once=True)
+    assert set(fleet.counts().values()) == {32}
+    assert (fleet.moves, fleet.refused) == (0, 0)
+
+
+def test_a_host_more_or_less_in_a_listing_changes_few_claims() -> None:
+    hosts = [f"host-{n}" for n in range(8)]
+    pool = [str(n) for n in range(256)]
+    full = deal(pool, dict.fromkeys(hosts, 32))
+    fewer = deal(pool, dict.fromkeys(hosts[:-1], 37))
+    stayed = [p for p in pool if full[p] != hosts[-1]]
+    assert sum(full[p] == fewer[p] for p in stayed) > 0.75 * len(stayed)
+
+
+@given(
+    st.integers(0, 40), st.dictionaries(st.text("abc", min_size=1), st.integers(0, 9), max_size=8)
+)
+def test_dealing_fills_every_room_and_none_twice(count: int, room: dict[str, int]) -> None:
+    pool = [str(n) for n in range(count)]
+    dealt = deal(pool, room)
+    assert len(dealt) == min(count, sum(room.values()))
+    given_to = list(dealt.values())
+    assert all(given_to.count(host) <= room[host] for host in room)
+
+
+def test_a_place_on_the_ring_is_the_same_in_every_process() -> None:
+    assert [hashed("0"), hashed("host-a")] == [1524971041, 3483334732]
+    assert deal("0123", {"a": 2, "b": 2}) == {"0": "a", "1": "a", "3": "b", "2": "b"}
+
+
+# -- limits ---------------------------------------------------------------------------------------
+
+
+def test_a_limit_keeps_a_host_small() -> None:
+    census = census_of("........|ab", "a")
+    assert len(limited(STEADY, 2)(census, Random(1))) == 2
+
+
+def test_others_take_what_a_limited_host_leaves() -> None:
+    fleet = Fleet.drawn("..........|abc")
+    fleet.hosts["a"] = limited(STEADY, 2)
+    fleet.limits = {"a": 2}
+    assert fleet.settle(5) == 1
+    assert fleet.counts() == {"a": 2, "b": 4, "c": 4}
+
+
+def test_others_take_it_even_if_they_do_not_know_of_the_limit() -> None:
+    fleet = Fleet.drawn("..........|abc")
+    fleet.hosts["a"] = limited(STEADY, 1)
+    fleet.settle(9)
+    counts = fleet.counts()
+    assert sum(counts.values()) == 10
+    assert counts["a"] == 1
+
+
+def test_a_host_over_its_limit_is_relieved() -> None:
+    fleet = Fleet.drawn("aaaaaaa|b")
+    fleet.hosts["a"] = limited(STEADY, 2)
+    fleet.limits = {"a": 2}
+    fleet.settle(5)
+    assert (fleet.counts(), fleet.moves) == ({"a": 2, "b": 5}, 5)
+
+
+def test_what_exceeds_all_limits_stays_free() -> None:
+    fleet = Fleet.drawn(".....|ab", limited(STEADY, 2))
+    fleet.settle(5)
+    assert fleet.counts() == {"a": 2, "b": 2}
+
+
+# -- weighed by events per second -----------------------------------------------------------------
+
+
+def rated(picture: str, rates: list[float | None], me: str) -> list[str]:
+    return STEADY_BY_RATE(census_of(picture, me, rates=rates), Random(1))
+
+
+def test_without_rates_it_fills_shares_as_ever() -> None:
+    assert len(rated("aaaa|b", [], "b")) == 2
+    assert len(rated("....|ab", [], "b")) == 2
+
+
+def test_the_busy_partitions_are_shared_out() -> None:
+    # a has two busy and two idle ones: b gets one of each.
+    (first, second) = sorted(rated("aaaa|b", [100, 100, 1, 1], "b"))
+    assert (first in "01", second in "23") == (True, True)
+
+
+def test_free_partitions_go_to_idle_hosts_the_busiest_first() -> None:
+    rates: list[float | None] = [90, 1, 2, 50]
+    assert rated("AABa|b", rates, "a") == ["2"]
+    assert rated("AABa|b", rates, "b") == ["0", "1"]
+
+
+def test_at_rest_a_busy_host_exchanges_with_an_idle_one() -> None:
+    rates: list[float | None] = [100, 100, 1, 1]
+    assert rated("aabb", rates, "b") in (["0"], ["1"])
+    assert rated("aabb", rates, "a") == []  # its half follows once the counts demand it
+    assert rated("aa>bbb", rates, "a") in (["2"], ["3"])
+
+
+@pytest.mark.parametrize(
+    ("rates", "why"),
+    [
+        ([100, 100, 90, 90], "within a fifth of the mean"),
+        ([100, None, 1, 1], "a rate is not known"),
+        ([200, 1, 1, 1], "nothing would be won"),
+        ([0, 0, 0, 0], "nothing happens"),
+        ([100, 100, 1, 1], "it is"),
+    ],
+)
+def test_it_rests_unless_an_exchange_is_worth_it(rates: list[float | None], why: str) -> None:
+    assert bool(rated("aabb", rates, "b")) == (why == "it is")
+
+
+def test_it_rests_while_anything_is_on_its_way() -> None:
+    rates: list[float | None] = [100, 100, 1, 1, 1, 1]
+    assert rated("aabbcc", rates, "b") or rated("aabbcc", rates, "c")
+    assert rated("aab>cbc>bc", rates, "b") == rated("aab>cbc>bc", rates, "c") == []
+
+
+def test_it_does_not_come_back_for_what_it_has_evened_out() -> None:
+    """A start at a fifth above the mean, a stop at a tenth: between them nothing happens."""
+    assert rated("aaaabbbb", [20, 10, 10, 5, 20, 10, 5, 1], "b") == []  # 1.11 of the mean
+    assert rated("aaaabbbb", [25, 15, 10, 5, 15, 10, 5, 1], "b") != []  # 1.28
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda hosts: st.tuples(
+            st.just("abcde"[:hosts]),
+            st.lists(
+                st.tuples(st.sampled_from("abcde"[:hosts] + "."), st.floats(0, 100)),
+                min_size=1,
+                max_size=16,
+            ),
+        )
+    ),
+    st.booleans(),
+    st.integers(),
+)
+def test_any_rates_that_do_not_change_come_to_rest_even_in_number(
+    drawn: tuple[str, list[tuple[str, float]]], at_once: bool, seed: int
+) -> None:
+    hosts, cells = drawn
+    picture = "".join(owner for owner, _ in cells) + "|" + hosts
+    fleet = Fleet.drawn(picture, STEADY_BY_RATE, Random(seed))
+    fleet.rate = lambda partition: cells[int(partition)][1]
+    fleet.settle(60, at_once=at_once)
+    assert fleet.even
+
+
+def test_rates_are_evened_out_where_counting_leaves_them_to_luck() -> None:
+    """Forty partitions, a fifth of them busy, one host that has all of them, three that come."""
+    worst: dict[Strategy, list[float]] = {STEADY: [], STEADY_BY_RATE: []}
+    for seed in range(20):
+        busy = set(Random(seed).sample(range(40), 8))
+        for strategy, found in worst.items():
+            fleet = Fleet.drawn("a" * 40 + "|bcd", strategy, Random(seed))
+            fleet.rate = {str(p): 50.0 if p in busy else 1.0 for p in range(40)}.get
+            fleet.settle(60)
+            found.append(heaviest(fleet) / (8 * 50 + 32) * 4)
+    assert max(worst[STEADY]) > 1.7
+    assert max(worst[STEADY_BY_RATE]) < 1.1
+
+
+def heaviest(fleet: Fleet) -> float:
+    loads = dict.fromkeys(fleet.hosts, 0.0)
+    for partition, row in fleet.rows.items():
+        loads[row.owner] += fleet.rate(partition) or 0.0
+    return max(loads.values())
