@@ -31,8 +31,15 @@ MAP |= dict.fromkeys(NOUNS.split(), "")
 # A pure file sees pure files only. A name without a dot stands for all of that room.
 PURE = """amqp errors events hub.epochs hub.routing hub.filters hub.auth hub.issuer hub.annotations
     hub.quotas hub.emulator_config hub.callers hub.rates
-    leases.model leases.strategies processor.plan spark.offsets homes.sensors dashboard.snapshot
-    client.connection_string client.sas client.selectors client.batches client.base"""
+    leases.model leases.census leases.strategies leases.rules leases.fencing
+    leases.blob_names leases.blob_rows leases.blob_answers
+    leases.bloblease_body leases.bloblease_steps
+    processor.plan processor.options processor.overview processor.resets
+    spark.offsets spark.planner spark.positions spark.options spark.catalogue spark.durations
+    homes.sensors dashboard.snapshot
+    client.connection_string client.sas client.selectors client.batches client.rows client.base
+    client.routes client.retries client.refusals client.prefetch client.places
+    client.azure_errors"""
 IMPURE = """asyncio logging os pathlib random secrets select socket ssl subprocess
     threading time"""
 # The type of an argument: whoever passes one has chosen the seed.

@@ -43,6 +43,10 @@ def mark(number: int | None) -> Checkpoint:
         (sequence(99, inclusive=False), NEWEST),
         (sequence(500), NEWEST),
         (Position("time", "50000", True), None),
+        (Position("time", "60000", False), NEWEST),  # the newest came at it
+        (Position("time", "60001", True), NEWEST),
+        (Position("offset", "990", False), NEWEST),
+        (Position("offset", "ab-12", True), None),  # no number: only reading can tell
         (Position("offset", "500", True), None),
     ],
 )

@@ -1,4 +1,4 @@
-"""The command line: `pumphouse up`, `hubs`, `groups`, `send`, `tail`, `faults`, `demo`.
+"""The command line: `pumphouse up`, `hubs`, `groups`, `send`, `tail`, `process` and so on.
 
 One file per noun. A command's module is imported when it is called, and imports what it works with
 when it runs, so that `--help` answers at once.
@@ -16,7 +16,18 @@ import click
 
 from pumphouse.cli import console
 
-COMMANDS = ("up", "hubs", "groups", "send", "tail", "faults", "demo")
+COMMANDS = (
+    "up",
+    "hubs",
+    "groups",
+    "checkpoints",
+    "send",
+    "tail",
+    "process",
+    "faults",
+    "doctor",
+    "demo",
+)
 
 
 class Commands(click.Group):

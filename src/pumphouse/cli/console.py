@@ -1,6 +1,7 @@
 """How the command line speaks: results on stdout, all else on stderr, errors in one sentence.
 
-Exit codes: 0 done, 1 it could not be done, 2 the command was not understood, 130 Ctrl-C. A reader
+Exit codes: 0 done, 1 it could not be done, 2 the command was not understood, 3 it was done and what
+it found is not well (`doctor`, `groups describe`), 130 Ctrl-C. A reader
 that leaves early (`pumphouse tail ... | head`) is no error.
 """
 
@@ -18,7 +19,7 @@ import click
 
 from pumphouse.errors import OptionError, PumphouseError
 
-FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+FAILED, MISUSED, UNHEALTHY, INTERRUPTED = 1, 2, 3, 130
 REPORT_EVERY_S = 5.0
 
 
@@ -78,6 +79,19 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def colour_wanted() -> bool:
     """Colours are for people at a terminal who did not ask to be spared them."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def clear() -> None:
+    """A clean screen for the next look; in a file or pipe one look follows the other."""
+    if sys.stdout.isatty():
+        print("\x1b[2J\x1b[H", end="")
+    else:
+        print()
+
+
+def mark(word: str, *, bad: bool) -> str:
+    """A verdict, red if it asks for a look. For the last column only: colours have no width."""
+    return f"\x1b[31m{word}\x1b[0m" if bad and colour_wanted() else word
 
 
 def plural(number: int, noun: str) -> str:

@@ -1,20 +1,20 @@
-"""`pumphouse groups`: create, list and delete the consumer groups of a hub."""
+"""`pumphouse groups`: create, list, describe and delete the consumer groups of a hub."""
 
 from __future__ import annotations
 
 import click
 
 from pumphouse.cli import console
-from pumphouse.cli.options import connection_option, output_option
-
-hub_option = click.option(
-    "--hub", metavar="HUB", help="The hub; by default the EntityPath of the connection string."
-)
+from pumphouse.cli.describe import describe
+from pumphouse.cli.options import connection_option, hub_option, output_option
 
 
 @click.group()
 def groups() -> None:
-    """Create, list and delete consumer groups."""
+    """Create, list, describe and delete consumer groups."""
+
+
+groups.add_command(describe)
 
 
 @groups.command()

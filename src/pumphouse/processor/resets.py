@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pumphouse.client.base import PartitionProperties
+from pumphouse.client.places import beyond_the_end
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Event, Position
 from pumphouse.leases.model import Checkpoint, Group, Listing
@@ -78,14 +79,12 @@ def at_the_border(position: Position, found: PartitionProperties) -> Place | Non
         return newest if found.last_sequence >= 0 else oldest
     if position == EARLIEST:
         return oldest
-    if position == LATEST:
+    if position == LATEST or beyond_the_end(position, found):
         return newest
-    if position.kind != "sequence":
-        return None
-    following = int(position.value) + (not position.inclusive)
-    if following <= found.first_sequence:
-        return oldest
-    return newest if following > found.last_sequence else None
+    if position.kind == "sequence":
+        following = int(position.value) + (not position.inclusive)
+        return oldest if following <= found.first_sequence else None
+    return None
 
 
 def before_event(

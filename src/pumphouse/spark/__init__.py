@@ -1,1 +1,20 @@
 """`format("eventhubs")`: a source and a sink for PySpark, without a jar."""
+
+from typing import TYPE_CHECKING, Any
+
+from pumphouse.spark.marks import Lag, PartitionLag
+from pumphouse.spark.session import JavaMissing, session
+
+if TYPE_CHECKING:
+    from pumphouse.spark.lag import EventHubsLagListener
+
+__all__ = ["EventHubsLagListener", "JavaMissing", "Lag", "PartitionLag", "session"]
+
+
+def __getattr__(name: str) -> Any:
+    """A listener is a class of PySpark's; importing that waits until somebody wants one."""
+    if name == "EventHubsLagListener":
+        from pumphouse.spark.lag import EventHubsLagListener
+
+        return EventHubsLagListener
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,190 @@
+"""Processes a hub with our processor or the official consumer client, and tells what that cost.
+
+    python -m benchmarks._processor azurite
+    python -m benchmarks._processor fill    CONNECTION EVENTS SIZE
+    python -m benchmarks._processor ours    CONNECTION EVENTS PREFETCH STORAGE
+    python -m benchmarks._processor sdk     CONNECTION EVENTS PREFETCH STORAGE
+    python -m benchmarks._processor bare    CONNECTION EVENTS PREFETCH
+    python -m benchmarks._processor engine  CONNECTION EVENTS PREFETCH
+
+`ours` and `sdk` own all partitions of the hub, with leases and checkpoints in Blob storage, hand
+batches to a handler that only counts them, and checkpoint every partition every 1,000 events or so.
+`bare` is our reader alone and `engine` the processor around it, with a store in memory and no
+checkpoints: their difference is what the processor adds to each event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import uuid
+from typing import Any
+
+from benchmarks._processes import ANSWER_S, cpu_s, tell, wait_for_the_end
+
+CHECKPOINT_EVENTS = 1000
+WARM_EVENTS = 5000
+
+
+class Meter:
+    """Reads the clock of this process when it has warmed up, and when all events were seen."""
+
+    def __init__(self, events: int) -> None:
+        self.wanted = WARM_EVENTS + events
+        self.seen = 0
+        self.marks: list[tuple[int, float]] = []
+        self.done = asyncio.Event()
+
+    def count(self, events: int) -> None:
+        self.seen += events
+        mark = WARM_EVENTS if not self.marks else self.wanted
+        if self.seen >= mark and len(self.marks) < 2:
+            self.marks.append((self.seen, cpu_s(os.getpid())))
+        if self.seen >= self.wanted:
+            self.done.set()
+
+    def report(self) -> None:
+        (first, start_s), (last, end_s) = self.marks
+        tell(events=last - first, client_s=end_s - start_s)
+
+
+async def fill(connection: str, events: int, size: int) -> None:
+    """Put so many events with two properties into every partition."""
+    from pumphouse.client.opening import open_client
+    from pumphouse.events import Event
+
+    body = random.Random(1).randbytes(size)
+    async with open_client(connection) as client:
+        for partition in (await client.properties()).partitions:
+            sender = await client.sender(partition)
+            await sender.send(
+                Event(body, {"kind": "temperature", "reading": number}) for number in range(events)
+            )
+    tell(events=events)
+
+
+# -- end to end -----------------------------------------------------------------------------------
+
+
+async def ours(meter: Meter, connection: str, prefetch: int, storage: str) -> None:
+    from pumphouse.leases.blob import BlobStore
+    from pumphouse.processor.engine import Engine
+    from pumphouse.processor.handlers import Handling
+    from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
+
+    async def handle(partition: Any, batch: list[Any]) -> None:
+        meter.count(len(batch))
+
+    options = ProcessorOptions(
+        prefetch=prefetch,
+        batch_events_max=prefetch,
+        checkpoints=CheckpointPolicy(every_events=CHECKPOINT_EVENTS),
+    )
+    store = BlobStore.from_connection_string(storage, container(), create_container=True)
+    engine = Engine(connection, lambda p: handling.serve(p), store=store, options=options)
+    handling = Handling(handle, options, engine.report)
+    async with engine:
+        await meter.done.wait()
+    await handling.close()
+
+
+async def sdk(meter: Meter, connection: str, prefetch: int, storage: str) -> None:
+    from azure.eventhub.aio import EventHubConsumerClient
+    from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
+    from azure.storage.blob.aio import ContainerClient
+
+    name = container()
+    async with ContainerClient.from_connection_string(storage, name) as made:
+        await made.create_container()
+    store = BlobCheckpointStore.from_connection_string(storage, name)
+    pending: dict[str, int] = {}
+
+    async def on_batch(context: Any, batch: list[Any]) -> None:
+        meter.count(len(batch))
+        pending[context.partition_id] = pending.get(context.partition_id, 0) + len(batch)
+        if pending[context.partition_id] >= CHECKPOINT_EVENTS:
+            pending[context.partition_id] = 0
+            await context.update_checkpoint()
+
+    client = EventHubConsumerClient.from_connection_string(
+        connection, "$Default", checkpoint_store=store, load_balancing_interval=10
+    )
+    async with client, store:
+        reading = asyncio.create_task(
+            client.receive_batch(
+                on_batch, starting_position="-1", prefetch=prefetch, max_batch_size=prefetch
+            )
+        )
+        await meter.done.wait()
+        # It would notice that the client is closed only when it balances again.
+        reading.cancel()
+        await asyncio.wait([reading])
+
+
+def container() -> str:
+    return f"bench-{uuid.uuid4().hex}"
+
+
+# -- what the processor adds ----------------------------------------------------------------------
+
+
+async def bare(meter: Meter, connection: str, prefetch: int) -> None:
+    """All partitions at once, as the processor reads them, and nothing else."""
+    from pumphouse.client.base import HubClient, ReaderOptions
+    from pumphouse.client.opening import open_client
+
+    async def read(client: HubClient, partition: str) -> None:
+        reader = await client.reader(ReaderOptions(partition, prefetch=prefetch, epoch=1))
+        while not meter.done.is_set():
+            meter.count(len(await reader.receive(prefetch, 1.0)))
+
+    async with open_client(connection) as client:
+        partitions = (await client.properties()).partitions
+        await asyncio.gather(*(read(client, partition) for partition in partitions))
+
+
+async def engine(meter: Meter, connection: str, prefetch: int) -> None:
+    from pumphouse.leases.memory import MemoryStore
+    from pumphouse.processor.engine import Engine
+    from pumphouse.processor.handlers import Handling
+    from pumphouse.processor.options import ProcessorOptions
+
+    async def handle(partition: Any, batch: list[Any]) -> None:
+        meter.count(len(batch))
+
+    options = ProcessorOptions(prefetch=prefetch, batch_events_max=prefetch)
+    running = Engine(connection, lambda p: handling.serve(p), store=MemoryStore(), options=options)
+    handling = Handling(handle, options, running.report)
+    async with running:
+        await meter.done.wait()
+    await handling.close()
+
+
+SIDES: dict[str, Any] = {"ours": ours, "sdk": sdk, "bare": bare, "engine": engine}
+
+
+async def measure(side: str, connection: str, events: int, prefetch: int, *more: str) -> None:
+    meter = Meter(events)
+    async with asyncio.timeout(ANSWER_S):
+        await SIDES[side](meter, connection, prefetch, *more)
+    meter.report()
+
+
+def azurite() -> None:
+    from tests.azurite.server import Azurite
+
+    with Azurite() as running:
+        tell(storage=running.connection_string())
+        wait_for_the_end()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "azurite":
+        azurite()
+    elif sys.argv[1] == "fill":
+        asyncio.run(fill(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    else:
+        side, connection, events, prefetch, *more = sys.argv[1:]
+        asyncio.run(measure(side, connection, int(events), int(prefetch), *more))

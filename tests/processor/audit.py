@@ -1,0 +1,83 @@
+"""A store that watches: every write that was granted is held against the guarantees."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from pumphouse.clock import Clock
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.model import Checkpoint, Granted, Group, Listing, Ownership
+from pumphouse.leases.store import CheckpointOutcome, ClaimOutcome
+
+
+class AuditedStore:
+    """A memory store whose faults are collected rather than raised, as they may be anybody's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.store = MemoryStore(clock)
+        self.faults: list[str] = []
+        self.handled_up_to: Callable[[str], int] = lambda partition: -1
+        self.owners: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+        self.written_s: dict[tuple[str, str], float] = {}  # by whom, which, when
+        self.marks: dict[str, Checkpoint] = {}
+        self.handed_over = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    async def list_ownership(self, group: Group) -> Listing:
+        return await self.store.list_ownership(group)
+
+    async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
+        return await self.store.list_checkpoints(group)
+
+    async def claim_ownership(
+        self, group: Group, claims: Sequence[Ownership]
+    ) -> list[ClaimOutcome]:
+        outcomes = await self.store.claim_ownership(group, claims)
+        for outcome in outcomes:
+            if isinstance(outcome, Granted):
+                self.audit_row(outcome.row)
+        return outcomes
+
+    def audit_row(self, row: Ownership) -> None:
+        """I1: every owner has an epoch of its own, above the one before."""
+        self.written_s[row.owner, row.partition] = self.clock.monotonic()
+        history = self.owners[row.partition]
+        epoch, owner = history[-1] if history else (0, "")
+        if row.owner and row.owner != owner and row.epoch <= epoch:
+            self.faults.append(f"{row.partition}: {owner} {epoch} -> {row.owner} {row.epoch}")
+        if row.epoch < epoch:
+            self.faults.append(f"{row.partition}: the epoch fell from {epoch} to {row.epoch}")
+        if row.owner and (row.epoch, row.owner) != (epoch, owner):
+            history.append((row.epoch, row.owner))
+
+    async def update_checkpoint(
+        self, checkpoint: Checkpoint, *, rewind: bool = False
+    ) -> CheckpointOutcome:
+        outcome = await self.store.update_checkpoint(checkpoint, rewind=rewind)
+        if isinstance(outcome, Granted) and not rewind:
+            self.audit_checkpoint(outcome.row)
+        return outcome
+
+    def audit_checkpoint(self, mark: Checkpoint) -> None:
+        """I5: it never goes back, is not written by an earlier owner, passes nothing unhandled."""
+        before = self.marks.get(mark.partition)
+        self.marks[mark.partition] = mark
+        if before is not None and mark.epoch < before.epoch:
+            self.faults.append(f"{mark.partition}: written by {mark.epoch} after {before.epoch}")
+        if before is not None and (mark.sequence or -1) < (before.sequence or -1):
+            self.faults.append(f"{mark.partition}: back from {before.sequence} to {mark.sequence}")
+        if mark.sequence is not None and mark.sequence > self.handled_up_to(mark.partition):
+            self.faults.append(f"{mark.partition}: {mark.sequence} was not handled yet")
+
+    async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
+        await self.store.beat(group, name, max_partitions)
+
+    async def leave(self, group: Group, name: str) -> None:
+        await self.store.leave(group, name)

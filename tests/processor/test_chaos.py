@@ -1,0 +1,109 @@
+"""Fleets in bad weather: lost answers, old listings, crashes, slow handlers. Nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from random import Random
+
+import pytest
+
+from pumphouse.events import Event
+from pumphouse.leases.flaky import CALM, FlakyStore, Rates
+from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
+from pumphouse.processor.partition import PartitionClient
+from tests.processor.audit import AuditedStore
+from tests.processor.fleet import Fleet
+from tests.processor.virtual import LoopClock, run
+
+OPTIONS = ProcessorOptions(checkpoints=CheckpointPolicy(every_events=7))
+STRATEGIES = ["steady", "greedy", "balanced", "eph", "eph_js"]
+
+
+class Weather:
+    """One scene by a seed: hosts come and go while the store misbehaves, then it clears up."""
+
+    def __init__(self, seed: int, strategy: str) -> None:
+        self.rng = Random(seed)
+        self.clock = LoopClock()
+        self.store = AuditedStore(self.clock)
+        self.fleet = Fleet(6, store=self.store, options=OPTIONS, strategy=strategy)
+        self.store.handled_up_to = self.handled_up_to
+        self.stores: list[FlakyStore] = []
+        self.faults: list[str] = []
+        self.named = 0
+
+    def handled_up_to(self, partition: str) -> int:
+        seen = set(self.fleet.sequences(partition))
+        return next(number for number in range(len(seen) + 1) if number not in seen) - 1
+
+    async def work(self, partition: PartitionClient, batch: list[Event]) -> None:
+        """I1: nobody is handed anything once its lease has run out, whatever it believes."""
+        host = self.fleet.record[partition.id][-1].host
+        written_s = self.store.written_s.get((host, partition.id))
+        age_s = 0.0 if written_s is None else self.clock.monotonic() - written_s
+        if age_s > OPTIONS.lease_s:
+            self.faults.append(f"{host} handled {partition.id} {age_s:.1f} s after its last write")
+        await asyncio.sleep(self.rng.choice([0, 0, 0.3, 2, 20]))
+
+    async def join(self) -> None:
+        rates = {"before": 0.1, "after": 0.1, "failed": 0.1, "stale": 0.1, "delay_s_max": 3.0}
+        store = FlakyStore(self.store, Rates(Random(self.rng.random()), **rates), self.clock)
+        self.stores.append(store)
+        self.named += 1
+        await self.fleet.add(f"h{self.named}", work=self.work, checkpoint=False, store=store)
+
+    async def turn(self) -> None:
+        """Something happens."""
+        names = list(self.fleet.hosts)
+        what = self.rng.choice(["join", "leave", "crash", "drop", "calm", "calm"])
+        if what == "join" and len(names) < 5:
+            await self.join()
+        elif what == "leave" and len(names) > 1:
+            await self.fleet.leave(self.rng.choice(names))
+        elif what == "crash" and len(names) > 1:
+            await self.fleet.crash(self.rng.choice(names))
+        elif what == "drop":
+            self.fleet.hub.drop_connections()
+
+    async def storm(self) -> None:
+        for _ in range(2):
+            await self.join()
+        for _ in range(12):
+            await self.turn()
+            await self.fleet.send(5)
+            await asyncio.sleep(self.rng.uniform(1, 40))
+
+    async def clear_up(self) -> None:
+        for store in self.stores:
+            store.plan = CALM
+        await self.fleet.send(5)
+        await self.fleet.until_handled()
+        await self.fleet.until_even()
+
+    def check_owners(self) -> None:
+        """I1: an epoch of a partition belongs to one host."""
+        for partition in self.fleet.partitions:
+            hosts = defaultdict(set)
+            for handled in self.fleet.record[partition]:
+                hosts[handled.epoch].add(handled.host)
+            assert all(len(found) == 1 for found in hosts.values()), hosts
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("seed", range(2))
+def test_nothing_is_lost_in_bad_weather(seed: int, strategy: str) -> None:
+    """I1, I3, I4, I5, I7, I9."""
+
+    async def scene() -> None:
+        weather = Weather(seed, strategy)
+        async with weather.fleet:
+            await weather.storm()
+            await weather.clear_up()
+            weather.fleet.check_order()
+            weather.check_owners()
+            assert weather.store.faults == []
+            assert weather.faults == []
+            assert sum(store.injected.total() for store in weather.stores) > 20
+
+    run(scene())

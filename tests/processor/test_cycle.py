@@ -1,0 +1,140 @@
+"""One cycle at a time, on a real hub and the strict store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import Random
+
+import pytest
+
+from pumphouse.errors import StoreError
+from pumphouse.leases.flaky import FlakyStore, Script
+from pumphouse.leases.model import Checkpoint, claim
+from pumphouse.leases.strategies import parse_strategy
+from pumphouse.processor.cycle import Cycle
+from pumphouse.processor.holdings import Holdings
+from pumphouse.processor.pump import House
+from tests.processor.fleet import Fleet
+from tests.processor.test_holdings import Ears
+from tests.processor.virtual import run
+
+
+def cycle_of(fleet: Fleet, host: str, strategy: str = "steady") -> Cycle:
+    store = FlakyStore(fleet.store, clock=fleet.clock)
+    ears, options, clock = Ears(), fleet.options, fleet.clock
+    holdings = Holdings(store, fleet.group, host, options, clock, ears)
+    house = House(
+        fleet.client, store, fleet.group, host, options, clock, Random(host), holdings, ears.report
+    )
+    return Cycle(house, parse_strategy(strategy), tuple(fleet.partitions))
+
+
+def test_a_newcomer_joins_first_and_then_takes_its_share() -> None:
+    async def scene() -> None:
+        async with Fleet(4) as fleet:
+            a, b = cycle_of(fleet, "a"), cycle_of(fleet, "b")
+            for newcomer in (a, b):
+                report = await newcomer.once(set())
+                assert (report.asked, report.outcome.joined) == ((), False)
+            got = [(await cycle.once(set())).got for cycle in (a, b)]
+            assert [len(taken) for taken in got] == [2, 2]
+            assert set(got[0]) | set(got[1]) == set(fleet.partitions)
+            report = await a.once(set())
+            assert str(report) == "cycle asked=- got=- lost=- owns=2/4 processors=2"
+            assert report.settled
+
+    run(scene())
+
+
+def test_a_listing_that_fails_changes_nothing() -> None:
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            cycle = cycle_of(fleet, "a", "greedy")
+            await cycle.once(set())
+            held = dict(cycle.house.holdings.held)
+            assert len(held) == 2
+            store = cycle.house.store
+            assert isinstance(store, FlakyStore)
+            store.plan = Script(["failed"])
+            with pytest.raises(StoreError):
+                await cycle.once(set())
+            assert cycle.house.holdings.held == held
+            assert (await cycle.once(set())).owned == 2
+
+    run(scene())
+
+
+def test_an_eager_strategy_goes_on_while_it_gets_something() -> None:
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            cycle = cycle_of(fleet, "a", "greedy")
+            assert (await cycle.once(set())).outcome.hurries
+            assert not (await cycle.once(set())).outcome.hurries
+
+    run(scene())
+
+
+def test_a_first_claim_is_above_the_epoch_of_the_checkpoint() -> None:
+    """I1: the row is gone or tells no epoch; the checkpoint remembers."""
+
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.store.update_checkpoint(Checkpoint(fleet.group, "0", 5, "5", epoch=7))
+            await cycle_of(fleet, "a", "greedy").once(set())
+            assert (await fleet.rows())["0"].epoch == 8
+
+    run(scene())
+
+
+def test_a_partition_that_an_old_pump_still_leaves_is_not_claimed() -> None:
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            report = await cycle_of(fleet, "a", "greedy").once({"0"})
+            assert report.got == ("1",)
+
+    run(scene())
+
+
+def test_a_hub_that_is_away_does_not_stop_the_cycle() -> None:
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            cycle = cycle_of(fleet, "a", "greedy")
+            await fleet.hub.stop()
+            assert (await cycle.once(set())).owned == 2
+
+    run(scene())
+
+
+def test_refused_claims_are_not_ours() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            cycle = cycle_of(fleet, "a", "greedy")
+            real = cycle.house.store.list_ownership
+
+            async def overtaken(group: object):  # type: ignore[no-untyped-def]
+                found = await real(fleet.group)
+                await fleet.store.claim_ownership(fleet.group, [claim(None, "0", "b")])
+                return found
+
+            cycle.house.store.list_ownership = overtaken  # type: ignore[method-assign]
+            report = await cycle.once(set())
+            assert (report.asked, report.got, report.owned) == (("0",), (), 0)
+
+    run(scene())
+
+
+def test_the_log_tells_of_a_change_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            await fleet.add("a")
+            await fleet.until_even()
+            await asyncio.sleep(60)
+
+    with caplog.at_level(logging.INFO, "pumphouse.processor"):
+        run(scene())
+    lines = [record.getMessage() for record in caplog.records if record.name.endswith("processor")]
+    assert len(lines) == 1, "at rest there is nothing to tell"
+    words = lines[0].split()
+    assert [word.partition("=")[0] for word in words[:4]] == ["cycle", "asked", "got", "lost"]
+    assert words[3:] == ["lost=-", "owns=2/2", "processors=1"]

@@ -1,0 +1,334 @@
+"""The fixed-partition processor: every rule that its description states, as a test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pumphouse.client.opening import open_client
+from pumphouse.errors import OptionError
+from pumphouse.events import LATEST, Event
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.model import Checkpoint, Group
+from pumphouse.processor.fixed import FixedPartitionProcessor
+from pumphouse.processor.options import PoisonPolicy
+from pumphouse.processor.partition import PartitionClient
+from tests.processor.virtual import LoopClock, run
+
+HUB = "eh"
+
+
+class Place:
+    """A hub, a store, and processors on virtual time."""
+
+    def __init__(self, partitions: int = 4) -> None:
+        self.clock = LoopClock()
+        self.store = MemoryStore(self.clock)
+        self.hub = EmbeddedHub({HUB: partitions}, clock=self.clock)
+
+    async def __aenter__(self) -> Place:
+        await self.hub.__aenter__()
+        self.connection = self.hub.connection_string(HUB)
+        self.client = await open_client(self.connection).__aenter__()
+        self.group = Group(self.client.namespace, HUB)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.client.__aexit__(*exc)
+        await self.hub.__aexit__(*exc)
+
+    def processor(self, partitions: int, **more: Any) -> FixedPartitionProcessor:
+        given: dict[str, Any] = {"store": self.store, "clock": self.clock} | more
+        return FixedPartitionProcessor(self.connection, partitions=partitions, **given)
+
+    async def send(self, *bodies: str, partition: str = "0") -> None:
+        sender = await self.client.sender(partition)
+        await sender.send([Event(body.encode()) for body in bodies])
+        await sender.close()
+
+    async def checkpoint(self, partition: str = "0") -> Checkpoint:
+        found = await self.store.list_checkpoints(self.group)
+        return {one.partition: one for one in found}[partition]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(600):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def test_one_assignment_a_second_up_to_its_number() -> None:
+    async def scenario() -> None:
+        at: list[float] = []
+        async with Place(8) as place:
+            processor = place.processor(3)
+
+            @processor.on_assigned
+            async def assigned(partition: str) -> None:
+                at.append(asyncio.get_running_loop().time())
+
+            async with processor:
+                await until(lambda: len(processor.owned) == 3)
+                await asyncio.sleep(120)
+                assert len(processor.owned) == 3  # and no more, though others are free
+            gaps = [later - earlier for earlier, later in pairwise(at)]
+            assert len(at) == 3
+            assert all(gap > 0.8 for gap in gaps)
+
+    run(scenario())
+
+
+def test_partitions_are_never_reassigned_while_their_owner_lives() -> None:
+    """One that takes all leaves nothing for others, and they take nothing from it."""
+
+    async def scenario() -> None:
+        async with Place(4) as place, place.processor(4, host="a") as first:
+            await until(lambda: len(first.owned) == 4)
+            async with place.processor(4, host="b") as second:
+                await asyncio.sleep(300)
+                assert (len(first.owned), len(second.owned)) == (4, 0)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("strategy", ["steady", "greedy", "balanced", "eph", "eph_js"])
+def test_nothing_is_given_to_a_host_that_balances(strategy: str) -> None:
+    async def scenario() -> None:
+        from pumphouse.processor.processor import Processor
+
+        async with Place(4) as place, place.processor(4, host="a") as first:
+            await until(lambda: len(first.owned) == 4)
+            greedy = Processor(
+                place.connection, store=place.store, host="b", strategy=strategy, clock=place.clock
+            )
+            async with greedy:
+                await asyncio.sleep(300)
+                assert (len(first.owned), greedy.owned) == (4, ())
+
+    run(scenario())
+
+
+def test_a_crashed_owner_is_replaced_after_its_lease() -> None:
+    async def scenario() -> None:
+        async with Place(2) as place:
+            first = place.processor(2, host="a", lease_s=30, renew_s=10)
+            await first.start()
+            await until(lambda: len(first.owned) == 2)
+            first._engine.abandon()
+            died_s = asyncio.get_running_loop().time()
+            async with place.processor(2, host="b", lease_s=30, renew_s=10) as second:
+                await until(lambda: len(second.owned) == 2)
+                waited_s = asyncio.get_running_loop().time() - died_s
+                assert 19 < waited_s < 30 + 10  # its lease, and a second for each
+            await first.stop()
+
+    run(scenario())
+
+
+def test_batches_of_one_to_the_most() -> None:
+    async def scenario() -> None:
+        sizes: list[int] = []
+        async with Place(1) as place:
+            await place.send(*map(str, range(25)))
+            processor = place.processor(1, max_batch_size=10)
+
+            @processor.on_batch
+            async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+                assert partition.id == "0"
+                sizes.append(len(batch))
+
+            async with processor:
+                await until(lambda: sum(sizes) == 25)
+            assert all(1 <= size <= 10 for size in sizes)
+
+    run(scenario())
+
+
+def test_a_renewal_writes_how_far_we_are() -> None:
+    async def scenario() -> None:
+        renewed: list[str] = []
+        async with Place(1) as place:
+            processor = place.processor(1, lease_s=30, renew_s=10)
+
+            @processor.on_batch
+            async def handle(partition: PartitionClient, batch: list[Event]) -> None: ...
+
+            @processor.on_renewed
+            def note(partition: str) -> None:
+                renewed.append(partition)
+
+            await place.send("a", "b", "c")
+            async with processor:
+                await until(lambda: processor.owned)
+                await asyncio.sleep(25)
+                assert (await place.checkpoint()).sequence == 2
+                assert renewed.count("0") >= 2
+
+    run(scenario())
+
+
+def test_without_checkpoints_every_start_reads_anew() -> None:
+    """The stage that keeps a day in memory: it re-reads it each time."""
+
+    async def scenario() -> None:
+        async with Place(1) as place:
+            await place.send("a", "b")
+            for _ in range(2):
+                assert await read_two(place.processor(1, should_checkpoint=False)) == [b"a", b"b"]
+            assert not (await place.checkpoint()).has_position
+
+    run(scenario())
+
+
+async def read_two(processor: FixedPartitionProcessor) -> list[bytes]:
+    seen: list[bytes] = []
+
+    @processor.on_batch
+    async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+        seen.extend(event.body for event in batch)
+
+    async with processor:
+        await until(lambda: len(seen) == 2)
+        await asyncio.sleep(60)
+    return seen
+
+
+def test_stopping_waits_for_work_in_progress() -> None:
+    async def scenario() -> None:
+        began, ended = asyncio.Event(), asyncio.Event()
+        released: list[str] = []
+        async with Place(1) as place:
+            await place.send("a")
+            processor = place.processor(1)
+
+            @processor.on_batch
+            async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+                began.set()
+                await asyncio.sleep(7)
+                ended.set()
+
+            processor.on_released(released.append)
+            await processor.start()
+            await began.wait()
+            await processor.stop()
+            assert ended.is_set()
+            assert released == ["0"]
+            assert (await place.checkpoint()).sequence == 0
+
+    run(scenario())
+
+
+def test_errors_are_raised_to_whoever_asked() -> None:
+    async def scenario() -> None:
+        errors: list[tuple[str | None, str]] = []
+        async with Place(1) as place:
+            await place.send("a", "b")
+            poison = PoisonPolicy(retries=0, first_s=0.1, then="skip")
+            processor = place.processor(1, poison=poison)
+            handled: list[bytes] = []
+
+            @processor.on_batch
+            async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+                if batch[0].body == b"a":
+                    raise ValueError("a is bad")
+                handled.append(batch[0].body)
+
+            @processor.on_error
+            async def failed(partition: str | None, error: Exception) -> None:
+                errors.append((partition, str(error)))
+
+            async with processor:
+                await until(lambda: handled)
+            assert ("0", "a is bad") in errors
+
+    run(scenario())
+
+
+def test_a_start_position_for_those_without_a_checkpoint() -> None:
+    async def scenario() -> None:
+        seen: list[bytes] = []
+        async with Place(1) as place:
+            await place.send("old")
+            processor = place.processor(1, start=LATEST)
+
+            @processor.on_batch
+            async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+                seen.extend(event.body for event in batch)
+
+            async with processor:
+                await until(lambda: processor.owned)
+                await asyncio.sleep(5)
+                await place.send("new")
+                await until(lambda: seen)
+            assert seen == [b"new"]
+
+    run(scenario())
+
+
+# -- from the environment -------------------------------------------------------------------------
+
+
+def environment(connection: str, store: Path, **more: str) -> dict[str, str]:
+    return {
+        "INBOUND_EVENTHUB_CONNSTRING": connection,
+        "INBOUND_EVENTHUB_CONSUMER_GROUP": "$Default",
+        "ASSIGN_TO_X_PARTITIONS": "2",
+        "PUMPHOUSE_STORE": f"sqlite:///{store}",
+    } | more
+
+
+async def test_from_the_environment(tmp_path: Path) -> None:
+    async with EmbeddedHub({HUB: 2}) as hub:
+        environ = environment(
+            hub.connection_string(HUB), tmp_path / "leases.db", INBOUND_EVENTHUB_MAX_BATCH_SIZE="7"
+        )
+        processor = FixedPartitionProcessor.from_env(environ=environ)
+        seen = asyncio.Event()
+
+        @processor.on_batch
+        async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+            seen.set()
+
+        async with processor, open_client(hub.connection_string(HUB)) as client:
+            await (await client.sender("1")).send([Event(b"x")])
+            async with asyncio.timeout(60):
+                await seen.wait()
+        assert processor._engine.options.batch_events_max == 7
+
+
+async def test_there_is_one_for_a_hub_and_group(tmp_path: Path) -> None:
+    async with EmbeddedHub({HUB: 2}) as hub:
+        environ = environment(hub.connection_string(HUB), tmp_path / "leases.db")
+        first = FixedPartitionProcessor.get_or_create(environ=environ)
+        assert FixedPartitionProcessor.get_or_create(environ=environ) is first
+        await first.start()
+        await first.stop()
+        assert FixedPartitionProcessor.get_or_create(environ=environ) is not first
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"INBOUND_EVENTHUB_CONNSTRING": ""}, "INBOUND_EVENTHUB_CONNSTRING is not set"),
+        ({"ASSIGN_TO_X_PARTITIONS": ""}, "ASSIGN_TO_X_PARTITIONS is not set"),
+        (
+            {"ASSIGN_TO_X_PARTITIONS": "many"},
+            "ASSIGN_TO_X_PARTITIONS is 'many'; it must be a whole",
+        ),
+        ({"ASSIGN_TO_X_PARTITIONS": "0"}, "partitions must be at least 1"),
+        ({"LEASE_FOR_X_SEC": "soon"}, "LEASE_FOR_X_SEC is 'soon'; it must be a number of seconds"),
+        ({"LEASE_FOR_X_SEC": "30", "RENEW_EVERY_X_SEC": "15"}, "at least 3 x renew_s"),
+        ({"PUMPHOUSE_STORE": ""}, "STORAGE_CONNSTRING is not set"),
+    ],
+)
+def test_an_environment_that_cannot_work(change: dict[str, str], why: str, tmp_path: Path) -> None:
+    connection = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=eh"
+    environ = environment(connection, tmp_path / "leases.db") | change
+    with pytest.raises(OptionError, match=why):
+        FixedPartitionProcessor.from_env(environ=environ)

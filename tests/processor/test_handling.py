@@ -1,0 +1,355 @@
+"""Handlers that raise, hang, compute or run in threads, and what becomes of their events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from pumphouse.client.base import ReaderOptions
+from pumphouse.client.opening import open_client
+from pumphouse.clock import SystemClock
+from pumphouse.errors import HandlerStuck, OptionError, PoisonEvent, PumphouseError
+from pumphouse.events import Event
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.processor.deadletters import (
+    DeadLetter,
+    DeadLetterFile,
+    DeadLetterHub,
+    as_line,
+)
+from pumphouse.processor.engine import Engine
+from pumphouse.processor.handlers import Handler, Handling, is_async
+from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy, ProcessorOptions
+from pumphouse.processor.partition import PartitionClient
+from tests.processor.virtual import LoopClock, run
+
+OPTIONS = ProcessorOptions(
+    checkpoints=CheckpointPolicy(every_events=1), poison=PoisonPolicy(then="skip")
+)
+BAD = b"bad"
+
+
+class Scene:
+    """One host, one handler, one hub with partitions 0 and 1."""
+
+    def __init__(
+        self, handler: Handler, options: ProcessorOptions = OPTIONS, **settings: Any
+    ) -> None:
+        self.handler, self.options, self.settings = handler, options, settings
+        self.clock = LoopClock()
+        self.errors: list[tuple[str | None, Exception]] = []
+        self.stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Scene:
+        self.hub = await self.stack.enter_async_context(EmbeddedHub({"eh": 2, "dead": 1}))
+        self.client = await self.stack.enter_async_context(
+            open_client(self.hub.connection_string("eh"))
+        )
+        report = self.settings.pop("report", lambda p, failed: self.errors.append((p, failed)))
+        dead_letters = self.settings.pop("dead_letters", None)
+        if callable(dead_letters):
+            dead_letters = dead_letters(self.hub)
+        handling = Handling(
+            self.handler, self.options, report, dead_letters=dead_letters, rng=Random(1)
+        )
+        self.stack.push_async_callback(handling.close)
+        self.engine = Engine(
+            self.hub.connection_string("eh"),
+            handling.serve,
+            store=MemoryStore(self.settings.get("clock", self.clock)),
+            strategy="greedy",
+            host="a",
+            options=self.options,
+            on_error=lambda p, failed: self.errors.append((p, failed)),
+            **{"clock": self.clock, **self.settings},
+        )
+        await self.stack.enter_async_context(self.engine)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stack.aclose()
+
+    async def send(self, *bodies: bytes, partition: str = "0") -> None:
+        sender = await self.client.sender(partition)
+        await sender.send([Event(body) for body in bodies])
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(600):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.25)
+
+    async def checkpoint(self, partition: str = "0") -> int | None:
+        marks = await self.engine._store.list_checkpoints(self.engine._house.group)
+        return next((m.sequence for m in marks if m.partition == partition), None)
+
+    async def until_checkpoint(self, sequence: int, partition: str = "0") -> None:
+        async with asyncio.timeout(600):
+            while await self.checkpoint(partition) != sequence:  # noqa: ASYNC110
+                await asyncio.sleep(0.25)
+
+    def kinds(self) -> list[str]:
+        return [type(failed).__name__ for _, failed in self.errors]
+
+
+class Picky:
+    """A handler that cannot stand bad events, and remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[list[bytes]] = []
+        self.handled: list[bytes] = []
+
+    async def __call__(self, partition: PartitionClient, batch: list[Event]) -> None:
+        self.given.append([event.body for event in batch])
+        if any(event.body == BAD for event in batch):
+            raise ValueError("it is bad")
+        self.handled += [event.body for event in batch]
+
+
+def test_a_batch_is_tried_again_and_then_one_by_one() -> None:
+    async def scene() -> None:
+        picky = Picky()
+        async with Scene(picky) as scene:
+            await scene.send(b"1", BAD, b"2")
+            await scene.until_checkpoint(2)
+            assert picky.handled == [b"1", b"2"]
+            assert picky.given[:4] == [[b"1", BAD, b"2"]] * 4
+            assert picky.given[4:] == [[b"1"], [BAD], [b"2"]]
+            assert scene.kinds() == ["ValueError"] * 5 + ["PoisonEvent"]
+            poison = scene.errors[-1][1]
+            assert isinstance(poison, PoisonEvent)
+            assert (poison.partition, poison.sequence) == ("0", 1)
+            assert isinstance(poison.__cause__, ValueError)
+
+    run(scene())
+
+
+def test_a_poisoned_partition_stops_and_the_others_go_on() -> None:
+    """I11 and I5: it is reported, stays ours, is not passed by, and can be resumed."""
+
+    async def scene() -> None:
+        picky = Picky()
+        async with Scene(picky, replace(OPTIONS, poison=PoisonPolicy(retries=1))) as scene:
+            await scene.send(BAD)
+            await scene.until(lambda: "PoisonEvent" in scene.kinds())
+            await scene.send(b"1", partition="1")
+            await scene.until_checkpoint(0, "1")
+            tried = len(picky.given)
+            await asyncio.sleep(600)
+            assert len(picky.given) == tried, "no silent loop"
+            assert await scene.checkpoint() is None
+            assert scene.engine.owned == ("0", "1")
+            scene.engine.resume("0")
+            await scene.until(lambda: scene.kinds().count("PoisonEvent") == 2)
+
+    run(scene())
+
+
+def test_what_was_handled_before_the_poison_is_checkpointed() -> None:
+    async def scene() -> None:
+        options = ProcessorOptions(
+            checkpoints=CheckpointPolicy(every_events=1000),
+            poison=PoisonPolicy(retries=0),
+            batch_events_max=1,
+        )
+        async with Scene(Picky(), options) as scene:
+            await scene.send(b"1", b"2", BAD)
+            await scene.until(lambda: "PoisonEvent" in scene.kinds())
+            assert await scene.checkpoint() == 1
+
+    run(scene())
+
+
+def test_nothing_more_is_handed_to_a_handler_once_the_partition_is_lost() -> None:
+    async def scene() -> None:
+        given: list[list[bytes]] = []
+
+        async def unlucky(partition: PartitionClient, batch: list[Event]) -> None:
+            given.append([event.body for event in batch])
+            if len(batch) > 1:
+                raise ValueError("not all at once")
+            if len(given) == 2:
+                stage.engine._house.holdings.drop("0")
+
+        async with Scene(unlucky, replace(OPTIONS, poison=PoisonPolicy(retries=0))) as stage:
+            await stage.send(b"1", b"2", b"3")
+            await stage.until_checkpoint(2)
+            whole = [b"1", b"2", b"3"]
+            assert given == [whole, [b"1"], whole, [b"1"], [b"2"], [b"3"]]
+
+    run(scene())
+
+
+def test_a_handler_that_recovers_is_not_told_of_poison() -> None:
+    async def scene() -> None:
+        calls = 0
+
+        async def shaky(partition: PartitionClient, batch: list[Event]) -> None:
+            nonlocal calls
+            calls += 1
+            if calls < 3:
+                raise OSError("the database is away")
+
+        async with Scene(shaky) as scene:
+            await scene.send(b"1", b"2")
+            await scene.until_checkpoint(1)
+            assert calls == 3
+            assert scene.kinds() == ["OSError", "OSError"]
+
+    run(scene())
+
+
+def test_dead_letters_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "dead.jsonl"
+
+    async def scene() -> None:
+        options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
+        async with Scene(Picky(), options, dead_letters=DeadLetterFile(path)) as scene:
+            await scene.send(b"1", BAD)
+            await scene.until_checkpoint(1)
+
+    run(scene())
+    (line,) = path.read_text().splitlines()
+    told = json.loads(line)
+    assert (told["partition"], told["sequence"], told["text"]) == ("0", 1, "bad")
+    assert told["cause"] == "ValueError: it is bad"
+    assert told["body"] == "YmFk"
+
+
+def test_dead_letters_in_a_hub() -> None:
+    async def scene() -> None:
+        options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
+
+        def dead(hub: EmbeddedHub) -> DeadLetterHub:
+            return DeadLetterHub(hub.connection_string("dead"))
+
+        async with Scene(Picky(), options, dead_letters=dead) as scene:
+            await scene.send(BAD)
+            await scene.until_checkpoint(0)
+            async with open_client(scene.hub.connection_string("dead")) as client:
+                reader = await client.reader(ReaderOptions("0"))
+                (event,) = await reader.receive(10, 10)
+            assert event.body == BAD
+            assert event.properties["dead-letter-cause"] == "ValueError: it is bad"
+            assert event.properties["dead-letter-sequence"] == 0
+
+    run(scene())
+
+
+def test_an_event_waits_until_its_dead_letter_is_kept() -> None:
+    class Shaky:
+        tried = 0
+
+        async def write(self, letter: DeadLetter) -> None:
+            self.tried += 1
+            if self.tried < 4:
+                raise PumphouseError("the disk is full")
+
+        async def close(self) -> None: ...
+
+    async def scene() -> None:
+        shaky = Shaky()
+        options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
+        async with Scene(Picky(), options, dead_letters=shaky) as scene:
+            await scene.send(BAD)
+            await scene.until_checkpoint(0)
+            assert shaky.tried == 4
+            assert scene.kinds().count("PumphouseError") == 3
+
+    run(scene())
+
+
+def test_properties_of_any_type_are_told() -> None:
+    event = Event(b"\xff", {"b": b"x", "n": 1, "o": 1j})
+    told = json.loads(as_line(DeadLetter(event, "0", "g", "h", 1, ValueError("no"))))
+    assert told["properties"]["b"] == {"base64": "eA=="}
+    assert told["properties"]["o"] == {"type": "complex", "value": "1j"}
+    assert told["text"] is None
+
+
+def test_dead_letters_need_a_place() -> None:
+    options = ProcessorOptions(poison=PoisonPolicy(then="dead-letter"))
+    with pytest.raises(OptionError, match="dead_letters="):
+        Handling(Picky(), options, lambda p, e: None)
+
+
+def test_a_handler_that_hangs_is_reported_once_and_not_interrupted() -> None:
+    """I11."""
+
+    async def scene() -> None:
+        ended = []
+
+        async def slow(partition: PartitionClient, batch: list[Event]) -> None:
+            await asyncio.sleep(100)
+            ended.append(len(batch))
+
+        async with Scene(slow, replace(OPTIONS, handler_timeout_s=5.0)) as scene:
+            await scene.send(b"1")
+            await scene.until(lambda: ended)
+            (stuck,) = [failed for _, failed in scene.errors if isinstance(failed, HandlerStuck)]
+            assert 5 <= stuck.seconds <= 10
+
+    run(scene())
+
+
+def test_a_slow_handler_slows_only_its_own_partition() -> None:
+    async def scene() -> None:
+        handled: list[tuple[str, bytes]] = []
+
+        async def slow(partition: PartitionClient, batch: list[Event]) -> None:
+            if partition.id == "0":
+                await asyncio.sleep(200)
+            handled.extend((partition.id, event.body) for event in batch)
+
+        async with Scene(slow) as scene:
+            await scene.send(b"slow")
+            for number in range(20):
+                await scene.send(b"%d" % number, partition="1")
+                await asyncio.sleep(1)
+            assert [place for place, _ in handled] == ["1"] * 20
+            await scene.until(lambda: ("0", b"slow") in handled)
+
+    run(scene())
+
+
+# -- in real time: threads ------------------------------------------------------------------------
+
+
+async def test_a_plain_function_runs_in_a_thread_and_holds_up_nothing() -> None:
+    names: list[str] = []
+    busy, release = threading.Event(), threading.Event()
+
+    def compute(partition: PartitionClient, batch: list[Event]) -> None:
+        names.append(threading.current_thread().name)
+        busy.set()
+        release.wait(60)
+
+    options = replace(OPTIONS, interval_s=0.05, renew_s=0.05, lease_s=60.0)
+    async with Scene(compute, options, clock=SystemClock()) as scene:
+        await scene.send(b"1")
+        await scene.until(busy.is_set)
+        before = scene.engine._house.holdings.held["0"].row.etag
+        await scene.until(lambda: scene.engine._house.holdings.held["0"].row.etag != before)
+        release.set()
+        await scene.until_checkpoint(0)
+    assert names[0].startswith("pumphouse handler")
+
+
+def test_what_counts_as_a_coroutine_function() -> None:
+    class Plain:
+        def __call__(self, partition: PartitionClient, batch: list[Event]) -> None: ...
+
+    assert is_async(Picky())
+    assert is_async(Picky().__call__)
+    assert not is_async(Plain())
+    assert not is_async(time.sleep)

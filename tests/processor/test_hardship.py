@@ -1,0 +1,506 @@
+"""What goes wrong around a host: stores that fall silent, readers that push in, hands that stay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from pumphouse.client.base import ReaderOptions
+from pumphouse.errors import (
+    HandlerStuck,
+    OwnershipLost,
+    ReaderEvicted,
+    StoreError,
+)
+from pumphouse.events import Event
+from pumphouse.leases.flaky import CALM, FlakyStore, Rates, Script
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.model import Checkpoint, Group, Ownership, Refused, Unknown
+from pumphouse.leases.store import ClaimOutcome
+from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.tenure import StopReason
+from tests.processor.fleet import Fleet
+from tests.processor.virtual import LoopClock, run
+
+SILENT = {"before": 1.0, "failed": 1.0}
+
+
+class DeafStore(FlakyStore):
+    """Nothing is heard of ownership rows any more; checkpoints still arrive."""
+
+    deaf = False
+
+    async def claim_ownership(
+        self, group: Group, claims: Sequence[Ownership]
+    ) -> list[ClaimOutcome]:
+        if self.deaf:
+            return [Unknown(row, "deaf on purpose") for row in claims]
+        return await super().claim_ownership(group, claims)
+
+
+def silence(store: FlakyStore) -> None:
+    store.plan = Rates(Random(1), **SILENT)
+
+
+# -- leases that run out --------------------------------------------------------------------------
+
+
+def test_an_owner_that_cannot_renew_delivers_nothing_after_its_lease() -> None:
+    """Self-fencing, and I8: another host takes over, and nothing is lost."""
+
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            cut_off = FlakyStore(fleet.store, clock=fleet.clock)
+            await fleet.add("a", store=cut_off, checkpoint=False)
+            await fleet.until_even()
+            await fleet.send()
+            await fleet.until_handled()
+            silence(cut_off)
+            silent_s = fleet.clock.monotonic()
+            for _ in range(60):
+                await fleet.send(1)
+                await asyncio.sleep(1)
+            last_s = max(h.at_s for p in fleet.partitions for h in fleet.record[p])
+            assert 0 < last_s - silent_s <= fleet.options.lease_s
+            assert fleet.hosts["a"].owned == ()
+            assert ("a", "lost", "0") in fleet.words
+            cut_off.plan = CALM
+            await fleet.until_handled()
+            fleet.check_order()
+
+    run(scene())
+
+
+def test_a_batch_that_was_received_before_the_lease_ran_out_is_not_handed_out_after() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            cut_off = FlakyStore(fleet.store, clock=fleet.clock)
+            await fleet.add("a", store=cut_off)
+            await fleet.until_even()
+            fleet.hosts["a"].pause()
+            await fleet.send()
+            silence(cut_off)
+            await asyncio.sleep(fleet.options.lease_s + 1)
+            fleet.hosts["a"].resume()
+            await asyncio.sleep(5)
+            assert fleet.record["0"] == []
+
+    run(scene())
+
+
+def test_an_owner_that_believes_in_its_lease_cannot_checkpoint_and_is_evicted() -> None:
+    """I1: a host that was stopped in its tracks wakes up and believes that no time has passed."""
+
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            asleep, awake = asyncio.Event(), asyncio.Event()
+            raised: list[Exception] = []
+
+            class Frozen(LoopClock):
+                def monotonic(self) -> float:
+                    return 0.0
+
+            async def work(partition: PartitionClient, batch: list[Event]) -> None:
+                asleep.set()
+                await awake.wait()
+                try:
+                    await partition.checkpoint()
+                except OwnershipLost as lost:
+                    raised.append(lost)
+                assert not partition.live
+
+            deaf = DeafStore(fleet.store, clock=fleet.clock)
+            await fleet.add("a", store=deaf, clock=Frozen(), work=work, checkpoint=False)
+            await fleet.until(lambda: fleet.hosts["a"].owned, "a to own it")
+            await fleet.send()
+            await asleep.wait()
+            deaf.deaf = True
+            await fleet.add("b")
+            await fleet.until(lambda: fleet.hosts["b"].owned, "b to take it")
+            await fleet.until(lambda: len(fleet.record["0"]) == 20, "b to handle it again")
+            assert (await fleet.checkpoints())["0"] == 9
+            deaf.deaf = False
+            awake.set()
+            await fleet.until(lambda: raised, "a to be refused")
+            await fleet.until(lambda: not fleet.hosts["a"].owned, "a to see it")
+            assert fleet.hosts["b"].owned == ("0",)
+            fleet.check_order()
+
+    run(scene())
+
+
+def test_a_store_outage_shorter_than_the_lease_is_not_noticed_by_handlers() -> None:
+    async def scene() -> None:
+        async with Fleet(4) as fleet:
+            shaky = FlakyStore(fleet.store, clock=fleet.clock)
+            for name in ("a", "b"):
+                await fleet.add(name, store=shaky, checkpoint=False)
+            await fleet.until_even()
+            silence(shaky)
+            for _ in range(15):
+                await fleet.send(1)
+                await asyncio.sleep(1)
+            await fleet.until_handled()
+            shaky.plan = CALM
+            await asyncio.sleep(60)
+            await fleet.send(1)
+            await fleet.until_handled()
+            fleet.check_clean()
+            assert [word for _, word, _ in fleet.words].count("lost") == 0
+            assert {type(failed) for _, _, failed in fleet.errors} == {StoreError}
+
+    run(scene())
+
+
+def test_a_listing_that_hangs_does_not_hold_up_renewals() -> None:
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+
+            class Slow(FlakyStore):
+                async def list_ownership(self, group: Group):  # type: ignore[no-untyped-def]
+                    if fleet.hosts.get("a") and fleet.hosts["a"].owned:
+                        await asyncio.sleep(1e6)
+                    return await super().list_ownership(group)
+
+            await fleet.add("a", store=Slow(fleet.store, clock=fleet.clock))
+            await fleet.until(lambda: len(fleet.hosts["a"].owned) == 2, "a to own everything")
+            await asyncio.sleep(300)
+            ages = [row.age_s for row in (await fleet.rows()).values()]
+            assert max(ages) < fleet.options.lease_s / 2
+            assert len(fleet.hosts["a"].owned) == 2
+
+    run(scene())
+
+
+def test_leases_are_renewed_between_cycles_that_are_far_apart() -> None:
+    async def scene() -> None:
+        options = ProcessorOptions(interval_s=300.0)
+        async with Fleet(2, options=options, strategy="greedy") as fleet:
+            await fleet.add("a")
+            await fleet.until(lambda: len(fleet.hosts["a"].owned) == 2, "a to own everything")
+            for _ in range(10):
+                await asyncio.sleep(23)
+                ages = [row.age_s for row in (await fleet.rows()).values()]
+                assert max(ages) < options.lease_s / 2
+            assert len(fleet.hosts["a"].owned) == 2
+
+    run(scene())
+
+
+# -- answers that are lost ------------------------------------------------------------------------
+
+
+def test_a_claim_without_an_answer_is_ours_once_the_listing_says_so() -> None:
+    """Unknown is not owned: nothing is handed out before, and no epoch is wasted."""
+
+    async def scene() -> None:
+        async with Fleet(1, strategy="greedy") as fleet:
+            lossy = FlakyStore(fleet.store, Script(["after"]), fleet.clock)
+            await fleet.send()
+            await fleet.add("a", store=lossy)
+            await fleet.until(lambda: lossy.injected["after"], "the answer to be lost")
+            assert fleet.hosts["a"].owned == ()
+            assert (await fleet.rows())["0"].owner == "a"
+            await fleet.until_handled()
+            assert (await fleet.rows())["0"].epoch == 1
+            fleet.check_clean()
+
+    run(scene())
+
+
+def test_a_claim_that_never_arrived_is_made_again() -> None:
+    async def scene() -> None:
+        async with Fleet(1, strategy="greedy") as fleet:
+            await fleet.add("a", store=FlakyStore(fleet.store, Script(["before"]), fleet.clock))
+            await fleet.send()
+            await fleet.until_handled()
+            assert (await fleet.rows())["0"].epoch == 1
+
+    run(scene())
+
+
+@pytest.mark.parametrize("mishap", ["before", "after"])
+def test_a_hand_over_without_an_answer_moves_the_partition_once(mishap: str) -> None:
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            lossy = FlakyStore(fleet.store, clock=fleet.clock)
+            await fleet.add("a", store=lossy)
+            await fleet.until_even()
+            await fleet.send()
+            await fleet.until_handled()
+
+            async def lose_next_hand_over() -> None:
+                asked = {("a", "asked", partition) for partition in fleet.partitions}
+                await fleet.until(lambda: asked & set(fleet.words), "a to be asked")
+                lossy.plan = Script([mishap])  # type: ignore[list-item]
+
+            await asyncio.gather(fleet.add("b"), lose_next_hand_over())
+            await fleet.until_even()
+            await fleet.send()
+            await fleet.until_handled()
+            assert lossy.injected[mishap] == 1  # type: ignore[index]
+            fleet.check_clean()
+            assert sorted(row.epoch for row in (await fleet.rows()).values()) == [1, 2]
+
+    run(scene())
+
+
+# -- hand-offs ------------------------------------------------------------------------------------
+
+
+def test_a_hand_off_never_outlives_its_deadline() -> None:
+    """I12 and I11: an owner whose handler is stuck loses the partition at the deadline."""
+
+    async def scene() -> None:
+        options = replace(ProcessorOptions(), hand_off_s=20.0, handler_timeout_s=15.0)
+        async with Fleet(2, options=options) as fleet:
+            never = asyncio.Event()
+            reasons: list[StopReason | None] = []
+
+            async def stuck(partition: PartitionClient, batch: list[Event]) -> None:
+                try:
+                    await never.wait()
+                finally:
+                    reasons.append(partition.reason)
+
+            await fleet.add("a", work=stuck)
+            await fleet.until_even()
+            await fleet.send()
+            asked_s = fleet.clock.monotonic()
+            await fleet.add("b")
+            await fleet.until(lambda: fleet.hosts["b"].owned, "b to take its share")
+            taken_s = fleet.clock.monotonic() - asked_s
+            assert 20 <= taken_s <= 20 + 2 * options.interval_s
+            moved = fleet.hosts["b"].owned[0]
+            await fleet.until(
+                lambda: any(h.host == "b" for h in fleet.record[moved]), "b to handle it"
+            )
+            stuck_ones = [failed for _, _, failed in fleet.errors if type(failed) is HandlerStuck]
+            assert {failed.partition for failed in stuck_ones} == {"0", "1"}
+            never.set()
+            await fleet.until(lambda: len(reasons) == 2, "the handlers to come back")
+            assert StopReason.LOST in reasons
+            await fleet.until_handled()
+            fleet.check_order()
+
+    run(scene())
+
+
+def test_a_fixed_owner_gives_nothing_away() -> None:
+    async def scene() -> None:
+        async with Fleet(4) as fleet:
+            await fleet.add("a", strategy="fixed:4")
+            await fleet.until(lambda: len(fleet.hosts["a"].owned) == 4, "a to own everything")
+            await fleet.add("b", strategy="fixed:4")
+            await asyncio.sleep(300)
+            assert fleet.counts() == {"a": 4, "b": 0}
+            await fleet.crash("a")
+            await fleet.until(lambda: len(fleet.hosts["b"].owned) == 4, "b to take over")
+
+    run(scene())
+
+
+class MuteStore(FlakyStore):
+    """Says no without saying why, as stores may."""
+
+    async def claim_ownership(
+        self, group: Group, claims: Sequence[Ownership]
+    ) -> list[ClaimOutcome]:
+        outcomes = await super().claim_ownership(group, claims)
+        return [
+            Refused(outcome.wanted) if isinstance(outcome, Refused) else outcome
+            for outcome in outcomes
+        ]
+
+
+def test_a_refusal_that_says_nothing_is_looked_into() -> None:
+    """A hand-off is clean even if only a listing can tell of it; so is a loss."""
+
+    async def scene() -> None:
+        inner = MemoryStore(LoopClock())
+        async with Fleet(4, store=MuteStore(inner)) as fleet:
+            await fleet.add("a")
+            await fleet.until_even()
+            await fleet.send()
+            await fleet.add("b")
+            await fleet.until_even()
+            await fleet.send()
+            await fleet.until_handled()
+            assert [word for _, word, _ in fleet.words].count("lost") == 0
+            lost = fleet.hosts["a"].owned[0]
+            row = (await fleet.rows())[lost]
+            await inner.claim_as_sdk(fleet.group, replace(row, owner="sdk"))
+            await fleet.until(lambda: ("a", "lost", lost) in fleet.words, "a to notice")
+            await fleet.send()
+            await fleet.until_handled()
+            fleet.check_clean()
+
+    run(scene())
+
+
+def test_two_hosts_of_one_name_are_told_so() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            twin = await fleet.add("a")
+            await fleet.until(lambda: twin.owned, "the first to own it")
+            await fleet.add("a")
+            await fleet.until(
+                lambda: any("another host calls itself 'a'" in str(e) for _, _, e in fleet.errors),
+                "somebody to notice",
+            )
+            await twin.stop()
+
+    run(scene())
+
+
+# -- readers that push in -------------------------------------------------------------------------
+
+
+def test_a_rightful_owner_raises_its_epoch_above_a_reader_that_keeps_it_out() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            intruder = await fleet.client.reader(ReaderOptions("0", epoch=50))
+            await fleet.send()
+            await fleet.add("a")
+            await fleet.until_handled()
+            assert (await fleet.rows())["0"].epoch == 51
+            (mark,) = await fleet.store.list_checkpoints(fleet.group)
+            assert mark.epoch == 51
+            with pytest.raises(ReaderEvicted):
+                await drain(intruder)
+            fleet.check_clean()
+
+    run(scene())
+
+
+async def drain(reader: object) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            await reader.receive(100, 1.0)  # type: ignore[attr-defined]
+
+
+def test_a_rightful_owner_that_is_evicted_comes_back_without_a_duplicate() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.add("a", checkpoint=False)
+            await fleet.send()
+            await fleet.until_handled()
+            await fleet.client.reader(ReaderOptions("0", epoch=99))
+            await fleet.send()
+            await fleet.until_handled()
+            assert (await fleet.rows())["0"].epoch == 100
+            assert any(type(failed) is ReaderEvicted for _, _, failed in fleet.errors)
+            fleet.check_clean()
+
+    run(scene())
+
+
+def test_the_hub_may_go_away_for_a_while() -> None:
+    async def scene() -> None:
+        async with Fleet(4) as fleet:
+            await fleet.add("a", checkpoint=False)
+            for _ in range(5):
+                await fleet.send()
+                fleet.hub.drop_connections()
+                await asyncio.sleep(3)
+            await fleet.until_handled()
+            fleet.check_clean()
+
+    run(scene())
+
+
+# -- others who write -----------------------------------------------------------------------------
+
+
+def test_a_row_that_an_official_sdk_rewrote_is_followed_by_a_higher_epoch() -> None:
+    """I1 in a mixed fleet: the checkpoint remembers the epoch that the row forgot."""
+
+    async def scene() -> None:
+        store = MemoryStore(LoopClock())
+        async with Fleet(1, store=store) as fleet:
+            await fleet.add("a")
+            await fleet.send()
+            await fleet.until_handled()
+            row = (await fleet.rows())["0"]
+            await store.claim_as_sdk(fleet.group, replace(row, owner="sdk"))
+            await fleet.until(lambda: not fleet.hosts["a"].owned, "a to lose it")
+            await fleet.until(lambda: fleet.hosts["a"].owned, "a to take it back")
+            assert (await fleet.rows())["0"].epoch == 2
+            await fleet.send()
+            await fleet.until_handled()
+            fleet.check_clean()
+
+    run(scene())
+
+
+def test_a_checkpoint_that_is_moved_by_hand_is_followed() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.add("a")
+            await fleet.send(20)
+            await fleet.until_handled()
+            (mark,) = await fleet.store.list_checkpoints(fleet.group)
+            back = Checkpoint(fleet.group, "0", 4, None, mark.epoch, mark.etag)
+            await fleet.store.update_checkpoint(back, rewind=True)
+            await fleet.send(1)
+            await fleet.until(lambda: fleet.sequences("0").count(5) == 2, "it to start again")
+            await fleet.until_handled()
+            assert fleet.hosts["a"].owned == ("0",)
+
+    run(scene())
+
+
+# -- stopping -------------------------------------------------------------------------------------
+
+
+def test_stop_is_bounded_whatever_a_handler_does() -> None:
+    """I13."""
+
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+
+            async def deaf(partition: PartitionClient, batch: list[Event]) -> None:
+                for _ in range(1000):
+                    try:
+                        await asyncio.sleep(1000)
+                    except asyncio.CancelledError:
+                        continue
+
+            host = await fleet.add("a", work=deaf)
+            await fleet.until_even()
+            await fleet.send()
+            await fleet.until(lambda: fleet.inside["0"], "the handler to be called")
+            started_s = fleet.clock.monotonic()
+            await host.stop()
+            options = fleet.options
+            assert fleet.clock.monotonic() - started_s <= options.stop_s + 6 * options.store_s
+            assert {row.owner for row in (await fleet.rows()).values()} == {"a"}, "left to expire"
+
+    run(scene())
+
+
+def test_stop_is_bounded_when_the_store_is_silent() -> None:
+    """I13."""
+
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            cut_off = FlakyStore(fleet.store, clock=fleet.clock)
+            host = await fleet.add("a", store=cut_off)
+            await fleet.until_even()
+
+            class Hanging(Script):
+                def delay_s(self) -> float:
+                    return 1e6
+
+            cut_off.plan = Hanging()
+            started_s = fleet.clock.monotonic()
+            await host.stop()
+            options = fleet.options
+            assert fleet.clock.monotonic() - started_s <= options.stop_s + 6 * options.store_s
+
+    run(scene())

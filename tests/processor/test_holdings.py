@@ -1,0 +1,281 @@
+"""What a host holds, write by write, on the strict store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from pumphouse.errors import OwnershipLost, StoreError
+from pumphouse.leases.flaky import FlakyStore, Rates, Script
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.model import Granted, Group, Ownership, Refused, claim, hand_over, nominate
+from pumphouse.leases.store import ClaimOutcome
+from pumphouse.processor.holdings import Holdings
+from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.plan import Holding
+
+GROUP = Group("n", "h")
+OPTIONS = ProcessorOptions()
+
+
+class Hand:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Ears:
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str]] = []
+
+    def gained(self, holding: Holding) -> None:
+        self.heard.append(("gained", holding.partition))
+
+    def renewed(self, holding: Holding) -> None:
+        self.heard.append(("renewed", holding.partition))
+
+    def asked_for(self, holding: Holding) -> None:
+        self.heard.append(("asked", holding.row.successor))
+
+    def lost(self, partition: str, why: OwnershipLost) -> None:
+        self.heard.append(("lost", why.owner))
+
+    def report(self, partition: str | None, failed: Exception) -> None:
+        self.heard.append(("failed", type(failed).__name__))
+
+
+class Desk:
+    """One host's holdings on a store that others write too."""
+
+    def __init__(self) -> None:
+        self.clock, self.ears = Hand(), Ears()
+        self.store = MemoryStore(self.clock)
+        self.flaky = FlakyStore(self.store, clock=self.clock)
+        self.holdings = Holdings(self.flaky, GROUP, "me", OPTIONS, self.clock, self.ears)
+
+    async def own(self, partition: str = "0") -> None:
+        assert await self.holdings.claim([claim(None, partition, "me")]) == [partition]
+
+    async def row(self, partition: str = "0") -> Ownership:
+        listing = await self.store.list_ownership(GROUP)
+        return next(row for row in listing.ownerships if row.partition == partition)
+
+    async def write(self, row: Ownership) -> None:
+        (outcome,) = await self.store.claim_ownership(GROUP, [row])
+        assert isinstance(outcome, Granted)
+
+    async def list(self) -> list[str]:
+        sent_s = self.clock.monotonic()
+        return self.holdings.heard(await self.flaky.list_ownership(GROUP), sent_s)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+async def test_only_the_epoch_that_we_hold_binds_and_only_for_a_lease(desk: Desk) -> None:
+    await desk.own()
+    assert desk.holdings.binds("0", 1)
+    assert not desk.holdings.binds("0", 2)
+    assert not desk.holdings.binds("1", 1)
+    desk.clock.time = OPTIONS.lease_s
+    assert not desk.holdings.binds("0", 1)
+    desk.holdings.fence()
+    assert desk.ears.heard[-1] == ("lost", "")
+
+
+async def test_an_answer_that_comes_after_the_lease_ran_out_gives_nothing_back(desk: Desk) -> None:
+    """Whatever the store says later."""
+    await desk.own()
+    gate = asyncio.Event()
+
+    class Late(FlakyStore):
+        async def claim_ownership(
+            self, group: Group, claims: Sequence[Ownership]
+        ) -> list[ClaimOutcome]:
+            outcomes = await super().claim_ownership(group, claims)
+            await gate.wait()
+            return outcomes
+
+    desk.holdings.store = Late(desk.store, clock=desk.clock)
+    renewing = asyncio.create_task(desk.holdings.renew(["0"]))
+    await asyncio.sleep(0.01)
+    desk.clock.time = OPTIONS.lease_s
+    desk.holdings.fence()
+    gate.set()
+    await renewing
+    assert desk.holdings.held == {}
+    assert not desk.holdings.binds("0", 1)
+
+
+async def test_a_listing_says_nothing_of_what_is_just_being_written(desk: Desk) -> None:
+    await desk.own()
+    await desk.write(nominate(await desk.row(), "b", 20.0))
+    await desk.list()
+    written, gate = asyncio.Event(), asyncio.Event()
+
+    class Late(FlakyStore):
+        async def claim_ownership(
+            self, group: Group, claims: Sequence[Ownership]
+        ) -> list[ClaimOutcome]:
+            outcomes = await super().claim_ownership(group, claims)
+            written.set()
+            await gate.wait()
+            return outcomes
+
+    desk.holdings.store = Late(desk.store, clock=desk.clock)
+    giving = asyncio.create_task(desk.holdings.give_up("0"))
+    await written.wait()
+    await desk.list()
+    gate.set()
+    assert await giving
+    assert ("lost", "b") not in desk.ears.heard, "it was given, not lost"
+
+
+async def test_a_refusal_that_says_nothing_calls_for_a_listing(desk: Desk) -> None:
+    class Mute(FlakyStore):
+        async def claim_ownership(
+            self, group: Group, claims: Sequence[Ownership]
+        ) -> list[ClaimOutcome]:
+            return [Refused(row) for row in claims]
+
+    await desk.own()
+    desk.holdings.store = Mute(desk.store, clock=desk.clock)
+    await desk.holdings.renew(["0"])
+    assert desk.holdings.doubts.is_set()
+    assert desk.holdings.held["0"].doubtful
+    await desk.list()
+    assert not desk.holdings.held["0"].doubtful
+
+
+async def test_renewals_tell_the_rate(desk: Desk) -> None:
+    await desk.own()
+    desk.holdings.count("0", 50)
+    desk.clock.time = 10.0
+    await desk.holdings.renew(["0"])
+    assert (await desk.row()).rate == 5.0
+    assert ("renewed", "0") in desk.ears.heard
+
+
+async def test_a_successor_is_heard_of_and_gets_it(desk: Desk) -> None:
+    await desk.own()
+    await desk.write(nominate(await desk.row(), "b", 20.0))
+    desk.clock.time = 5.0
+    await desk.holdings.renew(["0"])
+    assert desk.ears.heard[-1] == ("asked", "b")
+    desk.clock.time = 12.0
+    await desk.holdings.renew(["0"])
+    assert (await desk.row()).deadline_s == pytest.approx(8.0), "not put off by the renewal"
+    assert await desk.holdings.give_up("0")
+    row = await desk.row()
+    assert (row.owner, row.epoch, row.successor) == ("b", 2, "")
+
+
+@pytest.mark.parametrize("mishaps", [["before"], ["after"], ["before", "after"]])
+async def test_giving_up_is_tried_until_it_is_known(desk: Desk, mishaps: list[str]) -> None:
+    await desk.own()
+    desk.flaky.plan = Script(mishaps)  # type: ignore[arg-type]
+    assert await desk.holdings.give_up("0")
+    assert (await desk.row()).owner == ""
+    assert desk.holdings.held == {}
+
+
+async def test_giving_up_ends_even_if_nobody_answers(desk: Desk) -> None:
+    await desk.own()
+    desk.flaky.plan = Rates(Random(1), before=1.0)
+    assert not await desk.holdings.give_up("0")
+    assert desk.holdings.held == {}
+
+
+async def test_a_row_that_we_asked_for_is_taken_once(desk: Desk) -> None:
+    """An old listing must not bring back what was given up."""
+    await desk.write(claim(None, "0", "b"))
+    assert await desk.holdings.nominate([nominate(await desk.row(), "me", 20.0)]) == ["0"]
+    await desk.write(hand_over(await desk.row()))
+    old = await desk.store.list_ownership(GROUP)
+    assert await desk.list() == ["0"]
+    assert desk.holdings.held["0"].row.epoch == 2
+    assert await desk.holdings.give_up("0")
+    assert desk.holdings.heard(old, desk.clock.monotonic()) == []
+
+
+async def test_an_unknown_claim_that_is_too_old_is_not_taken(desk: Desk) -> None:
+    desk.flaky.plan = Script(["after"])
+    assert await desk.holdings.claim([claim(None, "0", "me")]) == []
+    desk.clock.time = OPTIONS.lease_s
+    assert await desk.list() == []
+
+
+# -- raising --------------------------------------------------------------------------------------
+
+
+async def test_only_the_owner_can_raise_the_epoch(desk: Desk) -> None:
+    await desk.own()
+    assert await desk.holdings.raise_epoch("0", 50) == 51
+    assert (await desk.row()).epoch == 51
+    await desk.write(claim(await desk.row(), "0", "b"))
+    with pytest.raises(OwnershipLost):
+        await desk.holdings.raise_epoch("0", 60)
+    assert desk.holdings.held == {}
+    assert (await desk.row()).epoch == 52
+
+
+@pytest.mark.parametrize(("mishap", "epoch"), [("before", 1), ("after", 51)])
+async def test_a_raise_without_an_answer_is_found_out(desk: Desk, mishap: str, epoch: int) -> None:
+    await desk.own()
+    desk.flaky.plan = Script([mishap])  # type: ignore[list-item]
+    with pytest.raises(StoreError, match="could not be raised"):
+        await desk.holdings.raise_epoch("0", 50)
+    assert (await desk.row()).epoch == epoch
+    assert await desk.holdings.raise_epoch("0", 50) == 51
+    assert desk.holdings.binds("0", 51)
+
+
+async def test_a_raise_finds_that_somebody_has_asked(desk: Desk) -> None:
+    await desk.own()
+    await desk.write(nominate(await desk.row(), "b", 20.0))
+    assert await desk.holdings.raise_epoch("0", 50) == 51
+    row = await desk.row()
+    assert (row.successor, row.epoch) == ("b", 51)
+    assert ("asked", "b") in desk.ears.heard
+
+
+async def test_two_writes_of_a_partition_never_overlap(desk: Desk) -> None:
+    await desk.own()
+    under_way = 0
+
+    class Watching(FlakyStore):
+        async def claim_ownership(
+            self, group: Group, claims: Sequence[Ownership]
+        ) -> list[ClaimOutcome]:
+            nonlocal under_way
+            under_way += 1
+            assert under_way == 1
+            await asyncio.sleep(0.01)
+            under_way -= 1
+            return await super().claim_ownership(group, claims)
+
+    desk.holdings.store = Watching(desk.store, clock=desk.clock)
+    await asyncio.gather(
+        desk.holdings.renew(["0"]),
+        desk.holdings.renew(["0"]),
+        desk.holdings.raise_epoch("0", 5),
+        desk.holdings.give_up("0"),
+    )
+    assert (await desk.row()).owner == ""

@@ -1,0 +1,126 @@
+"""The faces with their original kind of store: a blob with a lease for each partition."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from azure.storage.blob.aio import ContainerClient
+
+from pumphouse import EventProcessorHost, EventProcessorOptions, FixedPartitionProcessor
+from pumphouse.client.opening import open_client
+from pumphouse.events import Event
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.blob import BlobStore
+from pumphouse.processor.host import PartitionContext
+from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
+from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.processor import Processor
+from tests.azurite.fixtures import Storage
+
+HUB = "eh"
+
+
+async def blobs(storage: Storage) -> dict[str, dict[str, Any]]:
+    """Every blob by name: its body as JSON, with `lease` and the metadata beside it."""
+    found: dict[str, dict[str, Any]] = {}
+    client = ContainerClient.from_connection_string(storage.direct, storage.container)
+    async with client:
+        async for blob in client.list_blobs(include=["metadata"]):
+            body = await (await client.download_blob(blob.name)).readall()
+            told = json.loads(body) if body else {}
+            found[blob.name] = told | {"lease": blob.lease.state, "metadata": blob.metadata or {}}
+    return found
+
+
+async def send(connection: str, *bodies: str) -> None:
+    async with open_client(connection) as client:
+        for partition in (await client.properties()).partitions:
+            await (await client.sender(partition)).send([Event(body.encode()) for body in bodies])
+
+
+async def test_a_host_with_leases_in_blobs(storage: Storage) -> None:
+    """Container and lease blobs are made if missing; owner, token, epoch and offset are in them."""
+    handled: list[str] = []
+    done = asyncio.Event()
+
+    async def on_message(context: PartitionContext, event: Event) -> None:
+        await context.checkpoint()
+        handled.append(context.partition_id)
+        if len(handled) == 4:
+            done.set()
+
+    async with EmbeddedHub({HUB: 2}) as hub:
+        connection = hub.connection_string(HUB)
+        await send(connection, "a", "b")
+        host = EventProcessorHost.from_connection_string(
+            EventProcessorHost.create_host_name("vm"),
+            storage.connection_string,
+            storage.container,
+            connection,
+        )
+        await host.start(on_message, options=EventProcessorOptions(max_batch_size=1))
+        async with asyncio.timeout(100):
+            await done.wait()
+        made = await blobs(storage)
+        rows = {name: made[name] for name in ("$Default/0", "$Default/1")}
+        for row in rows.values():
+            assert (row["Owner"], row["lease"]) == (host.host_name, "leased")
+            assert row["metadata"]["OWNINGHOST"] == host.host_name
+            assert row["Token"]
+            assert (row["Epoch"], row["SequenceNumber"]) == (1, 1)
+        await host.stop()
+        released = await blobs(storage)
+        for name in rows:
+            assert (released[name]["Owner"], released[name]["Epoch"]) == ("", 1)
+            assert released[name]["lease"] == "available"
+
+
+async def test_fixed_partitions_from_the_environment(storage: Storage) -> None:
+    done = asyncio.Event()
+    async with EmbeddedHub({HUB: 2}) as hub:
+        connection = hub.connection_string(HUB)
+        await send(connection, "a")
+        environ = {
+            "STORAGE_CONNSTRING": storage.connection_string,
+            "STORAGE_CONTAINER_NAME": storage.container,
+            "INBOUND_EVENTHUB_CONNSTRING": connection,
+            "INBOUND_EVENTHUB_CONSUMER_GROUP": "$Default",
+            "ASSIGN_TO_X_PARTITIONS": "1",
+            "LEASE_FOR_X_SEC": "30",
+            "RENEW_EVERY_X_SEC": "10",
+        }
+        processor = FixedPartitionProcessor.from_env(environ=environ)
+
+        @processor.on_batch
+        async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+            done.set()
+
+        async with processor, asyncio.timeout(100):
+            await done.wait()
+            made = await blobs(storage)
+            owners = sorted(made[f"$Default/{partition}"]["Owner"] for partition in "01")
+            assert owners == ["", processor.host]
+
+
+async def test_at_rest_a_cycle_is_one_list_and_the_renewals(storage: Storage) -> None:
+    """I10: counted at the storage account."""
+    options = ProcessorOptions(
+        interval_s=1, renew_s=1, lease_s=30, checkpoints=CheckpointPolicy(every_events=1)
+    )
+    store = BlobStore.from_connection_string(
+        storage.connection_string, storage.container, create_container=True
+    )
+    async with EmbeddedHub({HUB: 4}) as hub:
+        processor = Processor(hub.connection_string(HUB), store=store, options=options)
+        async with processor, asyncio.timeout(100):
+            while not (processor.settled and len(processor.owned) == 4):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            storage.proxy.forget()
+            while storage.proxy.asked["list"] < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            asked = dict(storage.proxy.asked)
+    lists, renewals = asked.pop("list"), asked.pop("set metadata")
+    assert asked == {}  # nothing else was asked
+    assert renewals <= 4 * (lists + 1)

@@ -1,0 +1,269 @@
+"""What a host does next, as tables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from pumphouse.events import EARLIEST, Position
+from pumphouse.leases.census import take_census
+from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership, aged, nominate
+from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.plan import (
+    RERUN_S,
+    Holding,
+    Outcome,
+    Situation,
+    adopt,
+    as_of,
+    backoff,
+    choose,
+    due_in_cycle,
+    due_on_watch,
+    epochs_needed,
+    hold,
+    is_ours,
+    judge,
+    next_delay,
+    rate_of,
+    reconcile,
+    renewed,
+    start_position,
+)
+
+OPTIONS = ProcessorOptions()
+MINE = Ownership("7", "me", epoch=5, etag="e1")
+HELD = hold(MINE, sent_s=100.0, now_s=101.0)
+
+
+# -- what a row means for a holding ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "ours"),
+    [
+        (MINE, True),
+        (None, True),  # an old listing, from before there was a row
+        (replace(MINE, etag="e2"), True),  # our own renewal, of which we never heard
+        (replace(MINE, etag="e2", successor="b", deadline_s=9.0), True),
+        (replace(MINE, etag="e2", owner="b", epoch=6), False),
+        (replace(MINE, etag="e2", owner="", epoch=5), False),
+        (replace(MINE, etag="e2", owner="b", epoch=4), True),  # older than our claim
+        (replace(MINE, etag="e2", owner="me", epoch=4), True),
+        (replace(MINE, etag="e2", owner="me", epoch=6), False),  # another host of our name
+        (replace(MINE, etag="e2", owner="sdk", epoch=0), False),  # an official SDK took it
+    ],
+)
+def test_whether_it_is_still_ours(row: Ownership | None, ours: bool) -> None:
+    assert (judge(HELD, row, 110.0, 111.0) is not None) is ours
+
+
+def test_a_listing_from_before_our_write_says_nothing() -> None:
+    assert judge(HELD, replace(MINE, etag="e0", owner="b", epoch=9), 100.5, 102.0) is HELD
+
+
+def test_a_lease_counts_from_before_the_write_was_sent() -> None:
+    assert HELD.binds_until(30.0) == 130.0
+
+
+def test_a_row_that_we_wrote_unheard_counts_from_its_age() -> None:
+    after = judge(HELD, replace(MINE, etag="e2", age_s=4.0), 120.0, 121.0)
+    assert after is not None
+    assert after.binds_until(30.0) == 146.0
+    late = judge(HELD, replace(MINE, etag="e2", age_s=50.0), 120.0, 121.0)
+    assert late is not None
+    assert late.binds_until(30.0) == 130.0, "a lease never shrinks by what is heard of it"
+
+
+def test_somebody_elses_write_does_not_renew_our_lease() -> None:
+    asked = replace(MINE, etag="e2", successor="b", deadline_s=500.0, age_s=0.0)
+    after = judge(HELD, asked, 120.0, 121.0)
+    assert after is not None
+    assert after.binds_until(30.0) == 130.0
+
+
+def test_a_deadline_nears_and_is_never_put_off() -> None:
+    asked = replace(MINE, etag="e2", successor="b", deadline_s=5.0)
+    after = judge(HELD, asked, 120.0, 121.0)
+    assert after is not None
+    assert after.binds_until(30.0) == 125.0
+    assert renewed(after, 123.0, None).deadline_s == 2.0
+    assert as_of(after, 127.0).deadline_s == -2.0
+    old_news = judge(after, replace(MINE, etag="e3"), 122.0, 123.0)
+    assert old_news == after, "who has asked is not forgotten"
+
+
+def test_what_was_asked_for_is_ours_when_a_row_says_so() -> None:
+    assert is_ours(MINE, "me", {5})
+    assert not is_ours(MINE, "me", {4, 6})
+    assert not is_ours(MINE, "b", {5})
+    assert adopt(replace(MINE, age_s=7.0), 100.0, 101.0).binds_until(30.0) == 123.0
+
+
+def test_doubt_ends_when_the_row_is_seen_again() -> None:
+    doubtful = replace(HELD, doubtful=True)
+    for etag in ("e1", "e2"):
+        after = judge(doubtful, replace(MINE, etag=etag), 110.0, 111.0)
+        assert after is not None
+        assert not after.doubtful
+
+
+# -- renewing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("age_s", "interval_s", "renew_s", "in_cycle", "on_watch"),
+    [
+        (9.5, 10, 10, True, False),  # at rest the cycle renews, and only it
+        (1.0, 10, 10, False, False),  # a cycle that follows at once does not renew again
+        (11.0, 10, 10, True, True),
+        (8.0, 1, 10, False, False),  # many cycles per renewal
+        (9.1, 1, 10, True, False),
+        (11.1, 30, 10, True, True),  # several renewals per cycle
+    ],
+)
+def test_when_a_lease_is_renewed(
+    age_s: float, interval_s: float, renew_s: float, in_cycle: bool, on_watch: bool
+) -> None:
+    options = ProcessorOptions(interval_s=interval_s, renew_s=renew_s)
+    now_s = HELD.asked_s + age_s
+    assert due_in_cycle(HELD, now_s, options) is in_cycle
+    assert due_on_watch(HELD, now_s, options) is on_watch
+    doubtful = replace(HELD, doubtful=True)
+    assert not due_in_cycle(doubtful, now_s, options)
+    assert not due_on_watch(doubtful, now_s, options)
+
+
+def test_the_rate_is_smoothed() -> None:
+    assert rate_of(None, 50, 10.0) == 5.0
+    assert rate_of(5.0, 150, 10.0) == 10.0
+    assert rate_of(5.0, 150, 0.0) == 5.0
+
+
+# -- choosing: one letter per partition, a dot is free, a capital has expired ---------------------
+
+
+def listing(picture: str, **changes: Ownership) -> Listing:
+    rows = []
+    for number, letter in enumerate(picture):
+        if letter != ".":
+            age_s = 99.0 if letter.isupper() else 1.0
+            row = Ownership(str(number), letter.lower(), epoch=3, etag=f"e{number}", age_s=age_s)
+            rows.append(changes.get(f"p{number}", row))
+    return Listing(tuple(rows))
+
+
+def situation(found: Listing, partitions: int, **changes: object) -> Situation:
+    names = [str(number) for number in range(partitions)]
+    census = take_census("m", names, found, OPTIONS.lease_s)
+    plain = Situation(census, found, frozenset(), frozenset(), (), grabs=False)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def written(rows: tuple[Ownership, ...]) -> dict[str, tuple[str, int, str]]:
+    return {row.partition: (row.owner, row.epoch, row.successor) for row in rows}
+
+
+def test_free_ones_are_claimed_and_held_ones_asked_for() -> None:
+    now = situation(listing(".Aa"), 3, wants=("0", "1", "2"))
+    choice = choose(now, OPTIONS, {"0": 8})
+    assert written(choice.claims) == {"0": ("m", 9, ""), "1": ("m", 4, "")}
+    assert written(choice.nominations) == {"2": ("a", 3, "m")}
+    assert choice.nominations[0].deadline_s == OPTIONS.granted_s
+    assert choice.asked == ("0", "1", "2")
+
+
+def test_a_strategy_that_grabs_takes_held_ones() -> None:
+    choice = choose(situation(listing("a"), 1, wants=("0",), grabs=True), OPTIONS, {})
+    assert written(choice.claims) == {"0": ("m", 4, "")}
+    assert choice.nominations == ()
+
+
+def test_what_is_held_or_still_busy_is_not_claimed() -> None:
+    now = situation(listing("..."), 3, wants=("0", "1", "2"), held={"0"}, busy={"1"})
+    assert choose(now, OPTIONS, {}).asked == ("2",)
+
+
+def test_a_hand_off_that_is_overdue_is_taken() -> None:
+    late = aged(nominate(Ownership("0", "a", 3, "e0"), "m", 20.0), 21.0)
+    choice = choose(situation(listing("a", p0=late), 1), OPTIONS, {})
+    assert written(choice.claims) == {"0": ("m", 4, "")}
+
+
+def test_a_hand_off_that_is_not_is_waited_for() -> None:
+    soon = aged(nominate(Ownership("0", "a", 3, "e0"), "m", 20.0), 19.0)
+    choice = choose(situation(listing("a", p0=soon), 1, wants=()), OPTIONS, {})
+    assert choice == type(choice)()
+
+
+def test_rows_in_our_name_that_we_do_not_hold_are_taken_up_or_given_back() -> None:
+    asked = nominate(Ownership("2", "m", 3, "e2"), "b", 20.0)
+    now = situation(listing("mMmm", p2=asked), 4, held={"3"})
+    choice = choose(now, OPTIONS, {})
+    assert written(choice.claims) == {"0": ("m", 4, ""), "1": ("m", 4, "")}
+    assert written(choice.returns) == {"2": ("b", 4, "")}
+
+
+def test_no_more_rows_are_taken_up_than_we_may_have() -> None:
+    choice = choose(situation(listing("mmm"), 3), replace(OPTIONS, max_partitions=1), {})
+    assert written(choice.claims) == {"0": ("m", 4, "")}
+    assert written(choice.returns) == {"1": ("", 3, ""), "2": ("", 3, "")}
+
+
+@pytest.mark.parametrize(("epoch", "needed"), [(0, True), (3, False)])
+def test_checkpoints_are_asked_only_if_a_row_tells_no_epoch(epoch: int, needed: bool) -> None:
+    row = Ownership("0", "a", epoch, "e0", age_s=99.0)
+    assert epochs_needed(situation(listing("a", p0=row), 1, wants=("0",))) is needed
+    assert not epochs_needed(situation(listing("a", p0=row), 1))
+
+
+# -- positions, pumps, delays ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sequence", "offset", "position"),
+    [
+        (None, None, EARLIEST),
+        (0, None, Position("sequence", "0")),  # zero is a place
+        (0, "0", Position("offset", "0")),
+        (None, "17", Position("offset", "17")),
+    ],
+)
+def test_where_reading_starts(sequence: int | None, offset: str | None, position: Position) -> None:
+    checkpoint = Checkpoint(Group("n", "h"), "0", sequence, offset, epoch=1)
+    assert start_position(checkpoint, EARLIEST) == position
+
+
+def test_pumps_follow_ownership() -> None:
+    assert reconcile({"1", "2", "3"}, {"3", "4"}) == (["1", "2"], ["4"])
+
+
+def test_back_off_doubles_up_to_a_limit() -> None:
+    delays = [backoff(failures, OPTIONS, Random(1)) for failures in (1, 2, 3, 100)]
+    assert 0.45 <= delays[0] <= 0.5
+    assert 0.9 <= delays[1] <= 1.0
+    assert 1.8 <= delays[2] <= 2.0
+    assert 27 <= delays[3] <= 30
+
+
+@pytest.mark.parametrize(
+    ("came", "least_s", "most_s"),
+    [
+        (Outcome(0.0), 9.0, 10.0),
+        (Outcome(4.0), 5.0, 6.0),
+        (Outcome(12.0), RERUN_S, RERUN_S),  # it took longer than the interval
+        (Outcome(0.0, joined=False), 0.9, 1.0),
+        (Outcome(0.0, waiting=True), 0.9, 1.0),
+        (Outcome(0.0, hurries=True), RERUN_S, RERUN_S),
+    ],
+)
+def test_when_the_next_cycle_comes(came: Outcome, least_s: float, most_s: float) -> None:
+    for seed in range(20):
+        assert least_s <= next_delay(came, OPTIONS, Random(seed)) <= most_s
+
+
+def test_a_holding_without_a_successor_has_no_deadline() -> None:
+    assert Holding(MINE, 1.0, 1.0, 1.0).deadline_s == math.inf

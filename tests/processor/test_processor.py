@@ -1,0 +1,455 @@
+"""The pull face, and what a processor can be told while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pumphouse.client.base import HubClient, HubProperties
+from pumphouse.client.opening import open_client
+from pumphouse.errors import HubNotFound, OptionError, OwnershipLost
+from pumphouse.events import EARLIEST, LATEST, Event, Position
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.sqlite import SqliteStore
+from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
+from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.processor import Processor
+from pumphouse.processor.tenure import StopReason
+from tests.processor.fleet import Fleet
+from tests.processor.virtual import LoopClock, run
+
+DEADLINE_S = 60.0
+
+
+async def take(processor: Processor, count: int) -> list[PartitionClient]:
+    taken: list[PartitionClient] = []
+    async with asyncio.timeout(DEADLINE_S):
+        async for partition in processor.partitions():
+            taken.append(partition)
+            if len(taken) == count:
+                break
+    return taken
+
+
+async def first(partition: PartitionClient) -> list[Event]:
+    """The next batch; leaving the loop lets the partition go."""
+    async with asyncio.timeout(DEADLINE_S):
+        async for batch in partition.batches():
+            return batch
+    return []
+
+
+# -- pulling --------------------------------------------------------------------------------------
+
+
+def test_partitions_come_as_they_are_claimed() -> None:
+    async def scene() -> None:
+        async with Fleet(3) as fleet:
+            await fleet.send(5)
+            processor = Processor(
+                fleet.connection, store=fleet.store, host="host-a", clock=fleet.clock
+            )
+            assert repr(processor) == "<Processor host-a | owns nothing | 0 pumps | unsettled>"
+            async with processor:
+                found = await take(processor, 3)
+                assert sorted(partition.id for partition in found) == ["0", "1", "2"]
+                assert [event.sequence for event in await first(found[0])] == [0, 1, 2, 3, 4]
+                await fleet.until(lambda: processor.settled, "rest")
+                assert repr(processor) == "<Processor host-a | owns 0 1 2 | 3 pumps | settled>"
+            assert {partition.reason for partition in found[1:]} == {StopReason.SHUTDOWN}
+
+    run(scene())
+
+
+def test_the_iteration_ends_when_the_processor_stops() -> None:
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            async with Processor(
+                fleet.connection, store=fleet.store, clock=fleet.clock
+            ) as processor, asyncio.TaskGroup() as tasks:  # fmt: skip
+
+                async def serve() -> int:
+                    return len([partition async for partition in processor.partitions()])
+
+                serving = tasks.create_task(serve())
+                await fleet.until(lambda: len(processor.owned) == 2, "both")
+                await processor.stop()
+            assert serving.result() == 2
+
+    run(scene())
+
+
+def test_a_loop_that_is_left_gets_its_partition_again_behind_the_checkpoint() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.send(10)
+            options = ProcessorOptions(batch_events_max=4)
+            async with Processor(
+                fleet.connection, store=fleet.store, clock=fleet.clock, options=options
+            ) as processor:
+                (partition,) = await take(processor, 1)
+                async for batch in partition.batches():
+                    await partition.checkpoint(batch[1])
+                    break
+                (again,) = await take(processor, 1)
+                assert again is not partition
+                assert [event.sequence for event in await first(again)] == [2, 3, 4, 5]
+                assert await first(partition) == [], "a client that ended stays ended"
+
+    run(scene())
+
+
+def test_what_is_in_hand_is_finished_before_the_row_is_released() -> None:
+    """I2: a release waits for the loop to ask for the next batch."""
+
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.send(10)
+            in_hand, done = asyncio.Event(), asyncio.Event()
+            async with Processor(
+                fleet.connection, store=fleet.store, clock=fleet.clock
+            ) as processor, asyncio.TaskGroup() as tasks:  # fmt: skip
+
+                async def serve() -> None:
+                    (partition,) = await take(processor, 1)
+                    async for _ in partition.batches():
+                        in_hand.set()
+                        await done.wait()
+                        await partition.checkpoint()
+
+                tasks.create_task(serve())
+                await in_hand.wait()
+                stopping = tasks.create_task(processor.stop())
+                await asyncio.sleep(5)
+                assert (await fleet.rows())["0"].owner == processor.host
+                done.set()
+                await stopping
+                assert (await fleet.rows())["0"].owner == ""
+                assert (await fleet.checkpoints())["0"] == 9
+
+    run(scene())
+
+
+def test_only_one_may_go_through_the_batches() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.send(1)
+            async with Processor(
+                fleet.connection, store=fleet.store, clock=fleet.clock
+            ) as processor:
+                (partition,) = await take(processor, 1)
+                async for _ in partition.batches():
+                    with pytest.raises(OptionError, match="being read already"):
+                        await first(partition)
+                    break
+
+    run(scene())
+
+
+def test_a_checkpoint_cannot_pass_what_was_handed_out() -> None:
+    """I5."""
+
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.send(10)
+            options = ProcessorOptions(batch_events_max=3)
+            async with Processor(
+                fleet.connection, store=fleet.store, clock=fleet.clock, options=options
+            ) as processor:
+                (partition,) = await take(processor, 1)
+                await partition.checkpoint()  # nothing was handed out: nothing to say
+                batches = partition.batches()
+                batch = await anext(batches)
+                with pytest.raises(OptionError, match="not handed out yet"):
+                    await partition.checkpoint(replace(batch[-1], sequence=3))
+                with pytest.raises(OptionError, match="no place in a partition"):
+                    await partition.checkpoint(Event(b"made up"))
+                await batches.aclose()
+
+    run(scene())
+
+
+def test_a_lost_partition_cannot_be_checkpointed() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.send(1)
+            async with Processor(
+                fleet.connection, store=fleet.store, clock=fleet.clock
+            ) as processor:
+                (partition,) = await take(processor, 1)
+                async for _ in partition.batches():
+                    processor.engine._house.holdings.drop("0")
+                    assert partition.reason is StopReason.LOST
+                    with pytest.raises(OwnershipLost):
+                        await partition.checkpoint()
+                assert (await fleet.checkpoints())["0"] is None
+
+    run(scene())
+
+
+# -- what it can be told --------------------------------------------------------------------------
+
+
+def test_a_paused_partition_stays_ours() -> None:
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            host = await fleet.add("a")
+            await fleet.until_even()
+            host.pause("0")
+            await fleet.send()
+            await fleet.until(lambda: len(fleet.record["1"]) == 10, "the other one")
+            await asyncio.sleep(120)
+            assert fleet.record["0"] == []
+            assert host.owned == ("0", "1")
+            host.resume("0")
+            await fleet.until_handled()
+            host.pause()
+            await fleet.send()
+            await asyncio.sleep(60)
+            host.resume()
+            await fleet.until_handled()
+            fleet.check_clean()
+
+    run(scene())
+
+
+def test_a_paused_partition_can_be_handed_over() -> None:
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            (await fleet.add("a")).pause()
+            await fleet.until_even()
+            await fleet.send()
+            await fleet.add("b")
+            await fleet.until_even()
+            moved = fleet.hosts["b"].owned[0]
+            await fleet.until(lambda: len(fleet.record[moved]) == 10, "b to handle it")
+
+    run(scene())
+
+
+def test_no_more_than_max_partitions() -> None:
+    async def scene() -> None:
+        async with Fleet(8) as fleet:
+            few = replace(fleet.options, max_partitions=2)
+            await fleet.add("a", options=few)
+            await asyncio.sleep(60)
+            assert len(fleet.hosts["a"].owned) == 2
+            await fleet.add("b")
+            await fleet.send()
+            await fleet.until_handled()
+            await fleet.until(lambda: fleet.counts() == {"a": 2, "b": 6}, "b to take the rest")
+            await asyncio.sleep(120)
+            assert fleet.counts() == {"a": 2, "b": 6}
+            fleet.check_clean()
+
+    run(scene())
+
+
+class Growing:
+    """A client to which a hub seems to have fewer partitions, until somebody adds the others."""
+
+    known = 2
+
+    def __init__(self, client: HubClient) -> None:
+        self._client = client
+
+    async def properties(self) -> HubProperties:
+        found = await self._client.properties()
+        return replace(found, partitions=found.partitions[: Growing.known])
+
+    async def __aenter__(self) -> Growing:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._client.__aexit__(*exc)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+def test_partitions_that_are_added_while_it_runs_are_served() -> None:
+    async def scene() -> None:
+        Growing.known = 2
+        async with Fleet(4) as fleet:
+
+            def connect() -> Any:
+                return Growing(open_client(fleet.connection))
+
+            store = fleet.store
+            processor = Processor(connect, store=store, clock=fleet.clock)
+            async with processor:
+                await fleet.until(lambda: processor.owned == ("0", "1"), "the first two")
+                Growing.known = 4
+                await fleet.until(lambda: len(processor.owned) == 4, "the others")
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, list(range(10))),
+        ({"start": EARLIEST}, list(range(10))),
+        ({"start": Position("sequence", "6")}, [7, 8, 9]),
+        ({"start": LATEST, "starts": {"0": Position("sequence", "7", True)}}, [7, 8, 9]),
+        ({"starts": lambda partition: Position("sequence", "8")}, [9]),
+    ],
+    ids=["default", "earliest", "default given", "per partition", "asked for"],
+)
+def test_where_a_partition_without_a_checkpoint_starts(
+    settings: dict[str, Any], expected: list[int]
+) -> None:
+    """I15: the position is settled before the first event is asked for."""
+
+    async def scene() -> None:
+        async with Fleet(1, options=ProcessorOptions(**settings)) as fleet:
+            await fleet.send(10)
+            await fleet.add("a")
+            await fleet.until(lambda: fleet.sequences("0")[-1:] == [9], "the last one")
+            assert fleet.sequences("0") == expected
+
+    run(scene())
+
+
+def test_the_checkpoint_wins_over_the_start_position() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.add("a")
+            await fleet.send(10)
+            await fleet.until_handled()
+            await fleet.leave("a")
+            await fleet.send(10)
+            await fleet.add("a", options=ProcessorOptions(start=LATEST))
+            await fleet.until_handled()
+            fleet.check_clean()
+
+    run(scene())
+
+
+def test_batches_have_bounds() -> None:
+    async def scene() -> None:
+        sizes: list[list[int]] = []
+
+        async def work(partition: PartitionClient, batch: list[Event]) -> None:
+            sizes.append([len(event.body) for event in batch])
+
+        options = ProcessorOptions(batch_events_max=4, batch_bytes_max=100)
+        async with Fleet(1, options=options) as fleet:
+            sender = await fleet.client.sender("0")
+            bodies = [40, 40, 40, 300, 5, 5, 5, 5, 5, 5]
+            await sender.send([Event(b"x" * size) for size in bodies])
+            fleet.sent = len(bodies)
+            await fleet.add("a", work=work)
+            await fleet.until_handled()
+            assert [size for batch in sizes for size in batch] == bodies
+            assert all(len(batch) <= 4 for batch in sizes)
+            assert all(sum(batch) <= 100 or len(batch) == 1 for batch in sizes)
+
+    run(scene())
+
+
+def test_an_empty_batch_comes_if_it_is_asked_for() -> None:
+    async def scene() -> None:
+        empty: list[float] = []
+
+        async def work(partition: PartitionClient, batch: list[Event]) -> None:
+            if not batch:
+                empty.append(asyncio.get_running_loop().time())
+
+        async with Fleet(1, options=ProcessorOptions(max_wait_s=7.0)) as fleet:
+            await fleet.add("a", work=work)
+            await fleet.until(lambda: len(empty) == 4, "empty batches")
+            gaps = [later - sooner for sooner, later in pairwise(empty)]
+            assert all(6.9 <= gap <= 8 for gap in gaps)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("policy", "at_least"),
+    [(CheckpointPolicy(every_events=7), 97), (CheckpointPolicy(every_s=5.0), 99)],
+)
+def test_checkpoints_by_policy(policy: CheckpointPolicy, at_least: int) -> None:
+    async def scene() -> None:
+        options = ProcessorOptions(checkpoints=policy, batch_events_max=5)
+        async with Fleet(1, options=options) as fleet:
+            await fleet.add("a", checkpoint=False)
+            await fleet.send(103)
+            await fleet.until_handled()
+            await asyncio.sleep(30)
+            assert ((await fleet.checkpoints())["0"] or 0) >= at_least
+            await fleet.leave("a")
+            assert (await fleet.checkpoints())["0"] == 102, "all of it, on a clean stop"
+
+    run(scene())
+
+
+# -- starting -------------------------------------------------------------------------------------
+
+
+async def test_a_hub_that_is_not_there_is_said_at_once() -> None:
+    async with EmbeddedHub({"eh": 1}) as hub:
+        text = hub.connection_string("eh").replace("EntityPath=eh", "EntityPath=nowhere")
+        with pytest.raises(HubNotFound, match="nowhere"):
+            await Processor(text, store=MemoryStore()).__aenter__()
+
+
+async def test_a_processor_starts_once() -> None:
+    async with EmbeddedHub({"eh": 1}) as hub:
+        processor = Processor(hub.connection_string("eh"), store=MemoryStore())
+        await processor.stop()
+        with pytest.raises(OptionError, match="was not started"):
+            await processor.run()
+        async with processor:
+            with pytest.raises(OptionError, match="was started already"):
+                await processor.__aenter__()
+
+
+def test_an_unknown_strategy_is_said() -> None:
+    with pytest.raises(OptionError, match="'best' is no strategy"):
+        Processor("", store=MemoryStore(), strategy="best")
+
+
+# -- in real time, in a file ----------------------------------------------------------------------
+
+
+async def test_hosts_share_a_file(tmp_path: Path) -> None:
+    options = ProcessorOptions(interval_s=0.1, renew_s=0.1, lease_s=60.0)
+    store = SqliteStore(tmp_path / "leases.db")
+    async with Fleet(6, store=store, options=options) as fleet:
+        await fleet.add("a")
+        await fleet.send()
+        await fleet.until_even()
+        await fleet.add("b")
+        await fleet.until_even()
+        await fleet.send()
+        await fleet.leave("a")
+        await fleet.send()
+        await fleet.until_handled()
+        fleet.check_clean()
+
+
+async def test_a_failing_callback_stops_nothing() -> None:
+    def fail(partition: str | None, failed: Exception) -> None:
+        raise RuntimeError("the callback has a bug")
+
+    async def slow(partition: str | None, failed: Exception) -> None:
+        heard.append(failed)
+        raise RuntimeError("so has this one")
+
+    heard: list[Exception] = []
+    async with EmbeddedHub({"eh": 1}) as hub:
+        for callback in (fail, slow):
+            async with Processor(
+                hub.connection_string("eh"), store=MemoryStore(LoopClock()), on_error=callback
+            ) as processor:
+                processor.engine.report("0", ValueError("something"))
+                await asyncio.sleep(0)
+    assert [str(failed) for failed in heard] == ["something"]
