@@ -76,3 +76,14 @@ def test_a_key_that_does_not_open(call: Call, event_hub: EmbeddedHub) -> None:
     sentence = refused(call("hubs", "list", connection=wrong))
     assert "does not take the key of 'RootManageSharedAccessKey'" in sentence
     assert "hush" not in sentence
+
+
+def test_a_hub_grows(call: Call, event_hub: EmbeddedHub) -> None:
+    assert good(call("hubs", "grow", "orders", "--partitions", "5")) == (
+        "hub orders has 5 partitions\n"
+    )
+    assert event_hub.hubs == {"orders": 5}
+    (grown,) = objects(good(call("hubs", "grow", "orders", "--partitions", "6", "-o", "json")))
+    assert grown["partitions"] == 6
+    why = refused(call("hubs", "grow", "orders", "--partitions", "2"), code=1)
+    assert "has 6 partitions; there can be more, never fewer" in why

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from pumphouse.client.base import HubClient, HubProperties
-from pumphouse.client.opening import open_client
 from pumphouse.errors import HubNotFound, OptionError, OwnershipLost
 from pumphouse.events import EARLIEST, LATEST, Event, Position
 from pumphouse.hub.embedded import EmbeddedHub
@@ -21,7 +19,7 @@ from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.processor.tenure import StopReason
-from tests.processor.fleet import Fleet
+from tests.processor.fleet import HUB, Fleet
 from tests.processor.virtual import LoopClock, run
 
 DEADLINE_S = 60.0
@@ -251,43 +249,21 @@ def test_no_more_than_max_partitions() -> None:
     run(scene())
 
 
-class Growing:
-    """A client to which a hub seems to have fewer partitions, until somebody adds the others."""
-
-    known = 2
-
-    def __init__(self, client: HubClient) -> None:
-        self._client = client
-
-    async def properties(self) -> HubProperties:
-        found = await self._client.properties()
-        return replace(found, partitions=found.partitions[: Growing.known])
-
-    async def __aenter__(self) -> Growing:
-        await self._client.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self._client.__aexit__(*exc)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-
 def test_partitions_that_are_added_while_it_runs_are_served() -> None:
     async def scene() -> None:
-        Growing.known = 2
-        async with Fleet(4) as fleet:
-
-            def connect() -> Any:
-                return Growing(open_client(fleet.connection))
-
-            store = fleet.store
-            processor = Processor(connect, store=store, clock=fleet.clock)
-            async with processor:
-                await fleet.until(lambda: processor.owned == ("0", "1"), "the first two")
-                Growing.known = 4
-                await fleet.until(lambda: len(processor.owned) == 4, "the others")
+        async with Fleet(2) as fleet:
+            for name in ("a", "b"):
+                await fleet.add(name)
+            await fleet.send()
+            await fleet.until_handled()
+            fleet.hub.grow_hub(HUB, 6)
+            fleet.partitions += ["2", "3", "4", "5"]
+            await fleet.until(lambda: sum(fleet.counts().values()) == 6, "the others to be owned")
+            sender = await fleet.client.sender("5")
+            await sender.send([Event(b"first")])
+            await fleet.until(lambda: fleet.sequences("5") == [0], "an event of a new partition")
+            await fleet.until_even()
+            assert fleet.counts() == {"a": 3, "b": 3}
 
     run(scene())
 

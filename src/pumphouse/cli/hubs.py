@@ -1,4 +1,4 @@
-"""`pumphouse hubs`: create, list and delete event hubs while the namespace runs."""
+"""`pumphouse hubs`: create, grow, list and delete event hubs while the namespace runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def hubs() -> None:
-    """Create, list and delete event hubs."""
+    """Create, grow, list and delete event hubs."""
 
 
 @hubs.command()
@@ -27,7 +27,7 @@ def hubs() -> None:
     type=click.IntRange(min=1),
     default=PARTITIONS,
     show_default=True,
-    help="How many partitions; they cannot be changed later.",
+    help="How many partitions; there can be more later, never fewer.",
 )
 @connection_option
 @output_option
@@ -40,6 +40,22 @@ def create(name: str, partitions: int, connection: str | None, output: str) -> N
         console.put(as_json(made))
     else:
         print(f"created hub {made.name} with {console.plural(len(made.partitions), 'partition')}")
+
+
+@hubs.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(min=1), required=True, help="How many in all.")
+@connection_option
+@output_option
+def grow(name: str, partitions: int, connection: str | None, output: str) -> None:
+    """Give the hub NAME more partitions; keys that are sent from now on may land elsewhere."""
+    from pumphouse.cli.talk import manage
+
+    grown = manage(connection, name, lambda ask, hub: ask.grow_hub(hub, partitions))
+    if output == "json":
+        console.put(as_json(grown))
+    else:
+        print(f"hub {grown.name} has {console.plural(len(grown.partitions), 'partition')}")
 
 
 @hubs.command("list")

@@ -50,6 +50,11 @@ class Management:
         asked = {"name": name, "partition_count": Int(partitions)}
         return hub_from(await self.ask("CREATE", HUB, NAMESPACE, **asked))
 
+    async def grow_hub(self, name: str, partitions: int) -> HubProperties:
+        """Give a hub more partitions."""
+        asked = {"name": name, "partition_count": Int(partitions)}
+        return hub_from(await self.ask("UPDATE", HUB, name, **asked))
+
     async def delete_hub(self, name: str) -> None:
         await self.ask("DELETE", HUB, NAMESPACE, name=name)
 

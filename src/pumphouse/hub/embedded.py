@@ -265,6 +265,10 @@ class EmbeddedHub:
         """Add a hub, with consumer groups besides $Default if wanted."""
         self._call(lambda: self.namespace.create_hub(name, partitions, groups) and None)
 
+    def grow_hub(self, name: str, partitions: int) -> None:
+        """Give a hub more partitions, as Azure's larger tiers can; there are never fewer."""
+        self._call(lambda: self.namespace.grow_hub(name, partitions) and None)
+
     def delete_hub(self, name: str) -> None:
         """Remove a hub and its events; clients attached to it are told."""
         self._call(lambda: self.namespace.delete_hub(name))

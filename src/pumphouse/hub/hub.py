@@ -20,7 +20,14 @@ from pumphouse.hub.datadir import HubRecord, NamespaceRecord
 from pumphouse.hub.faults import Faults
 from pumphouse.hub.issuer import TokenIssuer
 from pumphouse.hub.log import A_DAY, Retention
-from pumphouse.hub.quotas import PARTITIONS_MAX, Meter, Tier, check_new_group, check_new_hub
+from pumphouse.hub.quotas import (
+    PARTITIONS_MAX,
+    Meter,
+    Tier,
+    check_more_partitions,
+    check_new_group,
+    check_new_hub,
+)
 from pumphouse.hub.routing import DEFAULT_GROUP, check_group_name, check_hub_name, partition_for
 from pumphouse.hub.storage import Log, MemoryStorage, Storage
 
@@ -234,6 +241,25 @@ class Namespace:
         ]
         hub = self._hubs[record.name.lower()] = EventHub(record, logs)
         self._holding.update(p for p in hub.partitions if not p.log.empty)
+        return hub
+
+    def grow_hub(self, name: str, partitions: int) -> EventHub:
+        """Give a hub more partitions. Keys that are sent from now on may land elsewhere."""
+        hub = self.hub(name)
+        there = len(hub.partitions)
+        check_partitions(name, partitions)
+        if partitions < there:
+            raise OptionError(
+                f"hub {hub.name!r} has {there} partitions; there can be more, never fewer (asked "
+                f"for {partitions})"
+            )
+        if self.tier is not None:
+            check_more_partitions(self.tier, hub.name, partitions)
+        hub.partitions += [
+            Partition(number, self.storage.open_log(hub.id, number, self.retention))
+            for number in range(there, partitions)
+        ]
+        self.save()
         return hub
 
     def hub(self, name: str) -> EventHub:

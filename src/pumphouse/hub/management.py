@@ -1,7 +1,8 @@
 """The node $management: what hubs and partitions there are, and how far they have come.
 
-READ of a hub or a partition is the service's own. CREATE, DELETE and QUERY of hubs, consumer
-groups and faults are ours: the service does that over HTTP, in its control plane. They need Manage.
+READ of a hub or a partition is the service's own. CREATE, UPDATE, DELETE and QUERY of hubs,
+consumer groups and faults are ours: the service does that over HTTP, in its control plane. They
+need Manage.
 """
 
 from __future__ import annotations
@@ -131,10 +132,21 @@ def read_partition(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[in
 
 def create_hub(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
     guard.check("", Claim.MANAGE)
+    made = namespace.create_hub(text(asked, "name"), partition_count(asked))
+    return CREATED, describe_hub(made)
+
+
+def update_hub(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+    """Give a hub more partitions."""
+    hub = find_hub(namespace, guard, asked, Claim.MANAGE)
+    return OK, describe_hub(namespace.grow_hub(hub.name, partition_count(asked)))
+
+
+def partition_count(asked: Asked) -> int:
     partitions = asked.get("partition_count")
     if not isinstance(partitions, int) or isinstance(partitions, bool):
         raise OptionError("the request needs 'partition_count' as a whole number")
-    return CREATED, describe_hub(namespace.create_hub(text(asked, "name"), int(partitions)))
+    return int(partitions)
 
 
 def delete_hub(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
@@ -192,6 +204,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("READ", HUB): read_hub,
     ("READ", PARTITION): read_partition,
     ("CREATE", HUB): create_hub,
+    ("UPDATE", HUB): update_hub,
     ("DELETE", HUB): delete_hub,
     ("QUERY", HUB): query_hubs,
     ("CREATE", GROUP): create_group,

@@ -57,12 +57,17 @@ def check_new_hub(tier: Tier, name: str, present: int, partitions: int, groups: 
     """QuotaExceeded if a hub more, with so many partitions and groups, is beyond the tier."""
     if present >= tier.hubs_max:
         raise beyond(tier, f"hub {name!r} would be one too many", f"{tier.hubs_max} hubs")
-    if partitions > tier.partitions_max:
-        found = f"hub {name!r} would have {partitions} partitions"
-        raise beyond(tier, found, f"{tier.partitions_max} per hub")
+    check_more_partitions(tier, name, partitions)
     if groups > tier.groups_max:
         found = f"hub {name!r} would have {groups} consumer groups with $Default"
         raise beyond(tier, found, f"{tier.groups_max} per hub")
+
+
+def check_more_partitions(tier: Tier, name: str, partitions: int) -> None:
+    """QuotaExceeded if a hub with so many partitions is beyond the tier."""
+    if partitions > tier.partitions_max:
+        found = f"hub {name!r} would have {partitions} partitions"
+        raise beyond(tier, found, f"{tier.partitions_max} per hub")
 
 
 def check_new_group(tier: Tier, hub: str, group: str, present: int) -> None:
