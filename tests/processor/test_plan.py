@@ -182,6 +182,20 @@ def test_a_strategy_that_grabs_takes_held_ones() -> None:
     assert choice.nominations == ()
 
 
+def test_a_row_of_an_official_sdk_is_taken_at_once() -> None:
+    """It knows no epochs and no hand-offs: to be asked would only make it leave early."""
+    theirs = Ownership("0", "a", epoch=0, etag="e0", age_s=1.0)
+    choice = choose(situation(listing("a", p0=theirs), 1, wants=("0",)), OPTIONS, {"0": 8})
+    assert written(choice.claims) == {"0": ("m", 9, "")}
+    assert choice.nominations == ()
+
+
+def test_what_a_fixed_host_takes_is_pinned() -> None:
+    choice = choose(situation(listing("."), 1, wants=("0",), pins=True), OPTIONS, {})
+    assert choice.claims[0].pinned
+    assert not choose(situation(listing("."), 1, wants=("0",)), OPTIONS, {}).claims[0].pinned
+
+
 def test_what_is_held_or_still_busy_is_not_claimed() -> None:
     now = situation(listing("..."), 3, wants=("0", "1", "2"), held={"0"}, busy={"1"})
     assert choose(now, OPTIONS, {}).asked == ("2",)

@@ -201,7 +201,11 @@ def choose(now: Situation, options: ProcessorOptions, epochs: Mapping[str, int])
 
 
 def _is_takable(partition: str, now: Situation) -> bool:
-    return now.grabs or partition in now.census.free or partition in now.census.due
+    if now.grabs or partition in now.census.free or partition in now.census.due:
+        return True
+    # Without an epoch it is a row of an official SDK. Its owner does not know of hand-offs: our
+    # asking makes its next renewal fail, it leaves, and the partition would rest to the deadline.
+    return now.rows[partition].epoch == 0
 
 
 def _strays(now: Situation, most: int | None) -> tuple[list[str], list[Ownership]]:
