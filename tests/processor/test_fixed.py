@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,60 +13,30 @@ from pumphouse.client.opening import open_client
 from pumphouse.errors import OptionError
 from pumphouse.events import LATEST, Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.memory import MemoryStore
-from pumphouse.leases.model import Checkpoint, Group
+from pumphouse.leases.model import Checkpoint
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.options import PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.virtual import LoopClock, run
-
-HUB = "eh"
-
-
-class Place:
-    """A hub, a store, and processors on virtual time."""
-
-    def __init__(self, partitions: int = 4) -> None:
-        self.clock = LoopClock()
-        self.store = MemoryStore(self.clock)
-        self.hub = EmbeddedHub({HUB: partitions}, clock=self.clock)
-
-    async def __aenter__(self) -> Place:
-        await self.hub.__aenter__()
-        self.connection = self.hub.connection_string(HUB)
-        self.client = await open_client(self.connection).__aenter__()
-        self.group = Group(self.client.namespace, HUB)
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.client.__aexit__(*exc)
-        await self.hub.__aexit__(*exc)
-
-    def processor(self, partitions: int, **more: Any) -> FixedPartitionProcessor:
-        given: dict[str, Any] = {"store": self.store, "clock": self.clock} | more
-        return FixedPartitionProcessor(self.connection, partitions=partitions, **given)
-
-    async def send(self, *bodies: str, partition: str = "0") -> None:
-        sender = await self.client.sender(partition)
-        await sender.send([Event(body.encode()) for body in bodies])
-        await sender.close()
-
-    async def checkpoint(self, partition: str = "0") -> Checkpoint:
-        found = await self.store.list_checkpoints(self.group)
-        return {one.partition: one for one in found}[partition]
+from tests.processor.place import HUB, Place, until
+from tests.processor.virtual import run
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(600):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+def make_processor(place: Place, partitions: int, **more: Any) -> FixedPartitionProcessor:
+    given: dict[str, Any] = {"store": place.store, "clock": place.clock} | more
+    return FixedPartitionProcessor(place.connection, partitions=partitions, **given)
+
+
+async def checkpoint_of(place: Place) -> Checkpoint:
+    found = await place.checkpoint()
+    assert found is not None
+    return found
 
 
 def test_one_assignment_a_second_up_to_its_number() -> None:
     async def scenario() -> None:
         at: list[float] = []
         async with Place(8) as place:
-            processor = place.processor(3)
+            processor = make_processor(place, 3)
 
             @processor.on_assigned
             async def assigned(partition: str) -> None:
@@ -88,9 +57,9 @@ def test_partitions_are_never_reassigned_while_their_owner_lives() -> None:
     """One that takes all leaves nothing for others, and they take nothing from it."""
 
     async def scenario() -> None:
-        async with Place(4) as place, place.processor(4, host="a") as first:
+        async with Place(4) as place, make_processor(place, 4, host="a") as first:
             await until(lambda: len(first.owned) == 4)
-            async with place.processor(4, host="b") as second:
+            async with make_processor(place, 4, host="b") as second:
                 await asyncio.sleep(300)
                 assert (len(first.owned), len(second.owned)) == (4, 0)
 
@@ -102,7 +71,7 @@ def test_nothing_is_given_to_a_host_that_balances(strategy: str) -> None:
     async def scenario() -> None:
         from pumphouse.processor.processor import Processor
 
-        async with Place(4) as place, place.processor(4, host="a") as first:
+        async with Place(4) as place, make_processor(place, 4, host="a") as first:
             await until(lambda: len(first.owned) == 4)
             greedy = Processor(
                 place.connection, store=place.store, host="b", strategy=strategy, clock=place.clock
@@ -117,12 +86,12 @@ def test_nothing_is_given_to_a_host_that_balances(strategy: str) -> None:
 def test_a_crashed_owner_is_replaced_after_its_lease() -> None:
     async def scenario() -> None:
         async with Place(2) as place:
-            first = place.processor(2, host="a", lease_s=30, renew_s=10)
+            first = make_processor(place, 2, host="a", lease_s=30, renew_s=10)
             await first.start()
             await until(lambda: len(first.owned) == 2)
             first._engine.abandon()
             died_s = asyncio.get_running_loop().time()
-            async with place.processor(2, host="b", lease_s=30, renew_s=10) as second:
+            async with make_processor(place, 2, host="b", lease_s=30, renew_s=10) as second:
                 await until(lambda: len(second.owned) == 2)
                 waited_s = asyncio.get_running_loop().time() - died_s
                 assert 19 < waited_s < 30 + 10  # its lease, and a second for each
@@ -136,7 +105,7 @@ def test_batches_of_one_to_the_most() -> None:
         sizes: list[int] = []
         async with Place(1) as place:
             await place.send(*map(str, range(25)))
-            processor = place.processor(1, max_batch_size=10)
+            processor = make_processor(place, 1, max_batch_size=10)
 
             @processor.on_batch
             async def handle(partition: PartitionClient, batch: list[Event]) -> None:
@@ -154,7 +123,7 @@ def test_a_renewal_writes_how_far_we_are() -> None:
     async def scenario() -> None:
         renewed: list[str] = []
         async with Place(1) as place:
-            processor = place.processor(1, lease_s=30, renew_s=10)
+            processor = make_processor(place, 1, lease_s=30, renew_s=10)
 
             @processor.on_batch
             async def handle(partition: PartitionClient, batch: list[Event]) -> None: ...
@@ -167,7 +136,7 @@ def test_a_renewal_writes_how_far_we_are() -> None:
             async with processor:
                 await until(lambda: processor.owned)
                 await asyncio.sleep(25)
-                assert (await place.checkpoint()).sequence == 2
+                assert (await checkpoint_of(place)).sequence == 2
                 assert renewed.count("0") >= 2
 
     run(scenario())
@@ -180,8 +149,11 @@ def test_without_checkpoints_every_start_reads_anew() -> None:
         async with Place(1) as place:
             await place.send("a", "b")
             for _ in range(2):
-                assert await read_two(place.processor(1, should_checkpoint=False)) == [b"a", b"b"]
-            assert not (await place.checkpoint()).has_position
+                assert await read_two(make_processor(place, 1, should_checkpoint=False)) == [
+                    b"a",
+                    b"b",
+                ]
+            assert not (await checkpoint_of(place)).has_position
 
     run(scenario())
 
@@ -205,7 +177,7 @@ def test_stopping_waits_for_work_in_progress() -> None:
         released: list[str] = []
         async with Place(1) as place:
             await place.send("a")
-            processor = place.processor(1)
+            processor = make_processor(place, 1)
 
             @processor.on_batch
             async def handle(partition: PartitionClient, batch: list[Event]) -> None:
@@ -219,7 +191,7 @@ def test_stopping_waits_for_work_in_progress() -> None:
             await processor.stop()
             assert ended.is_set()
             assert released == ["0"]
-            assert (await place.checkpoint()).sequence == 0
+            assert (await checkpoint_of(place)).sequence == 0
 
     run(scenario())
 
@@ -230,7 +202,7 @@ def test_errors_are_raised_to_whoever_asked() -> None:
         async with Place(1) as place:
             await place.send("a", "b")
             poison = PoisonPolicy(retries=0, first_s=0.1, then="skip")
-            processor = place.processor(1, poison=poison)
+            processor = make_processor(place, 1, poison=poison)
             handled: list[bytes] = []
 
             @processor.on_batch
@@ -255,7 +227,7 @@ def test_a_start_position_for_those_without_a_checkpoint() -> None:
         seen: list[bytes] = []
         async with Place(1) as place:
             await place.send("old")
-            processor = place.processor(1, start=LATEST)
+            processor = make_processor(place, 1, start=LATEST)
 
             @processor.on_batch
             async def handle(partition: PartitionClient, batch: list[Event]) -> None:

@@ -15,7 +15,7 @@ from pumphouse.errors import OptionError, PoisonEvent, PumphouseError
 from pumphouse.events import LATEST, Event, Position
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.memory import MemoryStore
-from pumphouse.leases.model import Checkpoint, Group
+from pumphouse.leases.model import Checkpoint
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.hostoptions import (
     EventProcessorOptions,
@@ -24,9 +24,14 @@ from pumphouse.processor.hostoptions import (
     engine_options,
 )
 from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy
-from tests.processor.virtual import LoopClock, run
+from tests.processor.place import HUB, Place, until
+from tests.processor.virtual import run
 
-HUB = "eh"
+
+def sequence_of(mark: Checkpoint | None) -> int | None:
+    return None if mark is None else mark.sequence
+
+
 QUICK = PoisonPolicy(retries=1, first_s=0.1, then="skip")
 
 
@@ -71,42 +76,18 @@ def processor(diary: Diary, fail: Callable[[Event], bool] = lambda event: False)
     return SimpleEventProcessor
 
 
-class Place:
-    """A hub, a store, and hosts on virtual time."""
+class Quiet:
+    """What an event processor must have besides process_events, and here need not do."""
 
-    def __init__(self, partitions: int = 4) -> None:
-        self.clock = LoopClock()
-        self.store = MemoryStore(self.clock)
-        self.hub = EmbeddedHub({HUB: partitions}, clock=self.clock)
-        self.partitions = [str(number) for number in range(partitions)]
+    async def open(self, context: PartitionContext) -> None: ...
 
-    async def __aenter__(self) -> Place:
-        await self.hub.__aenter__()
-        self.connection = self.hub.connection_string(HUB)
-        self.client = await open_client(self.connection).__aenter__()
-        self.group = Group(self.client.namespace, HUB)
-        return self
+    async def close(self, context: PartitionContext, reason: CloseReason) -> None: ...
 
-    async def __aexit__(self, *exc: object) -> None:
-        await self.client.__aexit__(*exc)
-        await self.hub.__aexit__(*exc)
-
-    def host(self, name: str = "host-a", **more: Any) -> EventProcessorHost:
-        return EventProcessorHost(name, self.connection, store=self.store, clock=self.clock, **more)
-
-    async def send(self, *bodies: str, partition: str = "0") -> None:
-        sender = await self.client.sender(partition)
-        await sender.send([Event(body.encode()) for body in bodies])
-        await sender.close()
-
-    async def checkpoints(self) -> dict[str, Checkpoint]:
-        return {one.partition: one for one in await self.store.list_checkpoints(self.group)}
+    async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(600):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+def make_host(place: Place, name: str = "host-a", **more: Any) -> EventProcessorHost:
+    return EventProcessorHost(name, place.connection, store=place.store, clock=place.clock, **more)
 
 
 def test_one_object_for_each_partition_that_is_ours() -> None:
@@ -115,7 +96,7 @@ def test_one_object_for_each_partition_that_is_ours() -> None:
         async with Place() as place:
             for partition in place.partitions:
                 await place.send("a", "b", partition=partition)
-            async with place.host() as host:
+            async with make_host(place) as host:
                 await host.register(processor(diary))
                 await until(lambda: len(diary.bodies) == 4)
                 assert len(diary.said("made")) == 4
@@ -134,7 +115,7 @@ def test_sixteen_partitions_and_five_hosts() -> None:
     async def scenario() -> None:
         diary = Diary()
         async with Place(16) as place:
-            hosts = [place.host(f"vm{number}") for number in range(5)]
+            hosts = [make_host(place, f"vm{number}") for number in range(5)]
             await asyncio.gather(*(host.register(processor(diary)) for host in hosts))
             await until(lambda: sorted(len(host.owned) for host in hosts) == [3, 3, 3, 3, 4])
             await asyncio.gather(*(host.unregister() for host in hosts))
@@ -146,7 +127,7 @@ def test_sixteen_partitions_and_five_hosts() -> None:
 def test_a_batch_has_a_most_and_no_least() -> None:
     async def scenario() -> None:
         diary = Diary()
-        async with Place(1) as place, place.host() as host:
+        async with Place(1) as place, make_host(place) as host:
             await place.send(*map(str, range(25)))
             await host.register(processor(diary), EventProcessorOptions(max_batch_size=10))
             await until(lambda: len(diary.bodies["0"]) == 25)
@@ -163,11 +144,7 @@ def test_calls_for_one_partition_never_overlap() -> None:
         inside: defaultdict[str, int] = defaultdict(int)
         worst, handled = 0, 0
 
-        class Slow:
-            async def open(self, context: PartitionContext) -> None: ...
-            async def close(self, context: PartitionContext, reason: CloseReason) -> None: ...
-            async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
-
+        class Slow(Quiet):
             async def process_events(
                 self, context: PartitionContext, messages: list[Event]
             ) -> None:
@@ -178,7 +155,7 @@ def test_calls_for_one_partition_never_overlap() -> None:
                 inside[context.partition_id] -= 1
                 handled += len(messages)
 
-        async with Place(2) as place, place.host() as host:
+        async with Place(2) as place, make_host(place) as host:
             for partition in place.partitions:
                 await place.send(*map(str, range(50)), partition=partition)
             await host.register(Slow)
@@ -192,20 +169,16 @@ def test_a_checkpoint_without_an_event_is_the_high_mark_and_with_one_the_low_mar
     async def scenario() -> None:
         marks: list[int | None] = []
 
-        class Marking:
-            async def open(self, context: PartitionContext) -> None: ...
-            async def close(self, context: PartitionContext, reason: CloseReason) -> None: ...
-            async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
-
+        class Marking(Quiet):
             async def process_events(
                 self, context: PartitionContext, messages: list[Event]
             ) -> None:
                 await context.checkpoint(messages[0])
-                marks.append((await place.checkpoints())["0"].sequence)
+                marks.append(sequence_of(await place.checkpoint()))
                 await context.checkpoint()
-                marks.append((await place.checkpoints())["0"].sequence)
+                marks.append(sequence_of(await place.checkpoint()))
 
-        async with Place(1) as place, place.host() as host:
+        async with Place(1) as place, make_host(place) as host:
             await place.send(*map(str, range(10)))
             await host.register(Marking)
             await until(lambda: len(marks) == 2)
@@ -218,10 +191,7 @@ def test_a_checkpoint_may_be_written_when_closing() -> None:
     async def scenario() -> None:
         handled = 0
 
-        class Late:
-            async def open(self, context: PartitionContext) -> None: ...
-            async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
-
+        class Late(Quiet):
             async def process_events(
                 self, context: PartitionContext, messages: list[Event]
             ) -> None:
@@ -233,11 +203,13 @@ def test_a_checkpoint_may_be_written_when_closing() -> None:
 
         async with Place(1) as place:
             await place.send("a", "b", "c")
-            async with place.host() as host:
+            async with make_host(place) as host:
                 await host.register(Late)
                 await until(lambda: handled == 3)
-                assert not (await place.checkpoints())["0"].has_position
-            assert (await place.checkpoints())["0"].sequence == 2
+                mark = await place.checkpoint()
+                assert mark is not None
+                assert not mark.has_position
+            assert sequence_of(await place.checkpoint()) == 2
 
     run(scenario())
 
@@ -246,7 +218,7 @@ def test_unregistering_releases_and_says_shutdown() -> None:
     async def scenario() -> None:
         diary = Diary()
         async with Place(2) as place:
-            host = place.host()
+            host = make_host(place)
             await host.register(processor(diary))
             await until(lambda: len(host.owned) == 2)
             await host.unregister()
@@ -263,7 +235,7 @@ def test_unregistering_releases_and_says_shutdown() -> None:
 def test_who_comes_takes_over_and_the_old_owner_hears_that_its_lease_is_lost() -> None:
     async def scenario() -> None:
         diary = Diary()
-        async with Place(4) as place, place.host("a") as a, place.host("b") as b:
+        async with Place(4) as place, make_host(place, "a") as a, make_host(place, "b") as b:
             await a.register(processor(diary))
             await until(lambda: len(a.owned) == 4)
             await b.register(processor(diary))
@@ -279,7 +251,7 @@ def test_with_the_balance_of_the_original_hosts(strategy: str) -> None:
     async def scenario() -> None:
         diary = Diary()
         async with Place(8) as place:
-            hosts = [place.host(name, strategy=strategy) for name in "abc"]
+            hosts = [make_host(place, name, strategy=strategy) for name in "abc"]
             for host in hosts:
                 await host.register(processor(diary))
             await until(lambda: sorted(len(host.owned) for host in hosts) == [2, 3, 3])
@@ -296,11 +268,11 @@ def test_reading_goes_on_behind_the_checkpoint() -> None:
         first, second = Diary(), Diary()
         async with Place(1) as place:
             await place.send("a", "b")
-            async with place.host("one") as host:
+            async with make_host(place, "one") as host:
                 await host.register(processor(first))
                 await until(lambda: len(first.bodies["0"]) == 2)
             await place.send("c")
-            async with place.host("two") as host:
+            async with make_host(place, "two") as host:
                 await host.register(processor(second))
                 await until(lambda: second.bodies["0"])
         assert second.bodies["0"] == [b"c"]
@@ -316,7 +288,7 @@ def test_the_initial_position_is_asked_for_each_partition() -> None:
             asked.append(partition)
             return LATEST if partition == "0" else Position("sequence", "1", inclusive=True)
 
-        async with Place(2) as place, place.host() as host:
+        async with Place(2) as place, make_host(place) as host:
             for partition in place.partitions:
                 await place.send("old", "older", partition=partition)
             options = EventProcessorOptions(initial_position_provider=provide)
@@ -335,11 +307,11 @@ def test_a_checkpoint_goes_before_the_initial_position() -> None:
         diary = Diary()
         async with Place(1) as place:
             await place.send("a")
-            async with place.host("one") as host:
+            async with make_host(place, "one") as host:
                 await host.register(processor(Diary()))
-                await until_checkpoint(place, 0)
+                await place.until_checkpoint(0)
             await place.send("b")
-            async with place.host("two") as host:
+            async with make_host(place, "two") as host:
                 options = EventProcessorOptions(initial_position_provider=lambda partition: LATEST)
                 await host.register(processor(diary), options)
                 await until(lambda: diary.bodies["0"] == [b"b"])
@@ -347,26 +319,11 @@ def test_a_checkpoint_goes_before_the_initial_position() -> None:
     run(scenario())
 
 
-async def has_checkpoint(place: Place, sequence: int) -> bool:
-    mark = (await place.checkpoints()).get("0")
-    return mark is not None and mark.sequence == sequence
-
-
-async def until_checkpoint(place: Place, sequence: int) -> None:
-    async with asyncio.timeout(600):
-        while not await has_checkpoint(place, sequence):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
 def test_a_call_without_events_after_the_receive_timeout() -> None:
     async def scenario() -> None:
         diary = Diary()
 
-        class Idle:
-            async def open(self, context: PartitionContext) -> None: ...
-            async def close(self, context: PartitionContext, reason: CloseReason) -> None: ...
-            async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
-
+        class Idle(Quiet):
             async def process_events(
                 self, context: PartitionContext, messages: list[Event]
             ) -> None:
@@ -375,7 +332,7 @@ def test_a_call_without_events_after_the_receive_timeout() -> None:
         options = EventProcessorOptions(
             invoke_processor_after_receive_timeout=True, receive_timeout_s=5
         )
-        async with Place(1) as place, place.host() as host:
+        async with Place(1) as place, make_host(place) as host:
             await host.register(Idle, options)
             await until(lambda: len(diary.lines) == 3)
             assert set(diary.lines) == {("events", 0)}
@@ -387,7 +344,7 @@ def test_an_error_is_heard_by_the_processor_and_by_whoever_asked() -> None:
     async def scenario() -> None:
         diary, received, general = Diary(), list[ExceptionReceived](), list[Exception]()
         options = EventProcessorOptions(poison=QUICK, on_exception=received.append)
-        async with Place(1) as place, place.host(on_error=general.append) as host:
+        async with Place(1) as place, make_host(place, on_error=general.append) as host:
             await place.send("good", "bad", "fine")
             await host.register(processor(diary, lambda event: event.body == b"bad"), options)
             await until(lambda: b"fine" in diary.bodies["0"])
@@ -417,13 +374,13 @@ def test_two_functions_in_place_of_a_class() -> None:
 
         async with Place(1) as place:
             await place.send(*map(str, range(8)))
-            host = place.host()
+            host = make_host(place)
             await host.start(on_message, errors.append, EventProcessorOptions(poison=QUICK))
             await until(lambda: len(seen) >= 8)
             await host.stop()
             assert seen == [b"%d" % number for number in range(8)]  # none of them twice
             assert [str(error) for error in errors] == ["once"]
-            assert (await place.checkpoints())["0"].sequence == 5
+            assert sequence_of(await place.checkpoint()) == 5
 
     run(scenario())
 
@@ -432,7 +389,7 @@ def test_more_hosts_than_partitions_are_hot_standbys() -> None:
     async def scenario() -> None:
         diary = Diary()
         async with Place(2) as place:
-            hosts = [place.host(name) for name in "abcd"]
+            hosts = [make_host(place, name) for name in "abcd"]
             for host in hosts:
                 await host.register(processor(diary))
             await until(lambda: sorted(len(host.owned) for host in hosts) == [0, 0, 1, 1])
@@ -453,7 +410,7 @@ def test_a_factory_may_ask_for_the_context() -> None:
             given.append((context.partition_id, context.hub, context.consumer_group))
             return made()
 
-        async with Place(1) as place, place.host() as host:
+        async with Place(1) as place, make_host(place) as host:
             await host.register(factory)
             await until(lambda: diary.said("open"))
             assert given == [("0", HUB, "$Default")]
@@ -463,19 +420,16 @@ def test_a_factory_may_ask_for_the_context() -> None:
 
 def test_checkpoints_by_themselves() -> None:
     async def scenario() -> None:
-        class Careless:
-            async def open(self, context: PartitionContext) -> None: ...
-            async def close(self, context: PartitionContext, reason: CloseReason) -> None: ...
-            async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
+        class Careless(Quiet):
             async def process_events(
                 self, context: PartitionContext, messages: list[Event]
             ) -> None: ...
 
         options = EventProcessorOptions(checkpoints=CheckpointPolicy(every_events=5))
-        async with Place(1) as place, place.host() as host:
+        async with Place(1) as place, make_host(place) as host:
             await place.send(*map(str, range(10)))
             await host.register(Careless, options)
-            await until_checkpoint(place, 9)
+            await place.until_checkpoint(9)
 
     run(scenario())
 
@@ -544,7 +498,7 @@ def test_the_defaults_that_users_know() -> None:
 
 def test_registering_twice_and_a_hub_that_is_not_there() -> None:
     async def scenario() -> None:
-        async with Place(1) as place, place.host() as host:
+        async with Place(1) as place, make_host(place) as host:
             await host.register(processor(Diary()))
             with pytest.raises(OptionError, match="host-a is registered already"):
                 await host.register(processor(Diary()))
