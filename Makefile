@@ -1,9 +1,9 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test check bench fuzz lock clean
+.PHONY: help setup demo test conformance check bench fuzz lock clean
 
 help: ## show the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: ## make .venv from requirements.lock (PYTHON=... chooses the interpreter)
 	@scripts/setup
@@ -13,10 +13,16 @@ demo: setup ## set everything up and run the demonstration
 
 test: setup ## everything that must pass (PYTEST_ARGS=... is handed to pytest)
 	@scripts/npm-ci
+	@scripts/java
 	@scripts/proton
 	@scripts/check
 	.venv/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 	@scripts/check-wheel
+
+conformance: setup ## the official clients by every door, all tests by each (make test: one in three)
+	@scripts/npm-ci
+	@scripts/proton
+	.venv/bin/python -m pytest -n 2 --dist loadgroup --every-door $(PYTEST_ARGS) tests/conformance
 
 check: setup ## formatting, lint, types, spelling
 	@scripts/check

@@ -20,22 +20,10 @@ from azure.eventhub.exceptions import AuthenticationError, ConnectionLostError, 
 from pumphouse.hub.auth import AccessRule, Claim
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
 from pumphouse.hub.issuer import TokenIssuer
-from tests.conformance.support import (
-    NEVER_S,
-    NO_RETRY,
-    Entity,
-    MovableClock,
-    Refusals,
-    Sdk,
-    bodies,
-    both_faces,
-    condition,
-    eventually,
-    numbered,
-    refused,
-    running,
-    sequences,
-)
+from tests.conformance.doors import Door
+from tests.conformance.entity import Entity, MovableClock, Refusals, eventually, running
+from tests.conformance.faces import NEVER_S, NO_RETRY, Sdk, both_faces
+from tests.conformance.readers import bodies, condition, numbered, refused, sequences
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -50,14 +38,16 @@ RULES = [
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[EmbeddedHub]:
+def guarded(door: Door) -> Iterator[EmbeddedHub]:
     """Two hubs behind several rules."""
-    with EmbeddedHub({"one": 1, "two": 1}, rules=RULES, issuer=ISSUER) as hub:
+    with door.hub({"one": 1, "two": 1}, steady=True, rules=RULES, issuer=ISSUER) as hub:
         yield hub
 
 
 def connection_with(hub: EmbeddedHub, entity: str, secret: str) -> str:
-    return f"Endpoint=sb://{hub.host}:{hub.port};{secret};EntityPath={entity};UseDevelopmentEmulator=true"
+    """The hub's own connection string, with another secret."""
+    parts = hub.connection_string(entity).split(";")
+    return ";".join([*(part for part in parts if not part.startswith("SharedAccess")), secret])
 
 
 def with_key(hub: EmbeddedHub, entity: str, name: str, key: str) -> str:
@@ -81,7 +71,7 @@ async def can_send(sdk: Sdk, connection: str) -> None:
 
 async def can_read(sdk: Sdk, hub: EmbeddedHub, connection: str) -> None:
     """One event at least is there, or soon will be."""
-    client = sdk.consumer_class.from_connection_string(
+    client = sdk.make_consumer(
         connection,
         Entity(hub, "one").new_group(),
         load_balancing_interval=NEVER_S,
@@ -93,7 +83,7 @@ async def can_read(sdk: Sdk, hub: EmbeddedHub, connection: str) -> None:
 
 async def refused_by_cbs(sdk: Sdk, connection: str) -> str:
     """What a producer and a consumer are told if their token does not hold."""
-    client = sdk.consumer_class.from_connection_string(connection, "$Default", **NO_RETRY)
+    client = sdk.make_consumer(connection, "$Default", **NO_RETRY)
     async with sdk.producer(connection, **NO_RETRY) as producer, sdk.read_with(client) as reader:
         with pytest.raises(AuthenticationError, match="Status code: 401") as refused:
             await producer.create_batch()
@@ -151,12 +141,12 @@ async def test_a_rule_of_one_hub(sdk: Sdk, guarded: EmbeddedHub) -> None:
 async def test_a_sender_cannot_read(sdk: Sdk, guarded: EmbeddedHub, refusals: Refusals) -> None:
     connection = guarded.connection_string("one", rule="Sender")
     group = Entity(guarded, "one").new_group()
-    client = sdk.consumer_class.from_connection_string(connection, group, **NO_RETRY)
+    client = sdk.make_consumer(connection, group, **NO_RETRY)
     async with sdk.read_with(client) as reader:
         await can_send(sdk, connection)
         text = (
             "Unauthorized access. 'Listen' claim(s) are required to perform this operation. "
-            f"Resource: 'sb://127.0.0.1:{guarded.port}/one/ConsumerGroups/{group}/Partitions/0'."
+            f"Resource: '{Entity(guarded, 'one').resource}/ConsumerGroups/{group}/Partitions/0'."
         )
         await refused(reader, refusals, "amqp:unauthorized-access", text)
         await reader.close()
@@ -171,7 +161,7 @@ async def test_a_listener_cannot_send(sdk: Sdk, guarded: EmbeddedHub) -> None:
     assert condition(refused.value) == "unauthorized-access"
     assert (
         "Unauthorized access. 'Send' claim(s) are required to perform this operation. "
-        f"Resource: 'sb://127.0.0.1:{guarded.port}/two'."
+        f"Resource: '{Entity(guarded, 'two').resource}'."
     ) in str(refused.value)
     assert guarded.namespace.hub("two").partitions[0].log.empty
 
@@ -237,17 +227,14 @@ async def test_a_signature_that_has_run_out(sdk: Sdk, guarded: EmbeddedHub) -> N
 
 
 @both_faces
-async def test_a_signature_that_has_run_out_by_the_clock_of_the_hub(sdk: Sdk) -> None:
+async def test_a_signature_that_has_run_out_by_the_clock_of_the_hub(sdk: Sdk, door: Door) -> None:
     clock = MovableClock(7200)
-    async with running(EmbeddedHub({"one": 1}, clock=clock)) as hub:
+    async with running(door.hub({"one": 1}, clock=clock)) as hub:
         text = await refused_by_cbs(sdk, hub.connection_string("one"))
     assert "ExpiredToken: The token is expired. Expiration time:" in text
 
 
 # -- credentials, without a connection string -----------------------------------------------------
-
-# Plain TCP is an option that the SDK does not document: its emulator's connection string sets it.
-PLAIN: dict[str, Any] = {"use_tls": False, **NO_RETRY}
 
 
 def credentials(sdk: Sdk, hub: EmbeddedHub) -> dict[str, Any]:
@@ -266,9 +253,11 @@ async def test_credentials(sdk: Sdk, guarded: EmbeddedHub) -> None:
     one = Entity(guarded, "one")
 
     async def use(kind: str, credential: Any) -> None:
-        client = sdk.consumer_class(one.address, "one", one.new_group(), credential, **PLAIN)
-        producer = sdk.producer_class(one.address, "one", credential, **PLAIN)
-        async with sdk.read_with(client, batch=True) as reader, sdk.open(producer) as sender:
+        client = sdk.make_consumer_with(one, credential, one.new_group(), **NO_RETRY)
+        async with (
+            sdk.read_with(client, batch=True) as reader,
+            sdk.producer_with(one, credential, **NO_RETRY) as sender,
+        ):
             await sender.send_event(EventData(f"{sdk.name} {kind}"))
             sent = f"{sdk.name} {kind}".encode()
             await reader.until(lambda: sent in bodies(reader.events) or reader.errors)
@@ -301,9 +290,7 @@ class AioJwt:
 
 
 async def refused_jwt(sdk: Sdk, hub: EmbeddedHub, jwt: Jwt) -> EventHubError:
-    one = Entity(hub, "one")
-    client = sdk.producer_class(one.address, "one", jwt.credential, **PLAIN)
-    async with sdk.open(client) as producer:
+    async with sdk.producer_with(Entity(hub, "one"), jwt.credential, **NO_RETRY) as producer:
         with pytest.raises(EventHubError) as refused:
             await producer.create_batch()
     return refused.value
@@ -363,17 +350,19 @@ class AioMinting:
 
 
 @both_faces
-async def test_a_token_runs_out_while_attached(sdk: Sdk) -> None:
+async def test_a_token_runs_out_while_attached(sdk: Sdk, door: Door) -> None:
     """The links are detached, and the clients come back with new tokens: nothing is lost."""
     clock = MovableClock()
-    retries: dict[str, Any] = {"use_tls": False, "retry_backoff_factor": 0.05}
-    async with running(EmbeddedHub({"one": 1}, clock=clock)) as hub:
+    retries: dict[str, Any] = {"retry_backoff_factor": 0.05}
+    async with running(door.hub({"one": 1}, clock=clock)) as hub:
         one = Entity(hub, "one")
         # The SDK believes that it has an hour, so it does not renew them by itself.
         minting = Minting(sdk, hub, clock, life_s=60)
-        producer = sdk.producer_class(one.address, "one", minting.credential, **retries)
-        consumer = sdk.consumer_class(one.address, "one", "$Default", minting.credential, **retries)
-        async with sdk.open(producer) as sender, sdk.read_with(consumer) as reader:
+        consumer = sdk.make_consumer_with(one, minting.credential, **retries)
+        async with (
+            sdk.producer_with(one, minting.credential, **retries) as sender,
+            sdk.read_with(consumer) as reader,
+        ):
             await sender.send_batch(numbered(3))
             await reader.take(3)
             [old] = one.partition(0).readers["$default"]
@@ -389,9 +378,9 @@ async def test_a_token_runs_out_while_attached(sdk: Sdk) -> None:
 
 
 @both_faces
-async def test_what_a_reader_is_told_when_its_token_runs_out(sdk: Sdk) -> None:
+async def test_what_a_reader_is_told_when_its_token_runs_out(sdk: Sdk, door: Door) -> None:
     clock = MovableClock()
-    async with running(EmbeddedHub({"one": 1}, clock=clock)) as hub:
+    async with running(door.hub({"one": 1}, clock=clock)) as hub:
         one = Entity(hub, "one")
         async with sdk.read(one) as reader:
             await one.attached()
@@ -405,16 +394,16 @@ async def test_what_a_reader_is_told_when_its_token_runs_out(sdk: Sdk) -> None:
 
 
 async def test_tokens_are_renewed_on_the_same_link(
-    sdk: Sdk, monkeypatch: pytest.MonkeyPatch
+    sdk: Sdk, door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The SDK does that when nine tenths of their time are over, and the reader notices nothing."""
     clock = MovableClock()
     for cbs in (azure_cbs, azure_aio_cbs):
         monkeypatch.setattr(cbs, "utc_now", lambda: datetime.fromtimestamp(clock.now(), UTC))
-    async with running(EmbeddedHub({"one": 1}, clock=clock)) as hub:
+    async with running(door.hub({"one": 1}, clock=clock)) as hub:
         one = Entity(hub, "one")
         minting = Minting(sdk, hub, clock, life_s=3600)
-        consumer = sdk.consumer_class(one.address, "one", "$Default", minting.credential, **PLAIN)
+        consumer = sdk.make_consumer_with(one, minting.credential, **NO_RETRY)
         async with sdk.read_with(consumer) as reader:
             await one.attached()
             links = list(one.partition(0).readers["$default"])
@@ -427,9 +416,7 @@ async def test_tokens_are_renewed_on_the_same_link(
             clock.advance(600)
             hub._call(hub.server.tick)
             assert one.partition(0).readers["$default"] == links
-            async with sdk.open(
-                sdk.producer_class(one.address, "one", minting.credential, **PLAIN)
-            ) as producer:
+            async with sdk.producer_with(one, minting.credential, **NO_RETRY) as producer:
                 await producer.send_event(EventData(b"still"))
             assert bodies(await reader.take(1)) == [b"still"]
             await reader.close()

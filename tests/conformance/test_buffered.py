@@ -11,16 +11,9 @@ from azure.eventhub import EventData
 from azure.eventhub.exceptions import EventHubError
 
 from pumphouse.hub.routing import partition_for
-from tests.conformance.support import (
-    NO_RETRY,
-    Entity,
-    Sdk,
-    body,
-    both_faces,
-    condition,
-    eventually,
-    numbered,
-)
+from tests.conformance.entity import Entity, eventually
+from tests.conformance.faces import NO_RETRY, Sdk, both_faces
+from tests.conformance.readers import body, condition, numbered
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

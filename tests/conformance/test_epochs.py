@@ -15,20 +15,10 @@ from azure.eventhub import CloseReason
 from azure.eventhub.exceptions import ConnectionLostError
 
 from pumphouse.hub.conversation import ServerOptions
-from pumphouse.hub.embedded import EmbeddedHub
-from tests.conformance.support import (
-    Entity,
-    Reader,
-    Refusals,
-    Sdk,
-    both_faces,
-    condition,
-    eventually,
-    numbered,
-    refused,
-    running,
-    sequences,
-)
+from tests.conformance.doors import Door
+from tests.conformance.entity import Entity, Refusals, eventually, running
+from tests.conformance.faces import Sdk, both_faces
+from tests.conformance.readers import Reader, condition, numbered, refused, sequences
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -207,8 +197,8 @@ async def test_groups_do_not_disturb_one_another(sdk: Sdk, single: Entity) -> No
 
 
 @both_faces
-async def test_a_reader_that_vanishes_is_gone_at_once(sdk: Sdk) -> None:
-    async with running(EmbeddedHub({"eh": 1})) as hub:
+async def test_a_reader_that_vanishes_is_gone_at_once(sdk: Sdk, door: Door) -> None:
+    async with running(door.hub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with read(sdk, eh, 0, 9, client={"retry_total": 0}) as old:
             await eh.attached()
@@ -219,9 +209,9 @@ async def test_a_reader_that_vanishes_is_gone_at_once(sdk: Sdk) -> None:
 
 
 @both_faces
-async def test_a_vanished_reader_counts_for_a_while_if_asked_for(sdk: Sdk) -> None:
+async def test_a_vanished_reader_counts_for_a_while_if_asked_for(sdk: Sdk, door: Door) -> None:
     """As in the service, which takes about ten minutes to notice."""
-    async with running(EmbeddedHub({"eh": 1}, options=ServerOptions(vanished_s=3600))) as hub:
+    async with running(door.hub({"eh": 1}, options=ServerOptions(vanished_s=3600))) as hub:
         eh = Entity(hub, "eh")
         async with read(sdk, eh, 0, 9) as old:
             await eh.attached()

@@ -19,7 +19,9 @@ from azure.eventhub import EventData
 from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from azure.eventhub.exceptions import EventHubError
 
-from tests.conformance.support import FACES, NO_RETRY, Entity, Reaper, Sdk, bodies, body, both_faces
+from tests.conformance.entity import Entity
+from tests.conformance.faces import FACES, NO_RETRY, Sdk, both_faces
+from tests.conformance.readers import bodies, body
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -205,11 +207,13 @@ Exchanged = dict[str, EventData]
     ids=lambda param: "-".join(param),
 )
 async def exchanged(
-    request: pytest.FixtureRequest, reaper: Reaper, make_entity: Callable[[int], Entity]
+    request: pytest.FixtureRequest,
+    faces: dict[str, Sdk],
+    make_lasting_entity: Callable[[int], Entity],
 ) -> Exchanged:
     """Every case, sent and received."""
     face, how = request.param
-    sdk, single, cases = FACES[face](reaper), make_entity(1), made()
+    sdk, single, cases = faces[face], make_lasting_entity(1), made()
     async with sdk.producer(single.connection) as producer, sdk.read(single) as reader:
         if how == "events":
             for case in cases.values():

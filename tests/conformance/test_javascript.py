@@ -32,6 +32,7 @@ from pumphouse.hub.auth import Claim
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.issuer import TokenIssuer
 from pumphouse.hub.routing import partition_for
+from tests.conformance.doors import DURABLE, SECURE, WEBSOCKET, WSS, Door, address_of
 
 HERE = Path(__file__).parent / "js"
 HUB, PARTITIONS, GROUP = "judged", 4, "$Default"
@@ -56,9 +57,19 @@ def clients() -> None:
         pytest.skip("needs node and its packages: run scripts/npm-ci, or make test, which does")
 
 
+# This client speaks WebSocket only over TLS. What a restart does is judged by the Python client.
+OWN_DOORS = {WEBSOCKET: WSS, DURABLE: None}
+
+
 @pytest.fixture
-def judge(event_hub: EmbeddedHub) -> Judge:
-    return Judge(event_hub)
+def judge(door: Door) -> Iterator[Judge]:
+    """A hub of its own for each scenario."""
+    with door.hub() as hub:
+        judge = Judge(hub)
+        judge.more["webSocket"] = door.name == WSS
+        if door.name in SECURE:
+            judge.environment["NODE_EXTRA_CA_CERTS"] = str(door.ca_file)
+        yield judge
 
 
 class Judge:
@@ -67,6 +78,7 @@ class Judge:
     def __init__(self, hub: EmbeddedHub) -> None:
         self.hub = hub
         self.environment: dict[str, str] = {}
+        self.more: dict[str, Any] = {}  # that scenarios are given
         hub.create_hub(HUB, PARTITIONS, ["second"])
         hub.create_rule("sender", [Claim.SEND])
         hub.create_rule("listener", [Claim.LISTEN])
@@ -80,6 +92,7 @@ class Judge:
             "hub": HUB,
             "partitions": [str(number) for number in range(PARTITIONS)],
             "group": GROUP,
+            **self.more,
             **more,
         }
 
@@ -211,9 +224,9 @@ def run_at_the_doors(name: str, environment: Callable[[EmbeddedHub], dict[str, s
 # -- between languages ----------------------------------------------------------------------------
 
 
-def test_what_javascript_sent_is_read_by_python(judge: Judge) -> None:
+def test_what_javascript_sent_is_read_by_python(judge: Judge, door: Door) -> None:
     judge.run("relay.js", "sendForPython")
-    events = asyncio.run(read_with_python(judge.hub.connection_string(HUB), "0", 6))
+    events = asyncio.run(read_with_python(judge.hub, door, "0", 6))
     *plain, rich, text, nested = events
     assert [b"".join(event.body) for event in plain] == [  # type: ignore[arg-type]
         b'"text"',  # the JavaScript client makes JSON of whatever is no Buffer
@@ -238,14 +251,14 @@ def test_what_javascript_sent_is_read_by_python(judge: Judge) -> None:
     assert nested.body == {b"a": [1, 2]}
 
 
-def test_a_key_from_javascript_is_read_by_python(judge: Judge) -> None:
+def test_a_key_from_javascript_is_read_by_python(judge: Judge, door: Door) -> None:
     judge.run("relay.js", "sendWithKey")
     home = str(partition_for("ключ", PARTITIONS))
-    [event] = asyncio.run(read_with_python(judge.hub.connection_string(HUB), home, 1))
+    [event] = asyncio.run(read_with_python(judge.hub, door, home, 1))
     assert event.partition_key == "ключ".encode()
 
 
-def test_what_python_sent_is_read_by_javascript(judge: Judge) -> None:
+def test_what_python_sent_is_read_by_javascript(judge: Judge, door: Door) -> None:
     rich = EventData(b"p")
     rich.properties = {
         "text": "grüße",
@@ -264,7 +277,7 @@ def test_what_python_sent_is_read_by_javascript(judge: Judge) -> None:
         annotations={"x-opt-mine": "kept"},
     )
     sent = [EventData(b"\x00\xff"), EventData('{"json": 1}'), rich, annotated]
-    asyncio.run(send_with_python(judge.hub.connection_string(HUB), "0", sent))
+    asyncio.run(send_with_python(judge.hub, door, "0", sent))
 
     raw, json_text, rich_found, annotated_found = judge.run(
         "relay.js", "readFromPython", count=len(sent)
@@ -284,7 +297,9 @@ def test_what_python_sent_is_read_by_javascript(judge: Judge) -> None:
     assert annotated_found["annotation"] == "kept"
 
 
-async def read_with_python(connection: str, partition: str, count: int) -> list[EventData]:
+async def read_with_python(
+    hub: EmbeddedHub, door: Door, partition: str, count: int
+) -> list[EventData]:
     events: list[EventData] = []
     enough = asyncio.Event()
 
@@ -294,7 +309,9 @@ async def read_with_python(connection: str, partition: str, count: int) -> list[
         if len(events) >= count:
             enough.set()
 
-    async with EventHubConsumerClient.from_connection_string(connection, GROUP) as client:
+    connection = hub.connection_string(HUB)
+    way = door.options(address_of(connection))
+    async with EventHubConsumerClient.from_connection_string(connection, GROUP, **way) as client:
         reading = asyncio.create_task(
             client.receive(on_event, partition_id=partition, starting_position="-1")
         )
@@ -303,6 +320,8 @@ async def read_with_python(connection: str, partition: str, count: int) -> list[
     return events
 
 
-async def send_with_python(connection: str, partition: str, events: list[Any]) -> None:
-    async with EventHubProducerClient.from_connection_string(connection) as client:
+async def send_with_python(hub: EmbeddedHub, door: Door, partition: str, events: list[Any]) -> None:
+    connection = hub.connection_string(HUB)
+    way = door.options(address_of(connection))
+    async with EventHubProducerClient.from_connection_string(connection, **way) as client:
         await client.send_batch(events, partition_id=partition)

@@ -11,18 +11,10 @@ from azure.eventhub.exceptions import ConnectError
 
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.log import Retention
-from tests.conformance.support import (
-    MILLISECOND,
-    NO_RETRY,
-    Entity,
-    MovableClock,
-    Sdk,
-    both_faces,
-    condition,
-    numbered,
-    running,
-    sequences,
-)
+from tests.conformance.doors import Door
+from tests.conformance.entity import Entity, MovableClock, running
+from tests.conformance.faces import NO_RETRY, Sdk, both_faces
+from tests.conformance.readers import MILLISECOND, condition, numbered, sequences
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -31,9 +23,9 @@ NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @both_faces
-async def test_the_hub(sdk: Sdk) -> None:
+async def test_the_hub(sdk: Sdk, door: Door) -> None:
     before = datetime.now(UTC)
-    async with running(EmbeddedHub({"Sensors/North": 32})) as hub:
+    async with running(door.hub({"Sensors/North": 32})) as hub:
         connection = hub.connection_string("Sensors/North")
         async with sdk.producer(connection) as producer:
             found = await producer.get_eventhub_properties()
@@ -86,12 +78,10 @@ async def test_a_partition_before_and_after_sending(sdk: Sdk, eh: Entity) -> Non
 
 
 @both_faces
-async def test_a_partition_after_retention(sdk: Sdk) -> None:
+async def test_a_partition_after_retention(sdk: Sdk, door: Door) -> None:
     """What is kept is counted from where it begins; what the last event was stays known."""
     clock = MovableClock(-3600)
-    async with running(
-        EmbeddedHub({"eh": 1}, clock=clock, retention=Retention(seconds=600))
-    ) as hub:
+    async with running(door.hub({"eh": 1}, clock=clock, retention=Retention(seconds=600))) as hub:
         eh = Entity(hub, "eh")
 
         def at_rest(found: dict[str, Any]) -> tuple[int, int, bool]:
@@ -144,10 +134,10 @@ async def test_a_partition_that_is_not_there(sdk: Sdk, eh: Entity) -> None:
 
 
 @both_faces
-async def test_the_clock_of_the_hub_counts(sdk: Sdk) -> None:
+async def test_the_clock_of_the_hub_counts(sdk: Sdk, door: Door) -> None:
     clock = MovableClock(-timedelta(days=1).total_seconds())
     async with (
-        running(EmbeddedHub({"eh": 1}, clock=clock)) as hub,
+        running(door.hub({"eh": 1}, clock=clock)) as hub,
         sdk.producer(hub.connection_string("eh")) as producer,
     ):
         await producer.send_event(EventData(b""))

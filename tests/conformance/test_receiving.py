@@ -16,27 +16,19 @@ from azure.eventhub.exceptions import ConnectError
 
 from pumphouse.amqp.messages import SINGLE_FORMAT
 from pumphouse.hub.annotations import parse_payload
-from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.log import Retention
-from tests.conformance.support import (
-    FACES,
+from tests.conformance.doors import Door
+from tests.conformance.entity import Entity, MovableClock, Refusals, eventually, running
+from tests.conformance.faces import STORES, Sdk, both_faces
+from tests.conformance.readers import (
     MILLISECOND,
-    STORES,
-    Entity,
-    MovableClock,
     Reader,
-    Reaper,
-    Refusals,
-    Sdk,
     Wire,
     bodies,
     body,
-    both_faces,
-    eventually,
     fill,
     numbered,
     refused,
-    running,
     sequences,
 )
 
@@ -92,26 +84,28 @@ Readings = dict[str, list[int | None]]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def readings(reaper: Reaper) -> dict[str, Readings]:
+async def readings(faces: dict[str, Sdk], door: Door) -> dict[str, Readings]:
     """What each face reads from each position."""
-    found = await asyncio.gather(*(read_all(face(reaper)) for face in FACES.values()))
-    return dict(zip(FACES, found, strict=True))
+    found = await asyncio.gather(*(read_all(sdk, door) for sdk in faces.values()))
+    return dict(zip(faces, found, strict=True))
 
 
-async def read_all(sdk: Sdk) -> Readings:
+async def read_all(sdk: Sdk, door: Door) -> Readings:
     """Read from each position, in a consumer group of its own."""
     clock = MovableClock(-600)
     # The blocking client spins until it has attached, so that many of them are slow. It asks with
     # the same words as the other one, and a third of the questions will do.
     groups = list(enumerate(POSITIONS))[:: 3 if sdk.name == "sync" else 1]
     at_once = 5 if sdk.name == "sync" else len(groups)
-    hub = EmbeddedHub(clock=clock)
-    hub.namespace.create_hub("eh", 1, [f"g{number}" for number, _ in groups])
+    hub = door.hub(clock=clock)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running(hub))
+        hub.create_hub("eh", 1, [f"g{number}" for number, _ in groups])
         eh = Entity(hub, "eh")
         producer = await stack.enter_async_context(sdk.producer(eh.connection))
         written = await write_pairs(sdk, eh, producer, clock)
+        # "@latest" is the end at the time of attaching, and a restart would make them attach anew.
+        hub.steady = True
         readers = []
         for few in (groups[at : at + at_once] for at in range(0, len(groups), at_once)):
             for number, name in few:
@@ -189,10 +183,10 @@ async def test_positions_that_are_refused(sdk: Sdk, eh: Entity, refusals: Refusa
 
 
 async def test_a_refused_asyncio_reader_reads_when_it_may(
-    reaper: Reaper, single: Entity, refusals: Refusals
+    faces: dict[str, Sdk], single: Entity, refusals: Refusals
 ) -> None:
     """It tries again for ever, so it also notices that the reason is gone."""
-    sdk = FACES["aio"](reaper)
+    sdk = faces["aio"]
     async with sdk.producer(single.connection) as producer, sdk.read(single, start=1) as reader:
         await eventually(lambda: refusals.found)
         await producer.send_batch(numbered(5))
@@ -235,10 +229,10 @@ def append(eh: Entity, number: int, content: bytes) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def filled(reaper: Reaper, make_entity: Callable[[int], Entity]) -> Entity:
+async def filled(faces: dict[str, Sdk], make_lasting_entity: Callable[[int], Entity]) -> Entity:
     """A partition with 1000 events that nobody adds to."""
-    eh = make_entity(1)
-    async with FACES["sync"](reaper).producer(eh.connection) as producer:
+    eh = make_lasting_entity(1)
+    async with faces["sync"].producer(eh.connection) as producer:
         await producer.send_batch(numbered(1000))
     return eh
 
@@ -412,9 +406,9 @@ async def test_going_on_from_a_checkpoint(sdk: Sdk, single: Entity) -> None:
 
 
 @both_faces
-async def test_what_has_expired_is_passed_over(sdk: Sdk) -> None:
+async def test_what_has_expired_is_passed_over(sdk: Sdk, door: Door) -> None:
     clock = MovableClock(-3600)
-    hub = EmbeddedHub({"eh": 1}, clock=clock, retention=Retention(seconds=600))
+    hub = door.hub({"eh": 1}, clock=clock, retention=Retention(seconds=600))
     async with running(hub):
         eh = Entity(hub, "eh")
         async with sdk.producer(eh.connection) as producer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -12,19 +11,10 @@ from azure.eventhub import EventData
 from azure.eventhub.exceptions import EventHubError
 
 from pumphouse.hub.conversation import ServerOptions
-from pumphouse.hub.embedded import EmbeddedHub
-from tests.conformance.support import (
-    NO_RETRY,
-    Entity,
-    Sdk,
-    bodies,
-    both_faces,
-    condition,
-    eventually,
-    numbered,
-    running,
-    sequences,
-)
+from tests.conformance.doors import Door, free_port
+from tests.conformance.entity import Entity, eventually, running
+from tests.conformance.faces import NO_RETRY, Sdk, both_faces
+from tests.conformance.readers import bodies, condition, numbered, sequences
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -36,15 +26,9 @@ pytestmark = [
 RETRIES: dict[str, Any] = {"retry_total": 3, "retry_backoff_factor": 0.05}
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @both_faces
-async def test_both_resume_after_a_break(sdk: Sdk) -> None:
-    async with running(EmbeddedHub({"eh": 1})) as hub:
+async def test_both_resume_after_a_break(sdk: Sdk, door: Door) -> None:
+    async with running(door.hub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection, **RETRIES) as producer,
@@ -63,9 +47,9 @@ async def test_both_resume_after_a_break(sdk: Sdk) -> None:
 
 
 @both_faces
-async def test_breaks_while_events_are_under_way(sdk: Sdk) -> None:
+async def test_breaks_while_events_are_under_way(sdk: Sdk, door: Door) -> None:
     """If the answer to a send is lost the SDK sends again: twice is possible, missing is not."""
-    async with running(EmbeddedHub({"eh": 1})) as hub:
+    async with running(door.hub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection, **RETRIES) as producer,
@@ -89,9 +73,9 @@ async def test_breaks_while_events_are_under_way(sdk: Sdk) -> None:
 
 
 @both_faces
-async def test_an_epoch_reader_resumes(sdk: Sdk) -> None:
+async def test_an_epoch_reader_resumes(sdk: Sdk, door: Door) -> None:
     """Its own former link is no obstacle: that one is gone, and an equal epoch would evict it."""
-    async with running(EmbeddedHub({"eh": 1})) as hub:
+    async with running(door.hub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection, **RETRIES) as producer,
@@ -106,9 +90,9 @@ async def test_an_epoch_reader_resumes(sdk: Sdk) -> None:
 
 
 @both_faces
-async def test_the_hub_goes_and_comes_back(sdk: Sdk) -> None:
+async def test_the_hub_goes_and_comes_back(sdk: Sdk, door: Door) -> None:
     """On the same port, with what it held. The reader goes on from its checkpoint."""
-    hub = EmbeddedHub({"eh": 1}, port=free_port())
+    hub = door.hub({"eh": 1}, port=free_port())
     eh = Entity(hub, "eh")
     client = {**RETRIES, "load_balancing_interval": 0.3}
     async with AsyncExitStack() as stack:
@@ -131,8 +115,8 @@ async def test_the_hub_goes_and_comes_back(sdk: Sdk) -> None:
 
 
 @both_faces
-async def test_stopping_says_so(sdk: Sdk) -> None:
-    hub = EmbeddedHub({"eh": 1}, port=free_port())
+async def test_stopping_says_so(sdk: Sdk, door: Door) -> None:
+    hub = door.hub({"eh": 1}, port=free_port())
     eh = Entity(hub, "eh")
     async with AsyncExitStack() as stack:
         async with running(hub):
@@ -144,10 +128,10 @@ async def test_stopping_says_so(sdk: Sdk) -> None:
 
 
 @both_faces
-async def test_an_idle_producer_that_was_hung_up_on(sdk: Sdk) -> None:
+async def test_an_idle_producer_that_was_hung_up_on(sdk: Sdk, door: Door) -> None:
     """As the service does after a few minutes; the SDK notices with its next event."""
     options = ServerOptions(enforce_idle=True, idle_timeout_s=0.2)
-    async with running(EmbeddedHub({"eh": 1}, options=options)) as hub:
+    async with running(door.hub({"eh": 1}, options=options)) as hub:
         async with sdk.producer(hub.connection_string("eh"), **RETRIES) as producer:
             await producer.send_event(EventData(b"before"))
             await eventually(lambda: not hub.server.conversations)
@@ -156,13 +140,13 @@ async def test_an_idle_producer_that_was_hung_up_on(sdk: Sdk) -> None:
 
 
 @both_faces
-async def test_a_reader_that_wants_to_hear_from_the_hub(sdk: Sdk) -> None:
+async def test_a_reader_that_wants_to_hear_from_the_hub(sdk: Sdk, door: Door) -> None:
     """With `idle_timeout` the SDK hangs up on a silent hub; ours is not silent."""
-    async with running(EmbeddedHub({"eh": 1})) as hub:
+    async with running(door.hub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection) as producer,
-            sdk.read(eh, client={"idle_timeout": 0.5}) as reader,
+            sdk.read(eh, client={"idle_timeout": 0.5, "socket_timeout": 0.2}) as reader,
         ):
             await eh.attached()
             [link] = eh.partition(0).readers["$default"]

@@ -12,18 +12,9 @@ from azure.eventhub.exceptions import (
 )
 
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.conformance.support import (
-    NO_RETRY,
-    Entity,
-    Refusals,
-    Sdk,
-    bodies,
-    both_faces,
-    condition,
-    numbered,
-    refused,
-    sequences,
-)
+from tests.conformance.entity import Entity, Refusals
+from tests.conformance.faces import NO_RETRY, Sdk, both_faces
+from tests.conformance.readers import bodies, condition, numbered, refused, sequences
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -35,7 +26,7 @@ async def test_sending_to_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) ->
         with pytest.raises(ConnectionLostError) as refused:
             await producer.create_batch()
         assert condition(refused.value) == "not-found"
-        text = f"The messaging entity 'sb://{hub.host}:{hub.port}/nowhere' could not be found."
+        text = f"The messaging entity '{Entity(hub, 'nowhere').resource}' could not be found."
         assert text in str(refused.value)
         # A single event goes another way through the SDK: it asks for the partitions first.
         with pytest.raises(ConnectError, match="Status code: 404"):
@@ -44,7 +35,7 @@ async def test_sending_to_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) ->
 
 @both_faces
 async def test_reading_from_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
-    client = sdk.consumer_class.from_connection_string(
+    client = sdk.make_consumer(
         hub.connection_string(), "$Default", eventhub_name="nowhere", **NO_RETRY
     )
     async with sdk.read_with(client) as reader:
@@ -55,7 +46,7 @@ async def test_reading_from_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) 
 
 @both_faces
 async def test_a_group_that_is_not_there(sdk: Sdk, eh: Entity, refusals: Refusals) -> None:
-    path = f"sb://{eh.address}/{eh.name}/ConsumerGroups/Nobody"
+    path = f"{eh.resource}/ConsumerGroups/Nobody"
     async with sdk.read(eh, group="Nobody") as reader:
         text = f"The messaging entity '{path}' could not be found."
         await refused(reader, refusals, "amqp:not-found", text)

@@ -12,23 +12,20 @@ from azure.eventhub import EventData
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 from azure.eventhub.exceptions import EventDataSendError
 
-from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.hub import MESSAGE_BYTES_MAX
 from pumphouse.hub.routing import partition_for
-from tests.conformance.support import (
+from tests.conformance.doors import Door
+from tests.conformance.entity import Entity, running
+from tests.conformance.faces import NO_RETRY, Sdk, both_faces
+from tests.conformance.readers import (
     MILLISECOND,
-    NO_RETRY,
-    Entity,
-    Sdk,
     Spreader,
     Wire,
     bodies,
     body,
-    both_faces,
     condition,
     fill,
     numbered,
-    running,
     sequences,
 )
 
@@ -277,9 +274,9 @@ async def test_an_event_too_large(sdk: Sdk, single: Entity) -> None:
 
 
 @both_faces
-async def test_a_hub_with_a_smaller_limit(sdk: Sdk) -> None:
+async def test_a_hub_with_a_smaller_limit(sdk: Sdk, door: Door) -> None:
     """As in the service's basic tier."""
-    async with running(EmbeddedHub({"eh": 1}, message_bytes_max=262_144)) as hub:
+    async with running(door.hub({"eh": 1}, message_bytes_max=262_144)) as hub:
         eh = Entity(hub, "eh")
         async with sdk.producer(eh.connection, **NO_RETRY) as producer:
             batch = await producer.create_batch()

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from azure.eventhub import CloseReason, EventData
 
-from tests.conformance.support import STORES, Entity, Reader, Sdk, body, both_faces, eventually
+from tests.conformance.entity import Entity, eventually
+from tests.conformance.faces import STORES, Sdk, both_faces
+from tests.conformance.readers import Reader, body
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

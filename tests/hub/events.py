@@ -25,3 +25,8 @@ def batch_of(bodies: Iterable[bytes]) -> Batch:
 def bodies_of(run: Run | None) -> list[bytes]:
     """The bodies in a run, in order."""
     return [] if run is None else [decode_message(message).data[0] for message in messages(run)]
+
+
+def offsets_of(run: Run) -> list[int]:
+    """Their offsets, as the events themselves tell them."""
+    return [int(decode_message(message).annotations["x-opt-offset"]) for message in messages(run)]

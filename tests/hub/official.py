@@ -13,7 +13,8 @@ import pytest
 from azure.eventhub import EventData, TransportType
 
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.conformance.support import FACES, NEVER_S, Reaper, bodies
+from tests.conformance.faces import FACES, NEVER_S
+from tests.conformance.readers import Reaper, bodies
 
 ONE_TRY = {"retry_total": 0}
 

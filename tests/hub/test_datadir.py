@@ -13,6 +13,7 @@ import pytest
 from pumphouse.errors import DataDirectoryError
 from pumphouse.hub.auth import AccessRule, Claim
 from pumphouse.hub.datadir import DataDirectory, HubRecord, NamespaceRecord
+from pumphouse.hub.embedded import EmbeddedHub
 
 RECORD = NamespaceRecord(
     hubs=(HubRecord("ab" * 16, "Sensors", 16, 1_700_000_000_000, ("$Default", "archive")),),
@@ -84,3 +85,34 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a directory")
     with pytest.raises(DataDirectoryError, match="cannot be used"):
         DataDirectory(tmp_path / "data")
+
+
+def test_one_wrong_bit_in_the_record_is_noticed(tmp_path: Path) -> None:
+    """Another digit in an id would be another hub, and the events of the old one nobody's."""
+    directory = DataDirectory(tmp_path)
+    directory.save(RECORD)
+    path = tmp_path / "namespace.json"
+    sound = path.read_text()
+    path.write_text(sound.replace("abab", "abac", 1))
+    with pytest.raises(DataDirectoryError, match="checksum"):
+        directory.load()
+    # Whoever means it takes the sum out.
+    path.write_text(json.dumps({**json.loads(sound), "hubs": []}).replace('"crc32"', '"was"'))
+    found = directory.load()
+    assert found is not None
+    assert found.hubs == ()
+    directory.close()
+
+
+def test_what_belongs_to_no_hub_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be all that is left of a hub whose record was put back from an older copy."""
+    with EmbeddedHub({"sensors": 1}, data=tmp_path):
+        pass
+    (tmp_path / "hubs" / ("cd" * 16)).mkdir(parents=True)
+    (tmp_path / "hubs" / f"{'ef' * 16}.deleted" / "0").mkdir(parents=True)
+    with EmbeddedHub(data=tmp_path) as hub:
+        assert hub.hubs == {"sensors": 1}
+    assert [path.name for path in (tmp_path / "hubs").iterdir()] == ["cd" * 16]
+    assert "belongs to no hub of namespace.json; left alone" in caplog.text

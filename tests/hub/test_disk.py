@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import random
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -16,8 +18,9 @@ from pumphouse.events import Position
 from pumphouse.hub import disk
 from pumphouse.hub.disk import DiskLog
 from pumphouse.hub.log import PartitionLog, Retention
-from pumphouse.hub.segment import FILE_HEAD_SIZE
-from pumphouse.hub.writer import ALWAYS, INTERVAL, NEVER, Errand, Writer
+from pumphouse.hub.segment import FILE_HEAD_SIZE, FileHead, encode_file_head
+from pumphouse.hub.segmentfile import create_segment, file_name
+from pumphouse.hub.writer import ALWAYS, INTERVAL, NEVER, Errand, Lane, Write, Writer
 from tests.hub.events import batch_of, bodies_of
 
 HUB = b"h" * 16
@@ -204,6 +207,80 @@ async def test_a_damaged_file_head_does_not_hide_the_events(store: Disk) -> None
     log = await store.again(log)
     assert len(everything(log)) == 9
     assert "does not start as a segment does" in store.warnings[0]
+
+
+@pytest.mark.usefixtures("small_segments")
+async def test_a_file_of_another_partition_is_set_aside(store: Disk) -> None:
+    """Its groups are sound, but they are not ours; and what is written next must not go into it."""
+    log = store.open()
+    await fill(log, 30)
+    await store.settle()
+    strange = encode_file_head(FileHead(HUB, 7, 0, 0, 0)) + store.files()[-1].read_bytes()[64:]
+    name = store.files()[-1].name
+    store.files()[-1].write_bytes(strange)
+    log = await store.again(log)
+    assert f"written for another place; set aside as {name}.aside" in store.warnings[0]
+    there = log.next_sequence
+    assert len(everything(log)) == there < 90
+    await fill(log, 30)
+    log = await store.again(log)
+    assert len(everything(log)) == there + 90
+
+
+async def test_what_is_no_file_is_left_alone(store: Disk) -> None:
+    log = store.open()
+    await fill(log, 1)
+    await store.settle()
+    (store.path / "0" / file_name(500, 9000)).mkdir()
+    log = await store.again(log)
+    assert "cannot be read (Is a directory); left alone" in store.warnings[0]
+    assert len(everything(log)) == 3
+
+
+@pytest.mark.usefixtures("small_segments")
+async def test_the_index_of_another_segment_is_not_believed(store: Disk) -> None:
+    """Even if both are of the same size."""
+    log = store.open()
+    for _ in range(100):
+        assert await append(log, [bytes(600)] * 3) is None
+    await store.settle()
+    sizes = [path.with_suffix(".log").stat().st_size for path in store.files("idx")]
+    one, two = next(
+        (store.files("idx")[a], store.files("idx")[b])
+        for a, b in itertools.combinations(range(len(sizes)), 2)
+        if sizes[a] == sizes[b]
+    )
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    log = await store.again(log)
+    assert len(everything(log)) == 300
+
+
+async def test_a_stump_of_a_segment_does_not_take_its_successor_along(store: Disk) -> None:
+    """Both have the same name: what becomes of the one must not happen to the other."""
+    log = store.open()
+    await fill(log, 2)
+    await store.settle()
+    os.truncate(store.files()[0], 10)
+    log = await store.again(log)
+    await fill(log, 2)
+    log.expire(0)
+    await store.settle()
+    log = await store.again(log)
+    assert (len(everything(log)), store.warnings) == (6, [])
+
+
+async def test_what_is_deleted_and_written_anew_is_there(store: Disk) -> None:
+    """In this order, also if the writer gets both at once."""
+    busy = threading.Event()
+    store.writer.put(Errand(lambda: [busy.wait(10)].clear(), lambda error: None))
+    segment = create_segment(store.path, FileHead(HUB, 0, 0, 0, 0), 1000)
+    store.writer.put(Errand(segment.delete, lambda error: None))
+    store.writer.put(Write(Lane(), segment, 64, b"new", lambda error: None))
+    busy.set()
+    await store.settle()
+    assert segment.path.read_bytes()[64:67] == b"new"
 
 
 async def test_a_full_disk_refuses_and_then_goes_on(

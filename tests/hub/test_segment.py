@@ -10,6 +10,7 @@ from pumphouse.hub.annotations import build_frames
 from pumphouse.hub.index import SparseIndex, decode_index, encode_index
 from pumphouse.hub.segment import (
     FILE_HEAD_SIZE,
+    GROUP_HEAD_SIZE,
     FileHead,
     Group,
     decode_file_head,
@@ -46,9 +47,19 @@ def test_a_broken_head_says_what_is_wrong(change, why) -> None:  # type: ignore[
     assert why in found
 
 
-def group_bytes(sequence: int, bodies: list[bytes], ms: int = 7) -> bytes:
-    frames = build_frames(batch_of(bodies), sequence, 1000 * sequence, ms)
-    return encode_group(bytes(frames.data), frames.starts, sequence, 1000 * sequence, ms)
+def group_bytes(sequence: int, bodies: list[bytes], offset: int = 5000, ms: int = 7) -> bytes:
+    frames = build_frames(batch_of(bodies), sequence, offset, ms)
+    return encode_group(bytes(frames.data), frames.starts, sequence, offset, ms)
+
+
+def row_of_groups(*bodies: list[bytes]) -> list[bytes]:
+    """Groups that follow one another as they would in a file."""
+    sequence, offset, row = HEAD.sequence, HEAD.offset, list[bytes]()
+    for group in bodies:
+        row.append(group_bytes(sequence, group, offset))
+        sequence += len(group)
+        offset += len(row[-1]) - GROUP_HEAD_SIZE - 4 * len(group)
+    return row
 
 
 def test_a_group_both_ways() -> None:
@@ -74,19 +85,19 @@ def file_of(*groups: bytes, zeros: int = 100) -> bytes:
     return encode_file_head(HEAD) + b"".join(groups) + bytes(zeros)
 
 
-GROUPS = [group_bytes(n, [b"x" * 20, b"y" * 30]) for n in (100, 102, 104)]
+GROUPS = row_of_groups(*[[b"x" * 20, b"y" * 30]] * 3)
 PLACES = [FILE_HEAD_SIZE + sum(map(len, GROUPS[:n])) for n in range(4)]
 
 
 def test_a_whole_file_is_walked_to_its_end() -> None:
-    found = recover(file_of(*GROUPS), 100)
+    found = recover(file_of(*GROUPS), 100, 5000)
     assert [group.sequence for group in found.groups] == [100, 102, 104]
     assert (found.holes, found.torn_bytes, found.end) == ([], 0, PLACES[3])
 
 
 @pytest.mark.parametrize("cut", [1, 10, 47, 48, 60, len(GROUPS[2]) - 1])
 def test_a_torn_tail_is_cut_and_counted(cut: int) -> None:
-    found = recover(file_of(GROUPS[0], GROUPS[1], GROUPS[2][:-cut]), 100)
+    found = recover(file_of(GROUPS[0], GROUPS[1], GROUPS[2][:-cut]), 100, 5000)
     assert [group.sequence for group in found.groups] == [100, 102]
     assert found.end == PLACES[2]
     assert found.torn_bytes > 0
@@ -96,15 +107,31 @@ def test_a_torn_tail_is_cut_and_counted(cut: int) -> None:
 def test_damage_in_the_middle_is_a_hole_and_what_follows_is_kept(at: int) -> None:
     broken = bytearray(GROUPS[1])
     broken[at] ^= 0x10
-    found = recover(file_of(GROUPS[0], bytes(broken), GROUPS[2]), 100)
+    found = recover(file_of(GROUPS[0], bytes(broken), GROUPS[2]), 100, 5000)
     assert [group.sequence for group in found.groups] == [100, 104]
     assert [(hole.position, hole.end) for hole in found.holes] == [(PLACES[1], PLACES[2])]
 
 
 def test_a_group_that_counts_from_below_is_not_believed() -> None:
     """A stale copy of older bytes must not make the sequence run backwards."""
-    found = recover(file_of(GROUPS[1], GROUPS[0]), 100)
-    assert [group.sequence for group in found.groups] == [102]
+    found = recover(file_of(GROUPS[0], GROUPS[1], GROUPS[0]), 100, 5000)
+    assert [group.sequence for group in found.groups] == [100, 102]
+
+
+def test_zeros_in_the_middle_are_a_hole_like_any_other() -> None:
+    found = recover(file_of(GROUPS[0], bytes(len(GROUPS[1])), GROUPS[2]), 100, 5000)
+    assert [group.sequence for group in found.groups] == [100, 104]
+    assert [(hole.position, hole.end) for hole in found.holes] == [(PLACES[1], PLACES[2])]
+
+
+def test_a_group_in_the_body_of_an_event_is_no_group() -> None:
+    """Someone may send a segment file as an event; if that event is damaged, it stays an event."""
+    inner = group_bytes(150, [b"never sent"], 9000)
+    row = row_of_groups([b"a"], [b"before" + inner + b"after"], [b"c"])
+    broken = bytearray(row[1])
+    broken[10] ^= 1
+    found = recover(file_of(row[0], bytes(broken), row[2]), 100, 5000)
+    assert [group.sequence for group in found.groups] == [100, 102]
 
 
 @given(
@@ -112,24 +139,21 @@ def test_a_group_that_counts_from_below_is_not_believed() -> None:
     st.data(),
 )
 def test_no_damage_loses_an_intact_group(bodies: list[list[bytes]], data: st.DataObject) -> None:
-    sequence, pieces = 100, []
-    for group in bodies:
-        pieces.append(group_bytes(sequence, group))
-        sequence += len(group)
+    pieces = row_of_groups(*bodies)
     whole = bytearray(file_of(*pieces))
     places = [FILE_HEAD_SIZE + sum(map(len, pieces[:n])) for n in range(len(pieces) + 1)]
     flips = data.draw(st.lists(st.integers(FILE_HEAD_SIZE, places[-1] - 1), max_size=3))
     for at in flips:
         whole[at] ^= data.draw(st.integers(1, 255))
     hit = {n for n in range(len(pieces)) for at in flips if places[n] <= at < places[n + 1]}
-    found = recover(bytes(whole), 100)
+    found = recover(bytes(whole), 100, 5000)
     kept = {places.index(group.position) for group in found.groups}
     assert kept >= set(range(len(pieces))) - hit
 
 
 def test_an_index_both_ways_and_refused_when_damaged() -> None:
     index = SparseIndex(100, 5000, FILE_HEAD_SIZE)
-    for group in recover(file_of(*GROUPS), 100).groups:
+    for group in recover(file_of(*GROUPS), 100, 5000).groups:
         index.add(group)
     data = encode_index(index)
     again = decode_index(data)

@@ -9,7 +9,7 @@ import pytest
 from pumphouse.amqp.events import Disposed
 from pumphouse.amqp.frames import encode_frame
 from pumphouse.amqp.links import ReceiverLink
-from pumphouse.amqp.messages import BATCH_FORMAT, encode_batch
+from pumphouse.amqp.messages import BATCH_FORMAT, Message, encode_batch, encode_message
 from pumphouse.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -123,6 +123,28 @@ async def test_an_event_too_large_is_rejected_by_its_size(
     assert last_sequence(hub) == 0
     (talk,) = hub.server.conversations
     assert talk.amqp.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "key", ["", "k" * 128, "\U0001f3e0" * 128], ids=["none", "long", "longest"]
+)
+async def test_annotations_may_not_make_a_mountain_of_a_batch(
+    hub: EmbeddedHub, connect: Connect, key: str
+) -> None:
+    """A full batch of empty events is taken; not if each of them is to repeat the longest key."""
+    peer = await connect()
+    out = await peer.sender()
+    empty = encode_message(Message(data=(b"",)))
+    keyed = {Symbol("x-opt-partition-key"): key} if key else {}
+    batch = encode_batch([empty] * (hub.namespace.message_bytes_max // 10 - 100), keyed)
+    outcome = await peer.send(out, batch, message_format=BATCH_FORMAT)
+    if len(key.encode()) < 200:
+        assert outcome == Accepted()
+    else:
+        error = rejection(outcome)
+        assert error.condition == "amqp:link:message-size-exceeded"
+        assert "use a shorter key" in (error.description or "")
+        assert last_sequence(hub) == -1
 
 
 async def test_a_publisher_signs_its_events(connect: Connect) -> None:

@@ -53,6 +53,8 @@ OWN_KEYS = frozenset(
     )
 )
 PARTITION_KEY_CHARS_MAX = 128
+OFFSET_DIGITS_MAX = 20
+OWN_BYTES_MAX = 2048  # for one event: the longest key and publisher, and all the rest
 
 CHANNEL_AT, HANDLE_AT, DELIVERY_AT, MESSAGE_AT = 6, 15, 20, 35
 
@@ -340,6 +342,23 @@ def build_frames(
             sequence += 1
             offset += size
     return Frames(bytearray().join(parts), starts)
+
+
+def check_growth(batch: Batch, publisher: str | None, bytes_max: int) -> None:
+    """Refuse events that are next to nothing themselves, but many, and repeat a long key each."""
+    if batch.event_count * OWN_BYTES_MAX <= bytes_max:
+        return
+    size = 0
+    for prefix, rests in batch.groups:
+        tail = len(own_entries(prefix.key, publisher)) + len(prefix.kept)
+        size += len(rests) * cut_stencil(prefix.header, 0, OFFSET_DIGITS_MAX, tail).overhead
+    if size > bytes_max:
+        raise AmqpError(
+            "amqp:link:message-size-exceeded",
+            f"The {batch.event_count} events of this batch would need {size} bytes for their "
+            f"annotations alone, which repeat its partition key; {bytes_max} are allowed. "
+            "Send fewer events at a time, or use a shorter key.",
+        )
 
 
 class Stencil(NamedTuple):

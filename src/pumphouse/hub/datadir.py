@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from pumphouse.hub.auth import AccessRule, Claim
 from pumphouse.hub.segmentfile import write_whole
 
 FORMAT = 1
+DELETED = ".deleted"  # behind the id of a hub whose removal has begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +81,17 @@ class DataDirectory:
         return self.path / "hubs" / hub / str(number)
 
     def delete_hub(self, hub: str) -> None:
-        shutil.rmtree(self.path / "hubs" / hub, ignore_errors=True)
+        """Remove a hub's events. The new name tells a later start that they are to go."""
+        place, doomed = self.path / "hubs" / hub, self.path / "hubs" / f"{hub}{DELETED}"
+        if place.exists():
+            place.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
     def strays(self, known: Sequence[str]) -> list[str]:
-        """Directories of hubs that were deleted while the process died."""
+        """What lies among the hubs and is none of these."""
         hubs = self.path / "hubs"
         return (
-            sorted(p.name for p in hubs.iterdir() if p.name not in known) if hubs.exists() else []
+            sorted(p.name for p in hubs.iterdir() if p.name not in known) if hubs.is_dir() else []
         )
 
     # -- hubs, groups and rules -------------------------------------------------------------------
@@ -101,7 +107,9 @@ class DataDirectory:
                 )
             return None
         try:
-            return decode_namespace(json.loads(path.read_text()))
+            data = json.loads(path.read_text())
+            check_sum(data)
+            return decode_namespace(data)
         except (OSError, ValueError, KeyError, TypeError) as wrong:
             raise DataDirectoryError(
                 f"{path} cannot be read ({type(wrong).__name__}: {wrong}); "
@@ -109,8 +117,22 @@ class DataDirectory:
             ) from None
 
     def save(self, record: NamespaceRecord) -> None:
-        text = json.dumps(encode_namespace(record), indent=2)
+        data = encode_namespace(record)
+        text = json.dumps({**data, "crc32": sum_of(data)}, indent=2)
         write_whole(self.path / "namespace.json", text.encode())
+
+
+def sum_of(data: Mapping[str, Any]) -> int:
+    """A checksum of a record, however it is laid out."""
+    return zlib.crc32(json.dumps({**data, "crc32": 0}, sort_keys=True).encode())
+
+
+def check_sum(data: Mapping[str, Any]) -> None:
+    """One wrong bit may make another hub of one; whoever edits the file takes the sum out."""
+    if "crc32" in data and data["crc32"] != sum_of(data):
+        raise ValueError(
+            "its checksum does not match: it is damaged, or was edited with crc32 left in"
+        )
 
 
 def encode_namespace(record: NamespaceRecord) -> dict[str, Any]:

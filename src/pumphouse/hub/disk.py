@@ -86,7 +86,13 @@ class DiskLog:
                 warn.append(f"{path.name}: not the name of a segment; left alone")
                 continue
             expected = FileHead(self.hub, self.partition, *start, 0)
-            self.segments.append(open_segment(path, expected, warn))
+            try:
+                found = open_segment(path, expected, warn)
+            except OSError as failed:
+                warn.append(f"{path.name}: it cannot be read ({failed.strerror}); left alone")
+                continue
+            if found is not None:
+                self.segments.append(found)
         self.adopt(warn)
         return warn
 
@@ -110,7 +116,7 @@ class DiskLog:
 
     def seal(self, segment: SegmentFile) -> None:
         """Close a segment that no more is written to, on the writer's thread."""
-        if not segment.full or segment.trusted:
+        if segment.walked:
             segment.full = True
             self.writer.put(Errand(segment.seal, ignore))
 
@@ -196,12 +202,11 @@ class DiskLog:
 
     def rewind(self) -> None:
         """Stage the next append right behind what is visible."""
-        while self.segments and not self.segments[-1].index.positions and len(self.segments) > 1:
+        self.staged_offset = max((s.index.next_offset for s in self.segments[-2:]), default=0)
+        while self.segments and not self.segments[-1].index.positions:
             self.writer.put(Errand(self.segments.pop().delete, ignore))
         if self.segments:
-            last = self.segments[-1]
-            last.staged_end = last.index.end
-            self.staged_offset = last.index.next_offset
+            self.segments[-1].staged_end = self.segments[-1].index.end
         self.staged_sequence = self.next_sequence
         self.staged_ms = self.last_ms
 
@@ -216,11 +221,13 @@ class DiskLog:
             place = self._cursors.pop(sequence, None) or self.find(sequence)
             return self.gather(place, sequence, count_max, bytes_max)
         except OSError as failed:
-            raise AmqpError(
-                "amqp:internal-error",
-                f"Partition {self.partition} cannot be read at sequence number {sequence}: "
-                f"{failed.strerror}.",
-            ) from None
+            raise self.unreadable(f"sequence number {sequence}", failed) from None
+
+    def unreadable(self, where: str, failed: OSError) -> AmqpError:
+        return AmqpError(
+            "amqp:internal-error",
+            f"Partition {self.partition} cannot be read at {where}: {failed.strerror}.",
+        )
 
     def segment_of(self, sequence: int) -> SegmentFile:
         at = bisect_right(self.segments, sequence, key=lambda segment: segment.head.sequence)
@@ -231,17 +238,12 @@ class DiskLog:
         segment = self.segment_of(sequence)
         if not segment.index.positions or sequence >= segment.index.next_sequence:
             raise self.damaged(segment, sequence)
-        position = segment.index.at_sequence(sequence)
-        while (group := segment.group_at(position)) is not None or segment.holes:
-            if group is not None and sequence < group.sequence:
-                break
-            if group is not None and sequence < group.next_sequence:
-                return Place(segment, position)
-            after = group.end if group is not None else segment.after_hole(position)
-            if after is None:
-                break
-            position = after
-        raise self.damaged(segment, sequence)
+        group = self.first_group(
+            segment, segment.index.at_sequence(sequence), lambda g: sequence < g.next_sequence
+        )
+        if group is None or sequence < group.sequence:
+            raise self.damaged(segment, sequence)
+        return Place(segment, group.position)
 
     def gather(self, place: Place, sequence: int, count_max: int, bytes_max: int) -> Run:
         """One run of frames, out of as many groups as are asked for and lie in a row."""
@@ -275,6 +277,7 @@ class DiskLog:
                 self._cursors.popitem(last=False)
 
     def damaged(self, segment: SegmentFile, sequence: int) -> AmqpError:
+        self.examine(segment)
         return AmqpError(
             "amqp:internal-error",
             f"Partition {self.partition} is damaged at sequence number {sequence} (segment "
@@ -296,7 +299,10 @@ class DiskLog:
 
     def locate(self, position: Position) -> int:
         """The sequence number at which reading from a position starts."""
-        return locate(self, position)
+        try:
+            return locate(self, position)
+        except OSError as failed:
+            raise self.unreadable(position.value, failed) from None
 
     def after_offset(self, offset: int, inclusive: bool) -> int:
         for segment in reversed(self.segments):
@@ -339,11 +345,23 @@ class DiskLog:
             group = segment.group_at(position)
             if group is not None and fits(group):
                 return group
-            after = segment.after_hole(position) if group is None else group.end
+            after = self.after_damage(segment, position) if group is None else group.end
             if after is None:
                 return None
             position = after
         return None
+
+    def after_damage(self, segment: SegmentFile, position: int) -> int | None:
+        """Where there is a sound group again, behind one whose head is broken."""
+        self.examine(segment)
+        return segment.after_hole(position)
+
+    def examine(self, segment: SegmentFile) -> None:
+        """Look for damage in a segment that has shown some."""
+        before = segment.index.end
+        if segment.examine():
+            self.size += segment.index.end - before
+            self._cursors.clear()
 
     # -- retention --------------------------------------------------------------------------------
 

@@ -52,6 +52,11 @@ class SparseIndex:
         self.last_offset = group.last_offset
         self.last_ms = group.enqueued_ms
 
+    def begins(self, position: int, sequence: int, offset: int) -> bool:
+        """Whether the first entry is this one: if not, it is the index of something else."""
+        first = [column[:1].tolist() for column in (self.positions, self.sequences, self.offsets)]
+        return first == [[position], [sequence], [offset]]
+
     def at_sequence(self, sequence: int) -> int:
         """The position of a group at or before the one that holds the event."""
         return self._at(self.sequences, sequence)

@@ -8,7 +8,7 @@ from pumphouse.amqp.events import Delivered
 from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.performatives import Attach, Error
 from pumphouse.errors import AmqpError, RemoteProtocolError
-from pumphouse.hub.annotations import Batch, parse_payload
+from pumphouse.hub.annotations import Batch, check_growth, parse_payload
 from pumphouse.hub.auth import Claim
 from pumphouse.hub.hub import EventHub, Partition
 from pumphouse.hub.node import Node, answer, as_error, find_hub, too_large
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pumphouse.hub.conversation import Conversation
 
 PUBLISHER_CHARS_MAX = 256  # it is written onto every event
+# What annotations may make of a batch, in largest messages. A full batch of empty events without a
+# key, as the official clients make it, becomes thirteen of them.
+GROWTH_MAX = 32
 SENDER_CREDIT = 300  # deliveries a producer may have under way; one of them is up to 1 MiB
 
 
@@ -77,6 +80,7 @@ class Intake(Node):
 
     def publish(self, delivered: Delivered) -> None:
         batch = parse_payload(delivered.payload, delivered.message_format)
+        check_growth(batch, self.publisher, GROWTH_MAX * self.talk.namespace.message_bytes_max)
         if self.publisher is not None:
             self.check_keys(batch, self.publisher)
         if (meter := self.talk.namespace.meter) is not None:

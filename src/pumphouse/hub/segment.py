@@ -7,12 +7,13 @@ A group is what one append wrote. Its head carries two checksums: one over itsel
 length is not followed, and one over the rest. Frames are those of the log in memory, so offsets
 count frame bytes only and mean the same in both. All numbers are big-endian.
 
-Recovery walks the groups. Three things can stop it, and they mean different things:
+Recovery walks the groups. Where there is no sound one it looks for the next, and what it skips can
+mean different things:
 
-* zeros, or the end of the file: the end of what was written;
-* a group that ends beyond the file, or is broken with nothing intact behind it: a torn tail, cut;
-* a broken group with intact ones behind it: damage. It is kept as a hole, and whoever reads there
-  is told; what is intact is never given up.
+* nothing but zeros up to the end of the file: the end of what was written;
+* something, with nothing intact behind it: a torn tail, cut;
+* anything (zeros too) with an intact group behind it: damage. It is kept as a hole, and whoever
+  reads there is told; what is intact is never given up.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from mmap import mmap
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +38,6 @@ FILE_HEAD_SIZE = 64
 GROUP_HEAD = struct.Struct(">4sIIqqqII")
 GROUP_HEAD_SIZE = 48
 CRC = struct.Struct(">I")
-ZEROS = bytes(GROUP_HEAD_SIZE)
 
 
 class FileHead(NamedTuple):
@@ -164,56 +163,61 @@ class Recovered:
     groups: list[Group]
     holes: list[Hole]
     end: int  # where the next group is to be written
-    torn_bytes: int  # behind the end: written in part, and cut
+    torn_bytes: int  # behind the end: written in part, or damaged since
 
 
-def recover(data: bytes | mmap, expected: int = 0) -> Recovered:
+class Expected(NamedTuple):
+    """Where the next group should stand, and what it should count from."""
+
+    position: int
+    sequence: int
+    offset: int
+
+
+def recover(data: bytes, sequence: int = 0, offset: int = 0) -> Recovered:
     """Walk a whole file. Every intact group is found; what is broken at the end is to be cut.
 
-    `expected` is the sequence number of the first group: none is taken that counts from below.
+    The numbers are those of the first group. Zeros are not yet the end: a stretch in the middle may
+    have been wiped.
     """
     groups: list[Group] = []
     holes: list[Hole] = []
-    position = FILE_HEAD_SIZE
-    with memoryview(data) as view:
-        while not is_blank(view, position):
-            group = sound_group(view, position, expected)
-            if group is None:
-                group = next_sound(data, view, position, expected)
-                if group is None:
-                    return Recovered(groups, holes, position, torn_size(view, position))
-                holes.append(Hole(position, group.position))
-            groups.append(group)
-            position, expected = group.end, group.next_sequence
-    return Recovered(groups, holes, position, 0)
+    here = Expected(FILE_HEAD_SIZE, sequence, offset)
+    while (group := next_sound(data, here)) is not None:
+        if group.position > here.position:
+            holes.append(Hole(here.position, group.position))
+        groups.append(group)
+        here = Expected(group.end, group.next_sequence, group.offset + group.frame_bytes)
+    return Recovered(groups, holes, here.position, torn_size(data, here.position))
 
 
-def is_blank(view: memoryview, position: int) -> bool:
-    """Whether nothing was ever written at a position."""
-    head = bytes(view[position : position + GROUP_HEAD_SIZE])
-    return head == ZEROS[: len(head)]
-
-
-def sound_group(view: memoryview, position: int, expected: int) -> Group | None:
-    """The intact group at a position, if there is one and it may stand there."""
-    group = decode_group(view, position)
-    if group is None or not group.events or group.sequence < expected:
-        return None
-    return group if is_intact(view, group) else None
-
-
-def next_sound(data: bytes | mmap, view: memoryview, position: int, expected: int) -> Group | None:
-    """The first intact group behind a broken one, wherever it is."""
-    at = data.find(GROUP_MAGIC, position + 1)
+def next_sound(data: bytes, here: Expected) -> Group | None:
+    """The first intact group from here on, wherever it is."""
+    view, at = memoryview(data), here.position
     while at >= 0:
-        group = sound_group(view, at, expected)
-        if group is not None:
+        group = decode_group(view, at)
+        if group is not None and follows(group, here) and is_intact(view, group):
             return group
         at = data.find(GROUP_MAGIC, at + 1)
     return None
 
 
-def torn_size(view: memoryview, position: int) -> int:
-    """How many bytes at the end of a file were written in part."""
-    written = np.flatnonzero(np.frombuffer(view, np.uint8)[position:])
+def follows(group: Group, here: Expected) -> bool:
+    """Whether a group may stand where it stands.
+
+    Behind a hole it may not count from just anywhere. The bytes of the hole are those of the lost
+    groups: a head for each, a length for each of their events, and their frames. So a stale copy,
+    a piece of another file, or an event that holds the bytes of a group, is not taken for one.
+    """
+    gap = group.position - here.position
+    events, frames = group.sequence - here.sequence, group.offset - here.offset
+    if not group.events or events < 0 or frames < 0:
+        return False
+    heads, rest = divmod(gap - 4 * events - frames, GROUP_HEAD_SIZE)
+    return rest == 0 and min(gap, 1) <= heads <= events
+
+
+def torn_size(data: bytes, position: int) -> int:
+    """How many bytes at the end of a file are something, but no group."""
+    written = np.flatnonzero(np.frombuffer(data, np.uint8)[position:])
     return int(written[-1]) + 1 if len(written) else 0

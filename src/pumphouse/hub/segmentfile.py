@@ -7,7 +7,6 @@ to the disk itself.
 from __future__ import annotations
 
 import os
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from pumphouse.hub import segment as form
@@ -18,36 +17,45 @@ from pumphouse.hub.segment import FileHead, Group, Hole, Recovered
 class SegmentFile:
     """One segment: its file, its head and its index."""
 
-    def __init__(self, path: Path, head: FileHead, index: SparseIndex, allocated: int) -> None:
+    def __init__(
+        self, path: Path, head: FileHead, index: SparseIndex, allocated: int, walked: bool
+    ) -> None:
         self.path = path
         self.head = head
         self.index = index
         self.allocated = allocated
         self.staged_end = index.end  # where the next group goes; ahead of index.end while writing
         self.holes: list[Hole] = []
-        self.trusted = True  # written or walked through by this process: no need to check again
-        self.full = False  # no more is staged; sealed once all of it is written
+        self.walked = walked  # or written by this process: its holes are known
+        self.full = not walked  # no more is staged; sealed once all of it is written
+        self.new = False  # there is no such file yet
+        self.has_head = True  # a sound one
         self._write_fd = -1
         self._read_fd = -1
 
     def open_for_writing(self) -> int:
         """On the writer's thread: the file, created and allocated if it is new."""
         if self._write_fd < 0:
-            new = not self.path.exists()
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                os.posix_fallocate(fd, 0, self.allocated)
-                if new:
-                    os.pwrite(fd, form.encode_file_head(self.head), 0)
-                    sync_directory(self.path.parent)
+                self.prepare(fd)
             except OSError:
                 os.close(fd)
-                if new:
+                if self.new:
                     self.path.unlink(missing_ok=True)
                 raise
-            self._write_fd = fd
+            self._write_fd, self.new = fd, False
         return self._write_fd
+
+    def prepare(self, fd: int) -> None:
+        """Allocate a file ahead, and see to its head."""
+        os.posix_fallocate(fd, 0, self.allocated)
+        if self.new or not self.has_head:
+            os.pwrite(fd, form.encode_file_head(self.head), 0)
+            self.has_head = True
+        if self.new:
+            sync_directory(self.path.parent)
 
     def seal(self) -> None:
         """On the writer's thread: no more will be written. Leave the index beside the segment."""
@@ -56,7 +64,26 @@ class SegmentFile:
             os.fdatasync(self._write_fd)
             os.close(self._write_fd)
             self._write_fd = -1
-        write_whole(self.index_path, encode_index(self.index))
+        if self.holes or not self.index.positions:
+            # Such a one is walked through again at each start: an index tells of no holes.
+            self.index_path.unlink(missing_ok=True)
+        else:
+            write_whole(self.index_path, encode_index(self.index))
+
+    def examine(self) -> bool:
+        """Walk through a segment whose index was believed; whether that has told anything new."""
+        if self.walked:
+            return False
+        recovered = form.recover(self.path.read_bytes(), self.head.sequence, self.head.offset)
+        self.index, self.holes = index_of(self.head, recovered), recovered.holes
+        self.staged_end = self.index.end
+        self.walked = True
+        return True
+
+    @property
+    def trusted(self) -> bool:
+        """Whether what is read need not be checked again."""
+        return self.walked and not self.holes
 
     @property
     def index_path(self) -> Path:
@@ -130,26 +157,33 @@ def parse_file_name(name: str) -> tuple[int, int] | None:
 def create_segment(directory: Path, head: FileHead, allocated: int) -> SegmentFile:
     """A segment that exists on disk once something is written to it."""
     index = SparseIndex(head.sequence, head.offset, form.FILE_HEAD_SIZE)
-    return SegmentFile(directory / file_name(head.sequence, head.offset), head, index, allocated)
+    path = directory / file_name(head.sequence, head.offset)
+    segment = SegmentFile(path, head, index, allocated, walked=True)
+    segment.new = True
+    return segment
 
 
-def open_segment(path: Path, expected: FileHead, warn: list[str]) -> SegmentFile:
+def open_segment(path: Path, expected: FileHead, warn: list[str]) -> SegmentFile | None:
     """A segment of an earlier run; what is odd about it is told in `warn`.
 
-    `expected` is what its name and place say; its own head must agree, or it is not believed.
+    `expected` is what its name and place say. A file that says otherwise, or that holds nothing of
+    what it should, is not believed: it is set aside, so that nothing is written over it.
     """
     found = form.decode_file_head(read_start(path))
-    if isinstance(found, str):
-        warn.append(f"{path.name}: {found}; its groups are read all the same")
-    elif found._replace(created_ms=0) != expected:
-        warn.append(f"{path.name}: it was written for another partition; its name is believed")
+    if isinstance(found, FileHead) and found._replace(created_ms=0) != expected:
+        set_aside(path, "it was written for another place", warn)
+        return None
     size = path.stat().st_size
     sealed = read_index(path)
-    if sealed is not None and sealed.end == size:
-        segment = SegmentFile(path, expected, sealed, size)
-        segment.trusted, segment.full = False, True
-        return segment
-    return walk(path, expected, size, warn)
+    start = (form.FILE_HEAD_SIZE, expected.sequence, expected.offset)
+    if sealed is not None and sealed.end == size and sealed.begins(*start):
+        segment: SegmentFile | None = SegmentFile(path, expected, sealed, size, walked=False)
+    else:
+        segment = walk(path, expected, size, warn)
+    if segment is not None and isinstance(found, str):
+        warn.append(f"{path.name}: {found}; its groups are read all the same")
+        segment.has_head = False
+    return segment
 
 
 def read_start(path: Path) -> bytes:
@@ -164,29 +198,37 @@ def read_index(path: Path) -> SparseIndex | None:
         return None
 
 
-def walk(path: Path, head: FileHead, size: int, warn: list[str]) -> SegmentFile:
-    """Read a whole segment, group by group, and cut a torn tail."""
-    recovered = recover_file(path, size, head.sequence)
-    index = SparseIndex(head.sequence, head.offset, form.FILE_HEAD_SIZE)
-    for group in recovered.groups:
-        index.add(group)
-    segment = SegmentFile(path, head, index, size)
+def set_aside(path: Path, why: str, warn: list[str]) -> None:
+    """Give a file another name, under which nobody looks for events, and no more space than due."""
+    aside = path.with_name(path.name + ".aside")
+    while aside.exists():
+        aside = aside.with_name(aside.name + "+")
+    path.rename(aside)
+    os.truncate(aside, form.torn_size(aside.read_bytes(), 0))
+    warn.append(f"{path.name}: {why}; set aside as {aside.name}")
+
+
+def walk(path: Path, head: FileHead, size: int, warn: list[str]) -> SegmentFile | None:
+    """Read a whole segment, group by group, and cut a torn tail; None if there is nothing else."""
+    recovered = form.recover(path.read_bytes(), head.sequence, head.offset)
+    if recovered.torn_bytes and not recovered.groups:
+        set_aside(path, "there is no sound group in it", warn)
+        return None
+    segment = SegmentFile(path, head, index_of(head, recovered), size, walked=True)
     segment.holes = recovered.holes
-    segment.trusted = not recovered.holes
     for hole in recovered.holes:
         warn.append(f"{path.name}: bytes {hole.position} to {hole.end} are damaged; kept as a hole")
     if recovered.torn_bytes:
         warn.append(
-            f"{path.name}: {recovered.torn_bytes} bytes at {recovered.end} were written in part "
-            "and never acknowledged; they are cut"
+            f"{path.name}: {recovered.torn_bytes} bytes at {recovered.end} are no sound group "
+            "(written in part and never acknowledged, or damaged since); they are cut"
         )
         os.truncate(path, recovered.end)
-    index.end = segment.staged_end = recovered.end
     return segment
 
 
-def recover_file(path: Path, size: int, sequence: int) -> Recovered:
-    if size <= form.FILE_HEAD_SIZE:
-        return Recovered([], [], form.FILE_HEAD_SIZE, 0)
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        return form.recover(data, sequence)
+def index_of(head: FileHead, recovered: Recovered) -> SparseIndex:
+    index = SparseIndex(head.sequence, head.offset, form.FILE_HEAD_SIZE)
+    for group in recovered.groups:
+        index.add(group)
+    return index

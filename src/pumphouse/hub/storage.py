@@ -16,7 +16,7 @@ from typing import Protocol
 from pumphouse.errors import AmqpError
 from pumphouse.events import Position
 from pumphouse.hub.annotations import Batch
-from pumphouse.hub.datadir import DataDirectory, NamespaceRecord
+from pumphouse.hub.datadir import DELETED, DataDirectory, NamespaceRecord
 from pumphouse.hub.disk import DiskLog
 from pumphouse.hub.log import PartitionLog, Retention, Run
 from pumphouse.hub.writer import ALWAYS, Writer
@@ -117,8 +117,11 @@ class DiskStorage:
         record = self.directory.load()
         known = [hub.id for hub in record.hubs] if record is not None else []
         for stray in self.directory.strays(known):
-            log.warning("recover hub=%s was deleted; removing what is left of it", stray)
-            self.directory.delete_hub(stray)
+            if stray.endswith(DELETED):
+                log.warning("recover hub=%s removing what is left of it", stray)
+                self.directory.delete_hub(stray.removesuffix(DELETED))
+            else:
+                log.warning("recover %s belongs to no hub of namespace.json; left alone", stray)
         return record
 
     def save(self, record: Callable[[], NamespaceRecord]) -> None:

@@ -94,6 +94,9 @@ class WebSocketDoor(asyncio.Protocol):
     # -- what arrives -----------------------------------------------------------------------------
 
     def shake_hands(self, request: Request) -> None:
+        if self.protocol.eof_sent:  # what came right behind the request was no frame
+            self.flush()
+            return
         path = request.path.partition("?")[0]
         if path.rstrip("/").lower() == PATH:
             response = self.protocol.accept(request)

@@ -92,14 +92,13 @@ class Writer:
 
     def run(self) -> None:
         while (jobs := self.take()) is not None:
-            writes = [job for job in jobs if isinstance(job, Write)]
-            errands = [job for job in jobs if isinstance(job, Errand)]
-            self.write_all(writes)
-            # An errand may close or delete a file: before it, nothing may be left to sync.
-            if self.sync == ALWAYS or errands or not jobs:
-                self.sync_all(writes)
-            for errand in errands:
-                self.run_errand(errand)
+            for writes, errands in turns(jobs):
+                self.write_all(writes)
+                # An errand may close or delete a file: before it, nothing may be left to sync.
+                if self.sync == ALWAYS or errands or not jobs:
+                    self.sync_all(writes)
+                for errand in errands:
+                    self.run_errand(errand)
             self.report(jobs)
         self.sync_all([])
 
@@ -159,6 +158,22 @@ class Writer:
 def report_all(jobs: list[Write | Errand]) -> None:
     for job in jobs:
         job.done(job.error)
+
+
+def turns(jobs: list[Write | Errand]) -> list[tuple[list[Write], list[Errand]]]:
+    """Writes and the errands behind them, in the order they were put.
+
+    A file may be deleted and then written anew under the same name: never the other way round.
+    """
+    rounds: list[tuple[list[Write], list[Errand]]] = [([], [])]
+    for job in jobs:
+        if isinstance(job, Errand):
+            rounds[-1][1].append(job)
+        elif rounds[-1][1]:
+            rounds.append(([job], []))
+        else:
+            rounds[-1][0].append(job)
+    return rounds
 
 
 def neighbours(writes: list[Write]) -> list[list[Write]]:

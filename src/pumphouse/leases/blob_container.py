@@ -273,6 +273,8 @@ def _unquoted(etag: str) -> str:
 
 
 def _transport(connections: int) -> Any:
+    from urllib.request import getproxies
+
     import aiohttp
     from azure.core.pipeline.transport import AioHttpTransport
 
@@ -280,7 +282,8 @@ def _transport(connections: int) -> Any:
         connector=aiohttp.TCPConnector(limit=connections),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
-        trust_env=True,
+        # Where there is no proxy, aiohttp would look for one in a thread, twice per request.
+        trust_env=bool(getproxies()),
         middlewares=(send_once,),
     )
     return AioHttpTransport(session=session)

@@ -53,11 +53,12 @@ class CheckpointWriter:
             if current is not None and current.epoch > self.epoch:
                 raise self._lose(current.epoch)
             if current is not None and current.epoch == self.epoch:
-                stamped = self._keep(current)  # by a pump of ours before this one
-            else:
-                stamped = await self._write(
-                    model.stamp(current, self._group, self.partition, self.epoch)
-                )
+                # By a pump of ours before this one. It may have written more than was listed, for a
+                # listing may be old: only a write that is granted proves what is stored.
+                self._in_doubt = True
+            stamped = await self._write(
+                model.stamp(current, self._group, self.partition, self.epoch)
+            )
             self._reached = stamped.sequence
             return stamped
 

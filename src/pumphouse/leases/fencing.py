@@ -86,7 +86,9 @@ def _in_our_name(
     # does an attempt that found an SDK ahead of us.
     if known is None or same_place(found, wanted) or is_ahead(found, wanted):
         ours = replace(found, epoch=wanted.epoch)
-        return Done(found) if found == ours else Write(ours)
+        # What was found may be old. An advance is done wherever it shows; a stamp takes over the
+        # place that it finds, so it has to be written over exactly that.
+        return Done(found) if found == ours and known is not None else Write(ours)
     if not is_ahead(known, found):
         return Write(replace(wanted, etag=found.etag))
     # Moved back by hand, or we were told what was there before: a refusal will tell.

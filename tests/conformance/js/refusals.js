@@ -88,10 +88,9 @@ function signed(expiresInS, path = given.hub) {
   const token =
     `SharedAccessSignature sr=${resource}&sig=${encodeURIComponent(signature)}` +
     `&se=${expiry}&skn=${field("SharedAccessKeyName")}`;
-  return (
-    `Endpoint=${field("Endpoint")};SharedAccessSignature=${token};` +
-    `EntityPath=${given.hub};UseDevelopmentEmulator=true`
-  );
+  return given.connection
+    .replace(/SharedAccessKeyName=[^;]*;/, "")
+    .replace(/SharedAccessKey=[^;]*/, `SharedAccessSignature=${token}`);
 }
 
 export async function readySignature() {
