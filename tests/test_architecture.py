@@ -18,7 +18,7 @@ MAP = {
     "hub": "amqp",
     "client": "amqp",
     "processor": "leases client",
-    "simulation": "processor leases hub",
+    "simulation": "processor leases hub client",
     "spark": "processor leases client",
     "homes": "spark processor client leases",
     "dashboard": "homes processor leases client",
