@@ -4,9 +4,11 @@ import pickle
 
 import pytest
 
+from pumphouse.client.blocking import READ_BYTES_MIN
+from pumphouse.client.ranges import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Position
-from pumphouse.spark.catalogue import CATALOGUE, GONE, Gone
+from pumphouse.spark.catalogue import BY_NAME, CATALOGUE, GONE, Gone
 from pumphouse.spark.durations import read_duration, read_size
 from pumphouse.spark.options import SourceOptions, read_partitions, read_sink, read_source
 
@@ -92,7 +94,11 @@ def test_spark_has_options_of_its_own() -> None:
         ({"credential": "magic"}, "credential is 'magic'; it is one of none, default"),
         ({"credential": "client_secret", "tenantId": "t"}, "needs the option clientId"),
         ({"maxRatePerPartition": "9"}, "it is for DStreams; use maxEventsPerPartition"),
-        ({"retry.backoff": "0"}, "a retry needs"),
+        ({"receiverTimeout": "0"}, "receiverTimeout is '0'; it must be longer than nothing"),
+        ({"arrowBatchBytes": "1k"}, "arrowBatchBytes is '1k'; it must be at least 65,536 bytes"),
+        ({"arrowBatchRows": "40000"}, "at least 1 and at most 32,768"),
+        ({"metricPlugin": "os.system"}, "metricPlugin is 'os.system'; write module:callable"),
+        ({"retry.backoff": "0"}, "retry.backoff is '0'; it must be longer than nothing"),
     ],
 )
 def test_mistakes(given: dict[str, str], why: str) -> None:
@@ -227,3 +233,25 @@ def test_every_default_can_be_read() -> None:
     for option in CATALOGUE:
         if option.default and option.side != "write" and option.kind != "secret":
             with_string({option.name: option.default})
+
+
+def test_a_batch_throws_nobody_out_unless_it_is_told_to() -> None:
+    given = {"connectionString": STRING}
+    assert read_source(given, streaming=True, now_ms=0).reading.exclusive
+    assert not read_source(given, streaming=False, now_ms=0).reading.exclusive
+    told = given | {"useExclusiveReceiver": "true"}
+    assert read_source(told, streaming=False, now_ms=0).reading.exclusive
+
+
+def test_who_writes_is_more_patient() -> None:
+    given = {"connectionString": STRING}
+    assert read_source(given, streaming=True, now_ms=0).identity.retry.attempts == 3
+    assert read_sink(given).identity.retry.attempts == 8
+    assert read_sink(given | {"retry.total": "1"}).identity.retry.attempts == 1
+    assert read_sink(given | {"onThrottle": "fail"}).identity.retry.attempts == 0
+
+
+def test_bounds_are_those_of_the_range_reader() -> None:
+    assert BY_NAME["arrowbatchrows"].most == BATCH_ROWS_MAX
+    assert BY_NAME["arrowbatchbytes"].least == READ_BYTES_MIN
+    assert BY_NAME["arrowbatchbytes"].most == BATCH_BYTES_MAX

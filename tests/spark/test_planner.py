@@ -84,7 +84,7 @@ def test_the_first_answer_stays() -> None:
     assert plan.initial(view((0, 50)), NOW_MS) == {"0": 10}
 
 
-@pytest.mark.parametrize("position", ["latest", "time:2000000"])
+@pytest.mark.parametrize("position", ["latest", "time:2000000", "time:-15m", "seq:10", "offset:7"])
 def test_an_unstable_start_is_journalled_first(position: str) -> None:
     plan = Planner(options(startingPosition=position), lambda partition, at: 10)
     start = plan.initial(view((0, 9)), NOW_MS)
@@ -92,8 +92,9 @@ def test_an_unstable_start_is_journalled_first(position: str) -> None:
     assert plan.latest(start, None, view((0, 50)), 0) == {"0": 51}
 
 
-def test_a_stable_start_costs_no_empty_batch() -> None:
-    plan = planner(startingPosition="earliest")
+@pytest.mark.parametrize("position", ["earliest", "seq:0"])
+def test_a_stable_start_costs_no_empty_batch(position: str) -> None:
+    plan = planner(startingPosition=position)
     start = plan.initial(view((0, 9)), NOW_MS)
     assert plan.latest(start, None, view((0, 9)), 0) == {"0": 10}
 
@@ -139,6 +140,31 @@ def test_a_partition_that_does_not_answer_stays_where_it_is() -> None:
     end = plan.latest({"0": 0, "1": 3}, None, there, 0)
     assert end == {"0": 10, "1": 3}
     assert plan.work({"0": 0, "1": 3}, end, there) == [Span("0", 0, 10)]
+
+
+def test_a_partition_that_answers_late_starts_where_it_would_have() -> None:
+    """Not at its oldest event, as a new one would."""
+    asked = []
+
+    def resolve(partition: str, position: Position) -> int:
+        asked.append((partition, str(position)))
+        return 6
+
+    chosen = options(startingPosition="latest", startingPositions='{"1": "latest"}')
+    plan = Planner(chosen, resolve)
+    start = plan.initial(View(view((0, 9)).partitions, unavailable=("1",)), NOW_MS)
+    assert start == {"0": 10}
+    there = view((0, 9), (0, 9))
+    plan.latest(start, None, there, 0)  # journals the start
+    end = plan.latest(start, None, there, 0)
+    assert end == {"0": 10, "1": 10}
+    assert plan.work(start, end, there) == [Span("1", 6, 10)]
+    assert set(asked) == {("1", f"time:{NOW_MS}")}
+
+
+def test_a_query_of_one_batch_has_no_limit() -> None:
+    plan = planner(maxEventsPerTrigger="5", minEventsPerTrigger="999")
+    assert plan.latest({"0": 0}, None, view((0, 99)), 0, everything=True) == {"0": 100}
 
 
 def test_the_limits() -> None:

@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.spark.marks import Lag, PartitionLag
+from pumphouse.spark.repeats import drop_repeats
 from pumphouse.spark.session import JavaMissing, session
 
 if TYPE_CHECKING:
     from pumphouse.spark.lag import EventHubsLagListener
 
-__all__ = ["EventHubsLagListener", "JavaMissing", "Lag", "PartitionLag", "session"]
+__all__ = ["EventHubsLagListener", "JavaMissing", "Lag", "PartitionLag", "drop_repeats", "session"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,10 @@ BOTH, READ, WRITE = "both", "read", "write"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`kind` is how it is read: text, secret, flag, count, size, duration, position(s), words."""
+    """`kind` is how it is read: text, secret, flag, count, size, duration, position(s), words.
+
+    `least` and `most` bound counts and sizes; a duration with a `least` must be above zero.
+    """
 
     name: str
     kind: str
@@ -95,10 +98,27 @@ CATALOGUE = (
     ),
     Option("maxAcceptableBatchReceiveTime", "duration", "30s", help="slower than this is slow"),
     # how it is read
-    Option("useExclusiveReceiver", "flag", "true", help="with an epoch, so that nobody else reads"),
-    Option("prefetchCount", "count", "2000", help="events asked for ahead", least=1, most=100_000),
-    Option("receiverTimeout", "duration", "60s", help="to wait for an event that must be there"),
-    Option("operationTimeout", "duration", "300s", BOTH, "for a connection or a question"),
+    Option(
+        "useExclusiveReceiver",
+        "flag",
+        help="with an epoch, so that nobody else reads; true for a stream, false for a batch",
+    ),
+    Option(
+        "prefetchCount",
+        "count",
+        "2000",
+        help="events asked for ahead with driver=azure; native asks for the whole range",
+        least=1,
+        most=100_000,
+    ),
+    Option(
+        "receiverTimeout",
+        "duration",
+        "60s",
+        help="to wait for an event that must be there",
+        least=1,
+    ),
+    Option("operationTimeout", "duration", "300s", BOTH, "for a connection or a question", least=1),
     Option("maxSilentTime", "duration", help="connect anew if nothing comes for so long"),
     Option("partitionsPerTask", "count", "1", help="partitions that one task reads", least=1),
     Option(
@@ -107,33 +127,69 @@ CATALOGUE = (
     Option(
         "threadPoolSize", "count", "16", help="partitions a task reads at the same time", least=1
     ),
-    Option("metadataRefreshInterval", "duration", "1s", help="how old the known ends may be"),
+    Option(
+        "metadataRefreshInterval",
+        "duration",
+        "100ms",
+        help="while nothing new comes, how often the hub is asked",
+    ),
     Option("dynamicPartitionDiscovery", "flag", "true", help="notice new partitions"),
     Option("partitionDiscoveryInterval", "duration", "300s", help="how often they are looked for"),
     Option("includeProperties", "flag", "true", help="false leaves the column properties null"),
     Option("includeSystemProperties", "flag", "true", help="the same for systemProperties"),
+    Option("arrowBatchRows", "count", "4000", help="rows of a record batch", least=1, most=32_768),
     Option(
-        "arrowBatchRows", "count", "4000", help="rows of a record batch", least=1, most=1_000_000
+        "arrowBatchBytes",
+        "size",
+        "16m",
+        help="bytes of a record batch, about",
+        least=64 << 10,
+        most=64 << 20,
     ),
-    Option("arrowBatchBytes", "size", "16m", help="bytes of a record batch, about"),
+    Option(
+        "taskFeedback", "flag", "true", help="tasks tell the planner what they read, over a socket"
+    ),
     Option("metricPlugin", "text", help="module:callable, called with what each task measured"),
     Option(
-        "checkpointStore", "secret", help="mirror progress to a store, see EventHubsLagListener"
+        "checkpointStore",
+        "secret",
+        help="mirror committed batches to a store; the last one needs EventHubsLagListener",
     ),
     # patience
-    Option("retry.total", "count", "3", BOTH, "attempts after the first"),
-    Option("retry.backoff", "duration", "0.8s", BOTH, "before the first of them"),
-    Option("retry.max", "duration", "120s", BOTH, "at most between two"),
+    Option(
+        "retry.total", "count", side=BOTH, help="attempts after the first; 3 to read, 8 to write"
+    ),
+    Option("retry.backoff", "duration", "0.8s", BOTH, "before the first of them", least=1),
+    Option("retry.max", "duration", "120s", BOTH, "at most between two", least=1),
     # writing
     Option("partitionId", "text", side=WRITE, help="all rows to this partition"),
     Option("partitionKey", "text", side=WRITE, help="all rows with this key"),
     Option(
-        "maxBatchBytes", "size", side=WRITE, help="of a message; the hub's own limit by default"
+        "maxBatchBytes",
+        "size",
+        side=WRITE,
+        help="of a message; the hub's own limit by default",
+        least=1 << 10,
     ),
-    Option("maxInFlight", "count", "4", WRITE, "messages sent and not yet acknowledged", least=1),
-    Option("sendTimeout", "duration", "60s", WRITE, "for an acknowledgement"),
+    Option(
+        "maxInFlight",
+        "count",
+        "4",
+        WRITE,
+        "messages of a task not yet acknowledged",
+        least=1,
+        most=8,
+    ),
+    Option("sendTimeout", "duration", "60s", WRITE, "for an acknowledgement", least=1),
     Option("maxSendRate", "count", side=WRITE, help="events per second and task", least=1),
-    Option("onThrottle", "words", "retry", WRITE, "when the hub is busy", ("retry", "fail")),
+    Option(
+        "onThrottle",
+        "words",
+        "retry",
+        WRITE,
+        "when the hub is busy; fail lets Spark decide",
+        ("retry", "fail"),
+    ),
     Option("dedupProperties", "flag", "false", WRITE, "write query, batch, partition and row"),
 )
 

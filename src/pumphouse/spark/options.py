@@ -27,6 +27,7 @@ from pumphouse.spark.positions import read_position, read_positions
 PREFIX = "eventhubs."
 # Spark puts options of its own beside ours.
 SPARKS_OWN = {"path", "__paths__", "checkpointlocation", "queryname", "outputmode"}
+RETRIES = {READ: 3, WRITE: 8}  # a hub that is busy must be waited for, or rows are sent twice
 EVENTS_PER_PARTITION = 10_000  # per trigger; the Scala connector's 1,000 keeps no stream busy
 
 
@@ -94,6 +95,7 @@ class SourceOptions:
     discovery_s: float
     limits: Limits
     reading: Reading
+    feedback: bool = True
     store: str = field(default="", repr=False)
 
 
@@ -106,7 +108,6 @@ class SinkOptions:
     in_flight: int
     send_timeout_s: float
     rate_max: int | None
-    fail_on_throttle: bool
     dedup: bool
 
 
@@ -120,7 +121,11 @@ def read_source(given: Mapping[str, str], *, streaming: bool, now_ms: int) -> So
     end = values.position("endingPosition", now_ms)
     if streaming and (end is not None or ends):
         raise OptionError("endingPosition and endingPositions are for batches: a stream has no end")
-    exclusive, tasks_min = values.flag("useExclusiveReceiver"), values.count("minPartitions")
+    # A batch that somebody reads on the side must not throw out a stream that runs all year.
+    exclusive = (
+        values.flag("useExclusiveReceiver") if values.given("useExclusiveReceiver") else streaming
+    )
+    tasks_min = values.count("minPartitions")
     if exclusive and tasks_min is not None:
         raise OptionError(
             "minPartitions lets several tasks read one partition, which exclusive receivers cannot;"
@@ -143,6 +148,7 @@ def read_source(given: Mapping[str, str], *, streaming: bool, now_ms: int) -> So
         discovery_s=values.duration("partitionDiscoveryInterval"),
         limits=read_limits(values),
         reading=read_reading(values, exclusive),
+        feedback=values.flag("taskFeedback"),
         store=values.text("checkpointStore"),
     )
 
@@ -161,7 +167,6 @@ def read_sink(given: Mapping[str, str]) -> SinkOptions:
         in_flight=values.count("maxInFlight") or 1,
         send_timeout_s=values.duration("sendTimeout"),
         rate_max=values.count("maxSendRate"),
-        fail_on_throttle=values.text("onThrottle") == "fail",
         dedup=values.flag("dedupProperties"),
     )
 
@@ -192,12 +197,16 @@ def read_identity(values: Values) -> Identity:
         transport=values.text("transport"),
         driver=values.text("driver"),
         operation_timeout_s=values.duration("operationTimeout"),
-        retry=RetryOptions(
-            values.count("retry.total") or 0,
-            values.duration("retry.backoff"),
-            max(values.duration("retry.max"), values.duration("retry.backoff")),
-        ),
+        retry=read_retry(values),
     )
+
+
+def read_retry(values: Values) -> RetryOptions:
+    total, backoff_s = values.count("retry.total"), values.duration("retry.backoff")
+    if values.side == WRITE and values.text("onThrottle") == "fail":
+        total = 0
+    attempts = RETRIES[values.side] if total is None else total
+    return RetryOptions(attempts, backoff_s, max(values.duration("retry.max"), backoff_s))
 
 
 def read_connection(values: Values) -> ConnectionString:
@@ -263,8 +272,17 @@ def read_reading(values: Values, exclusive: bool) -> Reading:
         batch_bytes=values.size("arrowBatchBytes") or 1,
         properties=values.flag("includeProperties"),
         system_properties=values.flag("includeSystemProperties"),
-        metric_plugin=values.text("metricPlugin"),
+        metric_plugin=read_plugin(values.text("metricPlugin")),
     )
+
+
+def read_plugin(text: str) -> str:
+    module, colon, function = text.strip().partition(":")
+    if text and not (colon and module and function.isidentifier()):
+        raise OptionError(
+            f"metricPlugin is {text!r}; write module:callable, such as my.metrics:on_read"
+        )
+    return text.strip()
 
 
 def read_partitions(text: str) -> tuple[str, ...]:
@@ -288,6 +306,7 @@ class Values:
     """The options that were given, checked for their names; the others have their defaults."""
 
     def __init__(self, given: Mapping[str, str], side: str) -> None:
+        self.side = side
         self._given: dict[str, str] = {}
         for written, value in given.items():
             option = recognise(written, side)
@@ -324,12 +343,23 @@ class Values:
         return number
 
     def size(self, name: str) -> int | None:
-        value = self.text(name)
-        return read_size(name, value) if value else None
+        option, value = BY_NAME[name.lower()], self.text(name)
+        if not value:
+            return None
+        size = read_size(name, value)
+        if size < option.least or (option.most is not None and size > option.most):
+            most = f" and at most {option.most:,}" if option.most is not None else ""
+            raise OptionError(
+                f"{name} is {value!r}; it must be at least {option.least:,} bytes{most}"
+            )
+        return size
 
     def duration(self, name: str) -> float:
-        value = self.text(name)
-        return read_duration(name, value) if value else 0.0
+        option, value = BY_NAME[name.lower()], self.text(name)
+        seconds = read_duration(name, value) if value else 0.0
+        if option.least and not seconds:
+            raise OptionError(f"{name} is {value!r}; it must be longer than nothing")
+        return seconds
 
     def position(self, name: str, now_ms: int) -> Position | None:
         value = self.text(name)

@@ -1,9 +1,9 @@
 """What the next micro-batch reads: decided from where we are, what the hub holds, and the limits.
 
 Spark asks the same questions again and again, sometimes twice, and repeats a batch after a crash.
-So an answer once given stays: the first positions are remembered, and positions that would be
-others a second later (`latest`, a time to come) are pinned: the first batch is empty, which makes
-Spark write them down.
+So an answer once given stays: the first positions are remembered, and positions that might be
+others a second later (`latest`, fifteen minutes ago) are pinned: the first batch is empty, which
+makes Spark write them down.
 
     View, start, limit -> Planner.latest -> end -> Planner.work -> spans for the tasks
                           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -90,9 +90,19 @@ def place(position: Position, found: PartitionProperties, resolve: Resolve) -> i
     return min(max(number, earliest(found)), latest(found))
 
 
-def unstable(position: Position, now_ms: int) -> bool:
-    """Whether the same position may be another event a second later."""
-    return position == LATEST or (position.kind == "time" and int(position.value) > now_ms)
+def unstable(position: Position, found: PartitionProperties) -> bool:
+    """Whether the same option may mean another event when it is read again after a crash.
+
+    A time may have been written as so long ago, and a number that is not there yet means the end.
+    """
+    if position == EARLIEST:
+        return False
+    return position.kind != "sequence" or int(position.value) >= latest(found)
+
+
+def asked_late(position: Position, now_ms: int) -> Position:
+    """A position as it was meant now, for a partition that can be asked only later."""
+    return Position("time", str(now_ms), inclusive=True) if position == LATEST else position
 
 
 def limit_events(limits: Limits, rows: int | None, partitions: int, seen: Experience) -> int | None:
@@ -132,9 +142,9 @@ class Planner:
         self.options = options
         self.resolve = resolve
         self._initial: dict[str, int] | None = None
-        self._pin = (
-            False  # whether the initial positions must be journalled before anything is read
-        )
+        # Whether the initial positions must be journalled before anything is read.
+        self._pin = False
+        self._late: dict[str, Position] = {}  # where partitions start that could not be asked
         self._target: dict[str, int] | None = None  # of a run that ends when it is reached
         self._held_since_s: float | None = None  # since when too few events wait
 
@@ -142,23 +152,31 @@ class Planner:
         """Where a query without a checkpoint starts. The same answer every time."""
         if self._initial is None:
             there = wanted(view, self.options.partitions)
-            self.check_starts(there)
-            positions = {one: self.options.starts.get(one, self.options.start) for one in there}
+            self.check_starts(view)
             self._initial = {
-                one: place(positions[one], found, self.resolve) for one, found in there.items()
+                one: place(self.position(one), found, self.resolve) for one, found in there.items()
             }
-            self._pin = any(unstable(position, now_ms) for position in positions.values())
+            self._pin = any(unstable(self.position(one), found) for one, found in there.items())
+            self._late = {
+                one: asked_late(self.position(one), now_ms)
+                for one in view.unavailable
+                if not self.options.partitions or one in self.options.partitions
+            }
         return dict(self._initial)
 
-    def check_starts(self, there: Mapping[str, PartitionProperties]) -> None:
+    def position(self, partition: str) -> Position:
+        return self.options.starts.get(partition, self.options.start)
+
+    def check_starts(self, view: View) -> None:
+        known = {*wanted(view, self.options.partitions), *view.unavailable}
         for option, named in (
             ("startingPositions", self.options.starts),
             ("endingPositions", self.options.ends),
         ):
-            if unknown := sorted(set(named) - set(there), key=order):
+            if unknown := sorted(set(named) - known, key=order):
                 raise OptionError(
                     f"{option} names partition {unknown[0]}, which the query does not read; it "
-                    f"reads {', '.join(sorted(there, key=order))}"
+                    f"reads {', '.join(sorted(known, key=order))}"
                 )
 
     def latest(
@@ -168,8 +186,13 @@ class Planner:
         view: View,
         now_s: float,
         seen: Experience = UNTRIED,
+        *,
+        everything: bool = False,
     ) -> dict[str, int]:
-        """The end of the batch that starts at `start`; `start` itself if nothing is to be read."""
+        """The end of the batch that starts at `start`; `start` itself if nothing is to be read.
+
+        `everything` is what Spark asks for when a query runs for one batch only: no limit holds.
+        """
         if self._pin and start == self._initial:
             self._pin = False
             return dict(start)
@@ -177,9 +200,10 @@ class Planner:
         ends = self.ends(view)
         if self._target is not None:
             ends = {one: min(number, self._target.get(one, 0)) for one, number in ends.items()}
-        elif self.held_back(begin, ends, now_s):
+        elif not everything and self.held_back(begin, ends, now_s):
             return dict(start)
-        return begin | next_end(begin, ends, self.options.limits, rows, seen)
+        limits = Limits() if everything else self.options.limits
+        return begin | next_end(begin, ends, limits, rows, seen)
 
     def beginning(self, start: Offsets, view: View) -> dict[str, int]:
         """The start with new partitions in it, from their oldest event.
@@ -187,13 +211,19 @@ class Planner:
         A start beyond the end is of a hub that was re-created: everything in it is new.
         """
         there = wanted(view, self.options.partitions)
-        begin = grown(start, {one: earliest(found) for one, found in there.items()})
+        new = {one: self.first_of(found) for one, found in there.items() if one not in start}
+        begin = grown(start, new)
         for one, found in there.items():
             if begin[one] > latest(found):
                 if self.options.fail_on_data_loss:
                     raise re_created(one, begin[one], found)
                 begin[one] = earliest(found)
         return begin
+
+    def first_of(self, found: PartitionProperties) -> int:
+        """Where a partition starts that is not in the offsets: it is new, or was not to be had."""
+        late = self._late.get(found.partition)
+        return earliest(found) if late is None else place(late, found, self.resolve)
 
     def ends(self, view: View) -> dict[str, int]:
         there = wanted(view, self.options.partitions)

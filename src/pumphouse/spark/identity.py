@@ -1,0 +1,48 @@
+"""Who a query is: from its options to a client that may speak to the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pumphouse.client.base import HubClient, TokenCredential
+from pumphouse.client.opening import open_client
+from pumphouse.errors import OptionError
+from pumphouse.spark.options import Identity
+
+
+def open_hub(identity: Identity) -> HubClient:
+    """An asyncio client of the hub that the options name."""
+    return open_client(
+        identity.connection,
+        identity.hub,
+        driver=identity.driver,
+        credential=credential_of(identity),
+        transport=identity.transport,
+        ca_file=identity.ca_file or None,
+        retry=identity.retry,
+    )
+
+
+def credential_of(identity: Identity) -> TokenCredential | None:
+    """A credential of azure-identity, by the name in the options; None for keys."""
+    if identity.credential == "none":
+        return None
+    try:
+        import azure.identity as azure
+    except ImportError:
+        raise OptionError(
+            f"credential={identity.credential} needs azure-identity: pip install 'pumphouse[azure]'"
+        ) from None
+    client_id = identity.client_id or None
+    makers: Mapping[str, Callable[[], Any]] = {
+        "default": lambda: azure.DefaultAzureCredential(managed_identity_client_id=client_id),
+        "managed_identity": lambda: azure.ManagedIdentityCredential(client_id=client_id),
+        "environment": azure.EnvironmentCredential,
+        "azure_cli": azure.AzureCliCredential,
+        "client_secret": lambda: azure.ClientSecretCredential(
+            identity.tenant_id, identity.client_id, identity.client_secret
+        ),
+    }
+    credential: TokenCredential = makers[identity.credential]()
+    return credential

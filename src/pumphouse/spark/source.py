@@ -1,0 +1,290 @@
+"""The source as Spark sees it: thin, since everything is decided elsewhere.
+
+Spark makes two of each reader: one lives in a process of the driver and answers its questions, the
+other is pickled and sent to the tasks. So nothing is opened before the first question, and a task
+is told everything it needs in its InputPartition.
+
+    Spark -> StreamReader, BatchReader -> Outlook, Planner -> InputPartition -> read_task
+             ^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pumphouse.clock import SystemClock, now_ms
+from pumphouse.leases.model import Group
+from pumphouse.leases.opening import read_place
+from pumphouse.spark.columns import columns_of, required_of
+from pumphouse.spark.feedback import Feedback, driver_host
+from pumphouse.spark.marks import MARKS, UNAVAILABLE, Mark
+from pumphouse.spark.mirror import Mirror, MirrorThread
+from pumphouse.spark.offsets import Span, deal, from_json, split, to_json
+from pumphouse.spark.options import SourceOptions, read_source
+from pumphouse.spark.outlook import Outlook
+from pumphouse.spark.planner import (
+    UNTRIED,
+    Experience,
+    Planner,
+    View,
+    batch_range,
+    default_limit,
+    wanted,
+)
+from pumphouse.spark.reading import Task, read_task
+
+# A run's epochs lie above those of every earlier run: milliseconds, then a counter of batches.
+BATCH_BITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a query, and those that its schema calls NOT NULL."""
+
+    names: tuple[str, ...]
+    required: tuple[str, ...] = ()
+
+
+class Work(InputPartition):
+    """One task's part."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+
+    @property
+    def task(self) -> Task:
+        task: Task = self.value
+        return task
+
+
+class BatchReader(DataSourceReader):
+    """`spark.read.format("eventhubs")`."""
+
+    def __init__(self, given: dict[str, str], schema: StructType) -> None:
+        self.columns = Columns(columns_of(schema), required_of(schema))
+        self.options = read_source(given, streaming=False, now_ms=now_ms(SystemClock()))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        epoch = run_epoch() if self.options.reading.exclusive else None
+        outlook = Outlook(self.options, epoch=epoch)
+        try:
+            view = outlook.fresh()
+            planner = Planner(self.options, outlook.resolve)
+            planner.check_starts(view)
+            start, end = batch_range(self.options, view, outlook.resolve)
+            work = planner.work(start, end, view)
+        finally:
+            outlook.close()
+        return parts(self.options, self.columns, work, epoch)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_part(partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("eventhubs")`."""
+
+    def __init__(self, given: dict[str, str], schema: StructType) -> None:
+        self.columns = Columns(columns_of(schema), required_of(schema))
+        self.options = read_source(given, streaming=True, now_ms=now_ms(SystemClock()))
+        if self.options.store:
+            read_place(self.options.store)  # says so at once if it is none
+        self._driver: Driver | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"columns": self.columns, "options": self.options, "_driver": None}
+
+    @property
+    def driver(self) -> Driver:
+        if self._driver is None:
+            self._driver = Driver(self.options)
+            leave_on_sigterm()
+        return self._driver
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self.driver.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        there = wanted(self.driver.outlook.view(), self.options.partitions)
+        return ReadMaxRows(default_limit(self.options.limits, len(there)))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self.driver.latest(start, rows, isinstance(limit, ReadAllAvailable))
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self.driver.report()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.driver.freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self.driver.parts(start, end, self.columns)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_part(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark keeps the offsets. A store that mirrors them is told, and cannot fail a query."""
+        self.driver.committed(end)
+
+    def stop(self) -> None:
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.close()
+
+
+def read_part(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """A task's events. Where there is nothing to read, Spark makes up a task without a part."""
+    return read_task(partition.task) if isinstance(partition, Work) else iter(())
+
+
+class Driver:
+    """The memory of one run of a query, in the process that answers Spark's questions."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.clock = SystemClock()
+        self.epoch = run_epoch()
+        self.outlook = Outlook(options, epoch=self.epoch if options.reading.exclusive else None)
+        self.planner = Planner(options, self.outlook.resolve)
+        place = options.identity.connection
+        self.feedback = Feedback(driver_host(place.host, place.port)) if options.feedback else None
+        self.mirror = MirrorThread(mirror_of(options)) if options.store else None
+
+    @property
+    def hub(self) -> str:
+        return self.options.identity.hub
+
+    def initial(self) -> dict[str, Any]:
+        return to_json(self.hub, self.planner.initial(self.outlook.view(), now_ms(self.clock)))
+
+    def latest(
+        self, start: dict[str, Any], rows: int | None, everything: bool = False
+    ) -> dict[str, Any]:
+        view = self.outlook.fresh()
+        offsets = from_json(self.hub, start)
+        seen, now_s = self.experience(len(offsets)), self.clock.monotonic()
+        end = self.planner.latest(offsets, rows, view, now_s, seen, everything=everything)
+        return to_json(self.hub, end)
+
+    def experience(self, partitions: int) -> Experience:
+        if self.feedback is None:
+            return UNTRIED
+        return self.feedback.experience(partitions, self.options.limits.acceptable_s)
+
+    def report(self) -> dict[str, Any]:
+        """For the progress: the newest events, and what is known of them and of those read."""
+        view = self.outlook.view()
+        latest = self.planner.report(view)
+        newest, read = newest_of(view), self.marks()
+        marks = {
+            one: {
+                "newest": newest[one].to_json() if one in newest else None,
+                "read": read[one].to_json() if one in read else None,
+            }
+            for one in latest
+        }
+        silent = {UNAVAILABLE: list(view.unavailable)} if view.unavailable else {}
+        return {**to_json(self.hub, latest), MARKS: marks, **silent}
+
+    def marks(self) -> dict[str, Mark]:
+        return self.feedback.marks() if self.feedback is not None else {}
+
+    def committed(self, end: dict[str, Any]) -> None:
+        if self.mirror is None:
+            return
+        known = {(one, mark.sequence): mark for one, mark in newest_of(self.outlook.view()).items()}
+        known |= {(one, mark.sequence): mark for one, mark in self.marks().items()}
+        places = {one: (one, following - 1) for one, following in from_json(self.hub, end).items()}
+        self.mirror.write({one: known[at] for one, at in places.items() if at in known})
+
+    def freeze(self) -> None:
+        self.planner.freeze(self.outlook.fresh())
+
+    def parts(self, start: dict[str, Any], end: dict[str, Any], columns: Columns) -> list[Work]:
+        view = self.outlook.view()
+        work = self.planner.work(from_json(self.hub, start), from_json(self.hub, end), view)
+        self.epoch += 1
+        epoch = self.epoch if self.options.reading.exclusive else None
+        return parts(self.options, columns, work, epoch, self.feedback)
+
+    def close(self) -> None:
+        if self.mirror is not None:
+            self.mirror.close()
+        self.outlook.close()
+        if self.feedback is not None:
+            self.feedback.close()
+
+
+def newest_of(view: View) -> dict[str, Mark]:
+    """The newest event of each partition that ever had one."""
+    return {
+        one: Mark(found.last_sequence, found.last_offset, found.last_enqueued_ms)
+        for one, found in view.partitions.items()
+        if found.last_sequence >= 0
+    }
+
+
+def mirror_of(options: SourceOptions) -> Mirror:
+    identity = options.identity
+    return Mirror(options.store, Group(identity.connection.authority, identity.hub, options.group))
+
+
+def run_epoch() -> int:
+    return now_ms(SystemClock()) << BATCH_BITS
+
+
+def parts(
+    options: SourceOptions,
+    columns: Columns,
+    work: Sequence[Span],
+    epoch: int | None,
+    feedback: Feedback | None = None,
+) -> list[Work]:
+    """Tasks, each with everything it needs to know."""
+    if options.tasks_min is not None and work:
+        pieces = -(-options.tasks_min // len(work))
+        work = [piece for span in work for piece in split(span, pieces)]
+    return [
+        Work(
+            Task(
+                spans=spans,
+                identity=options.identity,
+                group=options.group,
+                columns=columns.names,
+                required=columns.required,
+                reading=options.reading,
+                epoch=epoch,
+                fail_on_data_loss=options.fail_on_data_loss,
+                feedback=feedback.address if feedback is not None else None,
+                name="spark",
+            )
+        )
+        for spans in deal(work, options.partitions_per_task)
+    ]
+
+
+def leave_on_sigterm() -> None:
+    """Spark ends the driver's process with SIGTERM and never calls stop().
+
+    Leaving in an orderly way lets Python close what is open; the hub then knows at once that its
+    readers have gone.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

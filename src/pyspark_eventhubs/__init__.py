@@ -1,0 +1,66 @@
+"""Where Spark finds `format("eventhubs")`: it imports every module named pyspark_*.
+
+That happens in every session's first look-up, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["AzureEventHubsSource", "DefaultSource"]
+
+SCHEMA = (
+    "body binary, partition string, offset string, sequenceNumber long, enqueuedTime timestamp, "
+    "publisher string, partitionKey string, properties map<string,string>, "
+    "systemProperties map<string,string>"
+)
+
+
+class DefaultSource(DataSource):
+    """Events of an event hub, as a stream or a batch; and a hub to write rows to."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "eventhubs"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from pumphouse.spark.source import BatchReader
+
+        return BatchReader(dict(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from pumphouse.spark.source import StreamReader
+
+        return StreamReader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from pumphouse.spark.sink import batch_writer
+
+        return batch_writer(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from pumphouse.spark.sink import stream_writer
+
+        return stream_writer(dict(self.options), schema)
+
+
+class AzureEventHubsSource(DefaultSource):
+    """The same by another name, for class paths on which the Scala connector still lies."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "azure_eventhubs"

@@ -1,0 +1,59 @@
+"""How far a query is behind: from what progress tells, in both of its spellings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pumphouse.spark.marks import Lag, Mark, Memory, PartitionLag, lag_of, sources_of
+
+LATEST = {
+    "sensors": {"0": 120, "1": 50},
+    "@marks": {
+        "0": {"newest": [119, "900", 20_000], "read": [39, "300", 4_000]},
+        "1": {"newest": [49, "700", 9_000], "read": None},
+    },
+    "@unavailable": ["2"],
+}
+END = {"sensors": {"0": 80, "1": 50}}
+
+
+def progress(as_text: bool) -> dict[str, Any]:
+    end: Any = json.dumps(END) if as_text else END
+    latest: Any = json.dumps(json.dumps(LATEST)) if as_text else LATEST
+    others = [{"endOffset": 7, "latestOffset": None}, {"endOffset": "x", "latestOffset": "{"}]
+    return {"sources": [*others, {"endOffset": end, "latestOffset": latest}]}
+
+
+@pytest.mark.parametrize("as_text", [False, True], ids=["classic", "connect"])
+def test_what_progress_tells(as_text: bool) -> None:
+    (source,) = sources_of(progress(as_text))
+    memory = Memory()
+    memory.learn(source.marks)
+    assert source.unavailable == ("2",)
+    # Event 79 is half of the way from 39 (4 s) to 119 (20 s): 12 s; the newest is 8 s younger.
+    assert lag_of(source, memory) == (PartitionLag("0", 40, 8.0), PartitionLag("1", 0, 0.0))
+
+
+def test_what_is_not_known_is_not_made_up() -> None:
+    (source,) = sources_of(progress(False))
+    memory = Memory()
+    memory.learn({"0": (Mark(119, "900", 20_000),)})
+    assert lag_of(source, memory)[0] == PartitionLag("0", 40, None)
+    assert Lag("q", None, 1, "sensors", lag_of(source, memory)).seconds is None
+
+
+def test_the_sum_and_the_furthest() -> None:
+    lag = Lag("q", None, 1, "h", (PartitionLag("0", 3, 1.5), PartitionLag("1", 4, 2.5)))
+    assert (lag.events, lag.seconds) == (7, 2.5)
+
+
+def test_marks_are_remembered_up_to_a_bound() -> None:
+    memory = Memory()
+    for number in range(1000):
+        memory.learn({"0": (Mark(number, str(number), number),)})
+    assert memory.at("0", 999) == Mark(999, "999", 999)
+    assert memory.at("0", 10) is None
+    assert memory.at("1", 10) is None
