@@ -13,6 +13,15 @@ settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes minutes each runs only when it is asked for."""
+    for marker in ("cluster", "soak"):
+        if marker not in str(config.getoption("-m")):
+            slow = {item for item in items if item.get_closest_marker(marker)}
+            config.hook.pytest_deselected(items=[item for item in items if item in slow])
+            items[:] = [item for item in items if item not in slow]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     # Here and not beside the judges: pytest reads options only from the folders it is started in.
     parser.addoption(

@@ -81,11 +81,22 @@ async def test_a_stamp_whose_answer_was_lost(store: CheckpointStore, mishap: Mis
     assert await stored(store) == (21, 5)
 
 
-async def test_a_stamp_of_ours_is_not_written_again(store: CheckpointStore) -> None:
-    """A pump that was started again under the same epoch."""
+async def test_a_pump_that_starts_again_under_its_epoch_goes_on_where_it_was(
+    store: CheckpointStore,
+) -> None:
     await (await stamped(store)).advance(20, "20")
-    etag = (await checkpoints(store))["0"].etag
-    assert (await writer(store).stamp()).etag == etag
+    assert (await writer(store).stamp()).sequence == 20
+
+
+async def test_a_pump_that_starts_again_does_not_believe_an_old_listing(
+    store: CheckpointStore,
+) -> None:
+    """Found by the simulation: it started from a place long passed, and handled it all again."""
+    one = await stamped(store)
+    await one.advance(10, "10")
+    listed = (await checkpoints(store))["0"]
+    await one.advance(20, "20")
+    assert (await writer(store).stamp(listed)).sequence == 20
 
 
 async def test_a_later_owner_is_never_stamped_over(store: CheckpointStore) -> None:

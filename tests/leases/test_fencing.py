@@ -62,9 +62,9 @@ def test_a_rewind_is_believed_once_a_write_was_refused() -> None:
 # We have epoch 5 and have not stamped it yet; when we looked it stood at 20 with epoch 3.
 STAMPING = [
     (20, 6, False, Lost(6)),
-    (20, 5, True, Done(mark(20, 5, "new"))),
+    (20, 5, True, Write(mark(20, 5, "new"))),  # what was found may be old: a grant proves it
     (20, 5, False, Lost(5)),  # a double: the row has been rewritten without its epoch
-    (30, 5, True, Done(mark(30, 5, "new"))),  # an earlier attempt of ours, over another place
+    (30, 5, True, Write(mark(30, 5, "new"))),  # an earlier attempt of ours, over another place
     (30, 3, False, Write(mark(30, 5, "new"))),  # the owner before us got further meanwhile
     (20, 3, True, Write(mark(20, 5, "new"))),  # ours did not arrive
     (10, 0, False, Write(mark(10, 5, "new"))),  # we have handled nothing: theirs is the truth

@@ -25,6 +25,7 @@ from pumphouse.processor.plan import (
     due_on_watch,
     epochs_needed,
     hold,
+    is_old_news,
     is_ours,
     judge,
     next_delay,
@@ -63,6 +64,22 @@ def test_whether_it_is_still_ours(row: Ownership | None, ours: bool) -> None:
 
 def test_a_listing_from_before_our_write_says_nothing() -> None:
     assert judge(HELD, replace(MINE, etag="e0", owner="b", epoch=9), 100.5, 102.0) is HELD
+
+
+@pytest.mark.parametrize(
+    ("row", "old"),
+    [
+        (replace(MINE, etag="e0", age_s=11.0), True),  # written before our last write was sent
+        (replace(MINE, etag="e0", age_s=11.0, successor="b", deadline_s=1.0), True),
+        (replace(MINE, etag="e2", age_s=9.0), False),  # ours, and we never heard of it
+        (replace(MINE, age_s=11.0), False),  # it is what we know
+        (replace(MINE, etag="e2", owner="b", epoch=6, age_s=11.0), False),
+        (None, False),
+    ],
+)
+def test_a_listing_may_tell_our_own_row_as_it_was(row: Ownership | None, old: bool) -> None:
+    assert is_old_news(HELD, row, 110.0) is old
+    assert not is_old_news(replace(HELD, doubtful=True), row, 110.0)
 
 
 def test_a_lease_counts_from_before_the_write_was_sent() -> None:
@@ -172,8 +189,27 @@ def test_free_ones_are_claimed_and_held_ones_asked_for() -> None:
     choice = choose(now, OPTIONS, {"0": 8})
     assert written(choice.claims) == {"0": ("m", 9, ""), "1": ("m", 4, "")}
     assert written(choice.nominations) == {"2": ("a", 3, "m")}
-    assert choice.nominations[0].deadline_s == OPTIONS.granted_s
+    assert choice.nominations[0].deadline_s == OPTIONS.lease_s - 1.0  # its row is a second old
     assert choice.asked == ("0", "1", "2")
+
+
+@pytest.mark.parametrize(("hand_off_s", "granted_s"), [(None, 29.0), (60.0, 60.0), (12.0, 12.0)])
+def test_asking_does_not_give_a_dead_owner_another_lease(
+    hand_off_s: float | None, granted_s: float
+) -> None:
+    """Found by the simulation: a partition of a host that had crashed rested for twice a lease."""
+    options = replace(OPTIONS, hand_off_s=hand_off_s)
+    choice = choose(situation(listing("a"), 1, wants=("0",)), options, {})
+    assert choice.nominations[0].deadline_s == granted_s
+
+
+def test_what_a_successor_waits_for_is_given_back_and_not_claimed_anew() -> None:
+    """Found by the simulation: a host that had lost its row to the clock forgot who had asked."""
+    row = Ownership("0", "m", 3, "e0", age_s=99.0, successor="b", deadline_s=-1.0)
+    now = situation(Listing((row,)), 1, wants=("0",))
+    choice = choose(now, OPTIONS, {})
+    assert choice.claims == ()
+    assert written(choice.returns) == {"0": ("b", 4, "")}
 
 
 def test_a_strategy_that_grabs_takes_held_ones() -> None:
@@ -188,6 +224,22 @@ def test_a_row_of_an_official_sdk_is_taken_at_once() -> None:
     choice = choose(situation(listing("a", p0=theirs), 1, wants=("0",)), OPTIONS, {"0": 8})
     assert written(choice.claims) == {"0": ("m", 9, "")}
     assert choice.nominations == ()
+
+
+@pytest.mark.parametrize(
+    ("age_s", "checkpoint_epoch", "claimed"),
+    [
+        (1.0, 8, ()),  # it took the partition, our reader kept it out, and it will come back
+        (OPTIONS.lease_s, 8, ("0",)),  # it did not
+        (1.0, 0, ("0",)),  # it has been in, and has left: the checkpoint is its own
+    ],
+)
+def test_an_official_sdk_that_was_kept_out_is_given_time_to_come_back(
+    age_s: float, checkpoint_epoch: int, claimed: tuple[str, ...]
+) -> None:
+    row = Ownership("0", "", epoch=0, etag="e0", age_s=age_s)
+    now = situation(listing("a", p0=row), 1, wants=("0",), grabs=True)
+    assert choose(now, OPTIONS, {"0": checkpoint_epoch}).asked == claimed
 
 
 def test_what_a_fixed_host_takes_is_pinned() -> None:

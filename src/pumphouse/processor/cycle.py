@@ -75,6 +75,7 @@ class Cycle:
     async def once(self, busy: Set[str]) -> Report:
         """One cycle. `busy` are partitions of which an earlier pump has not ended yet."""
         house, started_s = self.house, self.house.clock.monotonic()
+        held = set(house.holdings.held)
         house.holdings.fence()
         await self._renew()
         await self._ask_partitions()
@@ -85,7 +86,10 @@ class Cycle:
             house.host, self.partitions, listing, house.options.lease_s, before=self._before
         )
         self._before = census
-        choice, got = await self._act(census, listing, busy)
+        # What was ours in this cycle and is not any more has a pump that is still leaving.
+        held.update(found)
+        leaving = held - house.holdings.held.keys()
+        choice, got = await self._act(census, listing, busy | leaving)
         return self._report(census, choice, (*found, *got), started_s)
 
     async def _renew(self) -> None:

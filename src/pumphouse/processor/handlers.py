@@ -103,6 +103,7 @@ class Handling:
                 raise Gone
             if not partition.live:
                 raise Gone
+            partition.in_hand(batch)
             try:
                 await self._call(partition, batch)
                 return None

@@ -32,7 +32,17 @@ from pumphouse.leases.model import (
 )
 from pumphouse.leases.store import CheckpointStore, ClaimOutcome
 from pumphouse.processor.options import ProcessorOptions
-from pumphouse.processor.plan import Holding, adopt, as_of, hold, is_ours, judge, rate_of, renewed
+from pumphouse.processor.plan import (
+    Holding,
+    adopt,
+    as_of,
+    hold,
+    is_old_news,
+    is_ours,
+    judge,
+    rate_of,
+    renewed,
+)
 
 GIVE_UP_ATTEMPTS = 3
 
@@ -217,8 +227,9 @@ class Holdings:
         """Judge what we hold by a listing, and take what it says is ours; the newly taken."""
         rows = {row.partition: row for row in listing.ownerships}
         for partition, holding in list(self.held.items()):
-            if not self.writing(partition):
-                self._judged(holding, rows.get(partition), sent_s)
+            row = rows.get(partition)
+            if not self.writing(partition) and not is_old_news(holding, row, sent_s):
+                self._judged(holding, row, sent_s)
         found = [row for row in rows.values() if self._is_found(row)]
         for row in found:
             self._take(adopt(row, sent_s, self.clock.monotonic()))

@@ -32,7 +32,7 @@ from pumphouse.client.base import DEFAULT_GROUP, HubClient
 from pumphouse.client.connection_string import read_place
 from pumphouse.client.opening import open_client
 from pumphouse.clock import Clock
-from pumphouse.errors import OptionError
+from pumphouse.errors import OptionError, OwnershipLost
 from pumphouse.events import Event
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
@@ -360,6 +360,8 @@ class OneByOne:
         for event in messages:
             if event.sequence is not None and event.sequence <= self._done:
                 continue
+            if not context.partition.live:  # each event is handed out by itself
+                raise OwnershipLost(context.partition_id, context.epoch)
             context.at = event
             await self._call(self._on_message, context, event)
             self._done = self._done if event.sequence is None else event.sequence

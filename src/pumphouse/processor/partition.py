@@ -49,6 +49,7 @@ class PartitionClient:
         self._going = asyncio.Event()  # not paused
         self._going.set()
         self._last: Event | None = None  # the last event that was handed out
+        self._at: Event | None = None  # the last of those that are in hand now
         self._in_hand_s: float | None = None  # since when a batch is being handled
         self._open = False  # somebody goes through the batches
         self._left = asyncio.Event()  # nobody does any more
@@ -113,7 +114,7 @@ class PartitionClient:
 
         OwnershipLost if the partition is no longer ours: somebody else handles its events now.
         """
-        event = event if event is not None else self._last
+        event = event if event is not None else self._at
         if event is None:
             return  # nothing was handed out yet
         if self._last is None or sequence_of(event) > sequence_of(self._last):
@@ -125,6 +126,10 @@ class PartitionClient:
         except OwnershipLost:
             await self._fenced_off()
             raise
+
+    def in_hand(self, batch: list[Event]) -> None:
+        """Only these are in hand: a batch may be tried again event by event."""
+        self._at = batch[-1] if batch else self._at
 
     async def sleep(self, seconds: float) -> bool:
         """Wait, unless the partition ends here meanwhile; whether it goes on."""
@@ -179,7 +184,7 @@ class PartitionClient:
             else:
                 self._failures = 0
                 if (batch or self._waited_enough(asked_s)) and self._tenure.goes_on:
-                    self._last = batch[-1] if batch else self._last
+                    self._last = self._at = batch[-1] if batch else self._last
                     self.batches_handed_out += 1
                     return batch
         return None

@@ -109,6 +109,18 @@ def _changed(holding: Holding, row: Ownership, sent_s: float, now_s: float) -> H
     )
 
 
+def is_old_news(holding: Holding, row: Ownership | None, sent_s: float) -> bool:
+    """Whether a listing tells our own row as it was before our last write.
+
+    By its etag we would renew in vain, and a few old listings in a row would cost us the lease. One
+    that is in doubt is judged all the same: a refusal has told that there is something newer.
+    """
+    if row is None or holding.doubtful or row.etag == holding.row.etag:
+        return False
+    ours = row.owner == holding.row.owner and row.epoch == holding.row.epoch
+    return ours and sent_s - row.age_s < holding.since_s
+
+
 def is_ours(row: Ownership, me: str, asked: Set[int]) -> bool:
     """Whether a row that we do not hold is one we asked for: unknown claims, and hand-offs."""
     return row.owner == me and row.epoch in asked
@@ -187,17 +199,30 @@ def choose(now: Situation, options: ProcessorOptions, epochs: Mapping[str, int])
     rows, me = now.rows, now.census.me
     kept, returned = _strays(now, options.max_partitions)
     wanted = dict.fromkeys((*now.census.due, *now.wants))
-    chosen = [p for p in wanted if p not in now.held and p not in now.busy and p not in kept]
+    # What goes to its successor, or was ours once and is one too many, is not taken up again.
+    left = {*now.held, *now.busy, *kept, *(row.partition for row in returned)}
+    chosen = [p for p in wanted if p not in left and not _is_let_in(rows.get(p), options, epochs)]
     taken = [p for p in chosen if _is_takable(p, now)]
     return Choice(
         claims=tuple(
             claim(rows.get(p), p, me, epochs.get(p, 0), pinned=now.pins) for p in (*kept, *taken)
         ),
         nominations=tuple(
-            nominate(rows[p], me, options.granted_s) for p in chosen if p not in taken
+            nominate(rows[p], me, _grant_s(rows[p], options)) for p in chosen if p not in taken
         ),
         returns=tuple(hand_over(row) if row.successor else release(row) for row in returned),
     )
+
+
+def _grant_s(row: Ownership, options: ProcessorOptions) -> float:
+    """What an owner is granted to finish: as long as was said, or else what its lease has left.
+
+    Asking for a partition writes its row, which makes it young again. An owner that is dead would
+    otherwise keep it for a lease more. One that lives hears of it at its next renewal.
+    """
+    if options.hand_off_s is not None:
+        return options.hand_off_s
+    return max(options.renew_s, options.lease_s - row.age_s)
 
 
 def _is_takable(partition: str, now: Situation) -> bool:
@@ -206,6 +231,18 @@ def _is_takable(partition: str, now: Situation) -> bool:
     # Without an epoch it is a row of an official SDK. Its owner does not know of hand-offs: our
     # asking makes its next renewal fail, it leaves, and the partition would rest to the deadline.
     return now.rows[partition].epoch == 0
+
+
+def _is_let_in(row: Ownership | None, options: ProcessorOptions, epochs: Mapping[str, int]) -> bool:
+    """Whether an official SDK is at the door: what it could not keep is left to it for a lease.
+
+    It had taken the row from one of us, whose reader was still attached. Theirs have the epoch 0
+    and are refused at that, upon which they release the row and come back at their next cycle. If
+    they had been let in, the checkpoint would be theirs by now, without an epoch of ours.
+    """
+    if row is None or row.owner or row.epoch or row.expired(options.lease_s):
+        return False
+    return epochs.get(row.partition, 0) > 0
 
 
 def _strays(now: Situation, most: int | None) -> tuple[list[str], list[Ownership]]:

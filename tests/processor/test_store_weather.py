@@ -1,0 +1,79 @@
+"""A fleet at work while its store is slow, or tells what was rather than what is."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from pumphouse.leases.flaky import CALM, FlakyStore, Rates
+from pumphouse.processor.options import ProcessorOptions
+from tests.processor.fleet import Fleet
+from tests.processor.virtual import run
+
+
+def test_old_listings_cost_time_and_nothing_else() -> None:
+    """Every second listing is an old one: nobody is lost, nothing is handled twice."""
+
+    async def scene() -> None:
+        async with Fleet(6) as fleet:
+            stores = [FlakyStore(fleet.store, clock=fleet.clock) for _ in range(3)]
+            for name, store in zip("abc", stores, strict=True):
+                store.plan = Rates(Random(name), stale=0.5)
+                await fleet.add(name, store=store)
+            await fleet.until_even()
+            for _ in range(60):
+                await fleet.send(1)
+                await asyncio.sleep(5)
+            await fleet.until_handled()
+            fleet.check_clean()
+            assert [word for _, word, _ in fleet.words].count("lost") == 0
+            assert all(store.injected["stale"] > 5 for store in stores)
+
+    run(scene())
+
+
+def test_a_slow_store_costs_time_and_nothing_else() -> None:
+    """Each call takes up to nine tenths of its deadline, while hosts join and leave."""
+
+    async def scene() -> None:
+        # It takes several calls to hear of a hand-off, so there is more time for it.
+        async with Fleet(6, options=ProcessorOptions(hand_off_s=30)) as fleet:
+            slow_s = 0.9 * fleet.options.store_s
+            store = FlakyStore(fleet.store, Rates(Random(3), delay_s_max=slow_s), fleet.clock)
+            await fleet.add("a", store=store)
+            await fleet.until_even()
+            await fleet.add("b", store=store)
+            for _ in range(60):
+                await fleet.send(1)
+                await asyncio.sleep(5)
+            await fleet.until_even()
+            await fleet.leave("a")
+            await fleet.send(1)
+            await fleet.until_handled()
+            fleet.check_clean()
+            assert [word for _, word, _ in fleet.words].count("lost") == 0
+
+    run(scene())
+
+
+def test_calls_that_hang_are_given_up_and_the_fleet_goes_on_when_they_no_longer_do() -> None:
+    """Half of the calls take longer than their deadline: leases may be lost, events are not."""
+
+    async def scene() -> None:
+        async with Fleet(4) as fleet:
+            hangs_s = 2.0 * fleet.options.store_s
+            store = FlakyStore(fleet.store, clock=fleet.clock)
+            for name in "ab":
+                await fleet.add(name, store=store)
+            await fleet.until_even()
+            store.plan = Rates(Random(5), delay_s_max=hangs_s)
+            for _ in range(60):
+                await fleet.send(1)
+                await asyncio.sleep(5)
+            assert any("did not answer" in str(failed) for _, _, failed in fleet.errors)
+            store.plan = CALM
+            await fleet.until_handled()
+            await fleet.until_even()
+            fleet.check_order()
+
+    run(scene())
