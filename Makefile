@@ -1,9 +1,9 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test conformance check bench fuzz lock clean
+.PHONY: help setup demo test test-spark conformance check bench fuzz soak simulate lock clean
 
 help: ## show the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: ## make .venv from requirements.lock (PYTHON=... chooses the interpreter)
 	@scripts/setup
@@ -24,6 +24,10 @@ conformance: setup ## the official clients by every door, all tests by each (mak
 	@scripts/proton
 	.venv/bin/python -m pytest -n 2 --dist loadgroup --every-door $(PYTEST_ARGS) tests/conformance
 
+test-spark: setup ## Spark on a cluster, by Connect, in pipelines; and killing parts of it
+	@scripts/java
+	.venv/bin/python -m pytest -m cluster $(PYTEST_ARGS) tests/spark
+
 check: setup ## formatting, lint, types, spelling
 	@scripts/check
 
@@ -32,6 +36,13 @@ bench: setup ## run every benchmark in full
 
 fuzz: setup ## a bounded fuzzing run (FUZZ_ARGS=... is handed to it)
 	@scripts/fuzz $(FUZZ_ARGS)
+
+soak: setup ## kill, stop and restart a fleet of processes (MINUTES=30 SEED=7 STORE=blob)
+	@scripts/npm-ci
+	@scripts/soak
+
+simulate: setup ## ten simulated years of fleets with faults (MINUTES=360 SEEDS=10000)
+	@scripts/simulate
 
 lock: ## resolve the lock files anew (UPGRADE=1 takes the newest versions)
 	@scripts/lock

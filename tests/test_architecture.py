@@ -36,6 +36,7 @@ PURE = """amqp errors events hub.epochs hub.routing hub.filters hub.auth hub.iss
     leases.bloblease_body leases.bloblease_steps
     processor.plan processor.options processor.overview processor.resets
     spark.offsets spark.planner spark.positions spark.options spark.catalogue spark.durations
+    spark.marks spark.identities
     homes.sensors dashboard.snapshot
     client.connection_string client.sas client.selectors client.batches client.rows client.base
     client.routes client.retries client.refusals client.prefetch client.places

@@ -42,16 +42,11 @@ def test_an_error_comes_in_its_place() -> None:
         yield 3
         raise ValueError("torn")
 
-    found = []
+    found: list[int] = []
+    items = together([lambda: numbers(0, 3), broken], 2)
     with pytest.raises(ValueError, match="torn"):
-        found += [one for one in taken(together([lambda: numbers(0, 3), broken], 2), found)]
+        found.extend(items)
     assert found == [0, 1, 2, 3]
-
-
-def taken(items: Iterator[int], into: list[int]) -> Iterator[int]:
-    for item in items:
-        into.append(item)
-    yield from ()
 
 
 def test_leaving_early_ends_the_lanes() -> None:

@@ -223,7 +223,7 @@ def test_no_secret_is_told(spark: SparkSession, hub: Hub) -> None:
     """Neither by a plan nor by an error."""
     key = hub.connection.split("SharedAccessKey=")[1].split(";")[0]
     found = read(spark, hub)
-    plan = found._jdf.queryExecution().toString()  # type: ignore[operator]
+    plan = found._jdf.queryExecution().toString()
     assert "eventhubs" in plan.lower()
     assert key not in plan
     wrong = hub.connection.replace(key, "d3Jvbmc=")

@@ -24,6 +24,7 @@ COMMANDS = (
     "send",
     "tail",
     "process",
+    "simulate",
     "faults",
     "doctor",
     "demo",

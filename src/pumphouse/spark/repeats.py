@@ -24,8 +24,8 @@ def drop_repeats(events: DataFrame, within: str = "1 hour") -> DataFrame:
     """The events of a hub without repeats; those that do not say what they are all stay.
 
     Of a stream, repeats are found among the events of the last while: `within` must be longer than
-    a writer may need to come back after a crash. The columns enqueuedTime, partition, sequenceNumber
-    and properties must be there.
+    a writer may need to come back after a crash. It needs the columns enqueuedTime, partition,
+    sequenceNumber and properties.
     """
     from pyspark.sql import functions as f
 

@@ -35,6 +35,8 @@ SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     # A task that runs twice at once would evict its own readers.
     "spark.speculation": "false",
+    # On a busy machine a worker may need longer than the usual 15 s to start.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
 }

@@ -10,6 +10,7 @@ is told everything it needs in its InputPartition.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -58,6 +59,9 @@ class Columns:
 
     names: tuple[str, ...]
     required: tuple[str, ...] = ()
+
+
+leaving = threading.Event()  # Spark wants this process to end
 
 
 class Work(InputPartition):
@@ -147,6 +151,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         driver, self._driver = self._driver, None
         if driver is not None:
             driver.close()
+        if leaving.is_set():
+            # Spark has closed its end; what its runner would still say there is only noise.
+            os._exit(0)
 
 
 def read_part(partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -283,8 +290,12 @@ def parts(
 def leave_on_sigterm() -> None:
     """Spark ends the driver's process with SIGTERM and never calls stop().
 
-    Leaving in an orderly way lets Python close what is open; the hub then knows at once that its
-    readers have gone.
+    Leaving in an orderly way calls it after all; the hub then knows at once that we have gone.
     """
+
+    def leave(*_: object) -> None:
+        leaving.set()
+        sys.exit(0)
+
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        signal.signal(signal.SIGTERM, leave)

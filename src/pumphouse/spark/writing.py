@@ -102,6 +102,9 @@ class Writing:
         events = self.shape.events(piece, self._rows, self.origin)
         for number, (partition, event) in enumerate(events, self._rows):
             by_place[partition].append(Row(number, event))
+        for rows in by_place.values():
+            # A message holds events of one key: those of a key side by side make full ones.
+            rows.sort(key=lambda row: row.event.partition_key or "")
         self._rows += piece.num_rows
         sends = [self.send(place, rows) for place, rows in by_place.items()]
         # Those under way are waited for: cut off, they would all be sent twice.
@@ -154,7 +157,8 @@ class Writing:
 
 
 def told(rows: list[Row]) -> str:
-    return f"rows {rows[0].number} to {rows[-1].number} of the task"
+    numbers = [row.number for row in rows]
+    return f"rows {min(numbers)} to {max(numbers)} of the task"
 
 
 def type_of(failed: PumphouseError) -> type[PumphouseError]:

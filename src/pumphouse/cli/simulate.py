@@ -1,0 +1,267 @@
+"""`pumphouse simulate`: a fleet in virtual time, with faults: was every promise kept?"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumphouse.cli import console
+from pumphouse.cli.options import output_option
+
+if TYPE_CHECKING:
+    from pumphouse.simulation import Result, Scenario
+
+FACES = ("pull", "push", "functions", "fixed")
+STORES = ("memory", "blob", "bloblease")
+SCENE_LINES = 40
+SHOW_EVERY_S = 0.5
+
+
+@click.command()
+@click.option("--hosts", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--partitions", type=click.IntRange(1), default=16, show_default=True)
+@click.option(
+    "--hours",
+    type=click.FloatRange(0, min_open=True),
+    default=24.0,
+    show_default=True,
+    help="Of virtual time, per seed.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same run.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="So many seeds from there.",
+)
+@click.option(
+    "--faults",
+    "weather",
+    default="default",
+    show_default=True,
+    metavar="PROFILE",
+    help="none, default, harsh, hosts or store; with changes: default,crash=20,stale=0.",
+)
+@click.option(
+    "--strategy",
+    default="steady",
+    show_default=True,
+    help="steady, greedy, balanced, fixed:N, eph, eph_js.",
+)
+@click.option("--face", type=click.Choice(FACES), default="pull", show_default=True)
+@click.option(
+    "--store",
+    type=click.Choice(STORES),
+    default="memory",
+    show_default=True,
+    help="Whose semantics the store has.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Processes for several seeds; one per core by default."
+)
+@output_option
+@click.pass_context
+def simulate(
+    ctx: click.Context,
+    hosts: int,
+    partitions: int,
+    hours: float,
+    seed: int,
+    seeds: int,
+    weather: str,
+    strategy: str,
+    face: str,
+    store: str,
+    jobs: int | None,
+    output: str,
+) -> None:
+    """Run a fleet of the real processor in virtual time, break things, and check every promise.
+
+    Hosts crash, stand still and come back, the store loses answers, readers are evicted, handlers
+    hang. In between the weather clears up, and the fleet must recover. Ends with status 1 if a
+    promise was broken, with the command that replays it and what happened before.
+    """
+    from pumphouse.leases.strategies import parse_strategy
+    from pumphouse.simulation import Scenario, parse_faults
+
+    parse_strategy(strategy)
+    chosen = [
+        Scenario(hosts, partitions, hours, number, parse_faults(weather), strategy, face, store)
+        for number in range(seed, seed + seeds)
+    ]
+    total = Total(len(chosen))
+    broken = 0
+    with Line(total, hours * 3600, shown=output == "text") as line:
+        for result in results(chosen, jobs or os.cpu_count() or 1, line):
+            total.add(result)
+            line.show()
+            if output == "json":
+                console.put(as_json(result, weather))
+            if not result.ok:
+                broken += 1
+                line.clear()
+                tell_violation(result, weather)
+    if output == "text":
+        show_total(total)
+    if broken:
+        ctx.exit(console.FAILED)
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+def results(chosen: list[Scenario], jobs: int, line: Line) -> Iterator[Result]:
+    """Every scenario's result, as they come; several at once in processes of their own."""
+    from pumphouse.simulation import simulate as run
+
+    if len(chosen) == 1 or jobs == 1:
+        for scenario in chosen:
+            yield run(scenario, progress=line.progress)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # A fresh interpreter each: nothing of this one's threads or loops is carried over.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(run, chosen, chunksize=max(1, min(20, len(chosen) // (4 * jobs))))
+
+
+@dataclass(slots=True)
+class Total:
+    """What came of all seeds so far."""
+
+    seeds: int
+    done: int = 0
+    broken: int = 0
+    simulated_s: float = 0.0
+    took_s: float = 0.0
+    sent: int = 0
+    refused: int = 0
+    worst_gap_s: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    figures: Counter[str] = field(default_factory=Counter)
+
+    def add(self, result: Result) -> None:
+        self.done += 1
+        self.broken += not result.ok
+        self.simulated_s += result.simulated_s
+        self.took_s += result.took_s
+        self.sent += result.sent
+        self.refused += result.refused
+        self.faults.update(result.faults)
+        self.calls.update(result.calls)
+        figures = result.figures
+        self.worst_gap_s = max(self.worst_gap_s, figures.worst_gap_s)
+        for name in ("moves", "handled", "duplicates", "batches", "stuck_reports"):
+            self.figures[name] += getattr(figures, name)
+
+
+class Line:
+    """One line on stderr that says how far it is; nothing unless a person looks."""
+
+    def __init__(self, total: Total, seed_s: float, *, shown: bool) -> None:
+        self.total, self.seed_s = total, seed_s
+        self.shown = shown and sys.stderr.isatty()
+        self._shown_s = 0.0
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.clear()
+
+    def progress(self, at_s: float, checks: Any) -> None:
+        self.show(at_s, checks.figures.moves)
+
+    def show(self, at_s: float = 0.0, moves: int = 0) -> None:
+        if not self.shown or time.monotonic() - self._shown_s < SHOW_EVERY_S:
+            return
+        self._shown_s = time.monotonic()
+        total = self.total
+        hours, most = (total.simulated_s + at_s) / 3600, total.seeds * self.seed_s / 3600
+        text = f"{hours:,.1f} of {most:,.1f} hours, {total.done} of {total.seeds} seeds, "
+        text += f"{total.figures['moves'] + moves:,} moves, {total.broken} violations"
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self.shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+# -- telling --------------------------------------------------------------------------------------
+
+
+def replay(scenario: Scenario, weather: str) -> str:
+    """The command that runs this seed again."""
+    words = {
+        "--hosts": str(scenario.hosts),
+        "--partitions": str(scenario.partitions),
+        "--hours": f"{scenario.hours:g}",
+        "--seed": str(scenario.seed),
+        "--faults": weather,
+        "--strategy": scenario.strategy,
+        "--face": scenario.face,
+        "--store": scenario.store,
+    }
+    return shlex.join(["pumphouse", "simulate", *(word for pair in words.items() for word in pair)])
+
+
+def tell_violation(result: Result, weather: str) -> None:
+    console.say(f"seed {result.scenario.seed}: {result.violations[0]}")
+    for line in result.scene[-SCENE_LINES:]:
+        console.say(f"  {line}")
+    console.say(f"replay: {replay(result.scenario, weather)}")
+
+
+def show_total(total: Total) -> None:
+    hours = total.simulated_s / 3600
+    speed = total.simulated_s / max(total.took_s, 1e-9)
+    seeds = console.plural(total.done, "seed")
+    print(f"{seeds}, {hours:,.1f} hours in {total.took_s:,.1f} CPU seconds ({speed:,.0f} times)")
+    console.table(("", ""), list(rows(total)))
+
+
+def rows(total: Total) -> Iterable[tuple[str, str]]:
+    for name, count in sorted(total.faults.items()):
+        yield f"fault: {name}", f"{count:,}"
+    yield "events sent", f"{total.sent:,}"
+    yield "events handled", f"{total.figures['handled']:,}"
+    yield "handled again", f"{total.figures['duplicates']:,}"
+    yield "moves", f"{total.figures['moves']:,}"
+    yield "worst gap", f"{total.worst_gap_s:.1f} s"
+    for name, count in sorted(total.calls.items()):
+        yield f"store calls: {name}", f"{count:,}"
+    yield "writes refused", f"{total.refused:,}"
+    yield "violations", f"{total.broken:,}"
+
+
+def as_json(result: Result, weather: str) -> dict[str, Any]:
+    figures = result.figures
+    return {
+        "seed": result.scenario.seed,
+        "ok": result.ok,
+        "violations": [str(violation) for violation in result.violations],
+        "replay": replay(result.scenario, weather),
+        "last_events": list(result.scene[-SCENE_LINES:]),
+        "history": result.digest,
+        "hours": round(result.simulated_s / 3600, 3),
+        "cpu_s": round(result.took_s, 3),
+        "faults": result.faults,
+        "store_calls": result.calls,
+        "writes_refused": result.refused,
+        "sent": result.sent,
+        "handled": figures.handled,
+        "duplicates": figures.duplicates,
+        "moves": figures.moves,
+        "worst_gap_s": round(figures.worst_gap_s, 3),
+    }

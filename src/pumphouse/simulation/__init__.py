@@ -1,0 +1,16 @@
+"""A fleet in virtual time with faults, running the real processor; your own handlers too."""
+
+from pumphouse.simulation.faults import PROFILES, Faults, parse_faults
+from pumphouse.simulation.promises import INVARIANTS, Violation
+from pumphouse.simulation.run import Result, Scenario, simulate
+
+__all__ = [
+    "INVARIANTS",
+    "PROFILES",
+    "Faults",
+    "Result",
+    "Scenario",
+    "Violation",
+    "parse_faults",
+    "simulate",
+]

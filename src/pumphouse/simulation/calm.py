@@ -1,0 +1,153 @@
+"""When the weather clears up: does the fleet recover, share evenly, rest, and survive one crash?
+
+Safety is checked all the time (checks.py). Here stands what can only be asked of a fleet that is
+left alone: it must get there within a bounded time, and then nothing may move.
+
+    storm -> Calm -> I3, I7, I8, I9, I10, I12
+             ^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from pumphouse.simulation.faults import CALM
+from pumphouse.simulation.fleet import Fleet
+from pumphouse.simulation.store import LATE_S_MAX
+
+LOOK_S = 1.0
+SLACK_S = 3.0  # calls take a while, and a blob store shows whole seconds
+REST_CYCLES = 4
+ONE_PER_CYCLE = ("balanced", "eph", "eph_js", "fixed")
+UNEVEN = ("fixed", "steady:rates")  # what they promise is something else than even numbers
+
+
+class Calm:
+    """Looks at a fleet that is left alone."""
+
+    def __init__(self, fleet: Fleet, rng: Random) -> None:
+        self.fleet, self.rng = fleet, rng
+        self.name = fleet.strategy.name.partition(":")[0]
+        self.slow = self.name in ONE_PER_CYCLE
+        self.even = fleet.strategy.name not in UNEVEN and self.name != "fixed"
+
+    @property
+    def interval_s(self) -> float:
+        hosts = list(self.fleet.hosts.values())
+        return hosts[0].face.engine.options.interval_s if hosts else 0.0
+
+    @property
+    def settle_s(self) -> float:
+        """How long it may take to get even after the last change."""
+        options, partitions = self.fleet.options, len(self.fleet.hub.partitions)
+        cycles = partitions + 6 if self.slow else 8
+        waits_s = options.lease_s + options.granted_s + options.backoff_most_s
+        return waits_s + cycles * self.interval_s + 20 * SLACK_S
+
+    async def look(self) -> None:
+        """All that can be asked, in turn; ends early once a promise was broken."""
+        await self.clear_up()
+        for step in (self.settle, self.rest, self.survive, self.settle):
+            if not self.fleet.checks.violations:
+                await step()
+
+    async def clear_up(self) -> None:
+        fleet = self.fleet
+        fleet.set_weather(CALM)
+        for host in list(fleet.hosts.values()):
+            fleet.thaw(host)
+        await fleet.all_done()
+        while len(fleet.hosts) < fleet.wanted:
+            await fleet.add()
+        await asyncio.sleep(LATE_S_MAX)  # what is still on its way belongs to the storm
+
+    # -- getting even ------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """I3, I7, I8, I9, I12: soon everything is owned, evenly, and handled."""
+        fleet = self.fleet
+        ends = {partition: log.end for partition, log in fleet.hub.logs.items()}
+        if await self._until(lambda: not self._unsettled(ends), self.settle_s):
+            return
+        for name, text in self._unsettled(ends):
+            fleet.checks.violate(name, f"{text} after {self.settle_s:.0f} s without a fault")
+
+    def _unsettled(self, ends: dict[str, int]) -> list[tuple[str, str]]:
+        fleet, found = self.fleet, []
+        counts = fleet.owned()
+        if unowned := fleet.unowned():
+            found.append(("I8", f"nobody owns {' '.join(unowned)}"))
+        if self.even and fleet.spread() > 1:
+            found.append(("I7", f"hosts own {counts}"))
+        if self.even and min(counts.values()) < len(fleet.hub.partitions) // len(counts):
+            found.append(("I9", f"hosts own {counts}"))
+        if busy := [n for n, host in fleet.hosts.items() if not host.face.engine.settled]:
+            found.append(("I7", f"{' '.join(busy)} not settled"))
+        late = {p for p, end in ends.items() if end - 1 > fleet.checks.track(p).handled}
+        if late:
+            found.append(("I3", f"events of {' '.join(sorted(late))} are not handled"))
+        if waits := [p for p, row in fleet.store.rows.items() if row.successor]:
+            found.append(("I12", f"{' '.join(waits)} waits for a hand-off"))
+        return found
+
+    async def _until(self, condition: Callable[[], bool], longest_s: float) -> bool:
+        until_s = self.fleet.loop.time() + longest_s
+        while not condition():
+            if self.fleet.loop.time() >= until_s or self.fleet.checks.violations:
+                return False
+            await asyncio.sleep(LOOK_S)
+        return True
+
+    # -- resting -----------------------------------------------------------------------------------
+
+    async def rest(self) -> None:
+        """I7, I10: nothing moves, and the store is asked for no more than was promised."""
+        if self.fleet.strategy.name == "steady:rates":
+            return  # it follows the rates of events, which change
+        fleet, checks, options = self.fleet, self.fleet.checks, self.fleet.options
+        window_s = REST_CYCLES * max(self.interval_s, options.renew_s)
+        moved, before = self._moved(), fleet.store.calls.copy()
+        refused = fleet.store.refused
+        await asyncio.sleep(window_s)
+        if self._moved() != moved:
+            checks.violate("I7", f"something moved at rest: {moved} before, {self._moved()} now")
+        hosts, partitions = len(fleet.hosts), len(fleet.hub.partitions)
+        cycles = window_s / (0.9 * self.interval_s) + 2
+        budget = {
+            "list": hosts * cycles,
+            "beat": hosts * cycles,
+            "row": partitions * (window_s / (0.85 * options.renew_s) + 2),
+            "list checkpoints": 2,
+        }
+        for kind, most in budget.items():
+            if (made := fleet.store.calls[kind] - before[kind]) > most:
+                text = f"{made} calls ({kind}) in {window_s:.0f} s at rest; at most {most:.0f}"
+                checks.violate("I10", text)
+        if fleet.store.refused != refused:
+            checks.violate("I10", "a write was refused at rest")
+
+    def _moved(self) -> tuple[int, int, int]:
+        figures = self.fleet.checks.figures
+        return figures.moves, figures.claims, figures.releases
+
+    # -- one crash ---------------------------------------------------------------------------------
+
+    async def survive(self) -> None:
+        """I8: what a host that crashes has owned is taken within a lease and an interval."""
+        fleet = self.fleet
+        owners = [host for host in fleet.hosts.values() if host.face.engine.owned]
+        if len(fleet.hosts) < 2 or not owners:
+            return
+        victim = self.rng.choice(owners)
+        orphans = victim.face.engine.owned
+        fleet.checks.tell("host", f"{victim.seat} is killed in good weather")
+        fleet.crash(victim)
+        # By rates, hosts may judge differently whose it is; in the next cycle anybody takes it.
+        cycles = 1 + (len(orphans) if self.slow else self.fleet.strategy.name == "steady:rates")
+        bound_s = fleet.options.lease_s + cycles * self.interval_s + SLACK_S
+        if not await self._until(lambda: not fleet.unowned(), bound_s):
+            text = f"{' '.join(fleet.unowned())} of {victim.name} not taken in {bound_s:.0f} s"
+            fleet.checks.violate("I8", text)
+        await fleet.add()

@@ -1,0 +1,349 @@
+"""The guarantees, each a check with a name: what was promised, and whether it was kept.
+
+Everything that takes effect passes here: rows and checkpoints as the store grants them, readers as
+the hub admits them, events as handlers are called with them. What breaks a promise becomes a
+Violation; the run goes on, so that its history can be shown.
+
+    store, hub, handlers, fleet -> Checks -> violations
+                                   ^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from pumphouse.client.base import ReaderOptions
+from pumphouse.errors import HandlerStuck, StoreMisused
+from pumphouse.events import Event
+from pumphouse.leases.model import Checkpoint, Ownership
+from pumphouse.processor.options import ProcessorOptions
+from pumphouse.simulation.history import History
+from pumphouse.simulation.loop import WALL_S, Seat
+from pumphouse.simulation.promises import Call, Figures, Stay, Track, Violation
+
+TOLERANCE_S = 0.05  # for clocks that run a little fast or slow
+FAULT_ECHO_S = 60.0  # a fault of the store excuses a checkpoint that is missing for so long
+
+
+class Checks:
+    """Watches a fleet. `calm` is set while no faults are made."""
+
+    def __init__(
+        self, history: History, options: ProcessorOptions, *, grabs: bool, blur_s: float = 0.0
+    ) -> None:
+        self.history, self.options, self.grabs = history, options, grabs
+        self.blur_s = blur_s  # by how much a row may be older than the store says
+        self.violations: list[Violation] = []
+        self.scene: list[str] = []  # what happened before the first of them
+        self.figures = Figures()
+        self.tracks: dict[str, Track] = {}
+        self.rows: dict[str, Ownership] = {}
+        self.marks: dict[str, Checkpoint] = {}
+        self.frozen_s: dict[Seat, float] = {}  # in all its life
+        self._stuck: set[tuple[Seat, Any, int]] = set()  # batches that were reported
+        self._store_failed_s: dict[Seat, float] = {}
+
+    @property
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def track(self, partition: str) -> Track:
+        if partition not in self.tracks:
+            self.tracks[partition] = Track()
+        return self.tracks[partition]
+
+    def violate(self, name: str, text: str, partition: str = "") -> None:
+        found = Violation(name, self.now_s, text, partition)
+        if not self.violations:
+            self.scene = self.history.last(60, partition)
+        self.violations.append(found)
+        self.history.add(found.at_s, "VIOLATION", f"{name} {text}")
+
+    def tell(self, kind: str, text: str) -> None:
+        self.history.add(self.now_s, kind, text)
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def row_written(self, seat: Seat, before: Ownership | None, row: Ownership) -> None:
+        partition, now_s = row.partition, self.now_s
+        track = self.track(partition)
+        self.rows[partition] = row
+        track.overdue_s = track.deadline_s
+        track.deadline_s = None if row.deadline_s is None else now_s + row.deadline_s
+        epoch, owner = (before.epoch, before.owner) if before is not None else (0, "")
+        if row.epoch < epoch:
+            self.violate(
+                "I1", f"the epoch of {partition} fell from {epoch} to {row.epoch}", partition
+            )
+        if row.owner and row.owner != owner:
+            if row.epoch <= epoch:
+                text = (
+                    f"{partition} goes from {owner or 'nobody'} to {row.owner}, epoch {row.epoch}"
+                )
+                self.violate("I1", text, partition)
+            self._changed_hands(track, seat, owner, row)
+        elif not row.owner:
+            self.figures.releases += 1
+        if row.owner == seat.name or row.owner != owner:
+            track.own_write_s[row.owner, row.epoch] = now_s
+        if row.owner == seat.name and track.owners.get(row.epoch) != row.owner:
+            self._claimed(track, seat, row)
+        if owner == seat.name and row.owner != owner:
+            self._given_up(track, seat, before, row)
+        words = f"{partition} {row.owner or '-'} epoch {row.epoch}"
+        waits = (
+            f" for {row.successor} in {row.deadline_s:.3f}" if row.deadline_s is not None else ""
+        )
+        self.tell("row", f"{seat} writes {words}{waits}")
+
+    def _changed_hands(self, track: Track, seat: Seat, owner: str, row: Ownership) -> None:
+        track.taken_s = self.now_s
+        self.figures.claims += not owner
+        self.figures.moves += bool(owner)
+        if row.owner != seat.name:
+            track.owners[row.epoch] = row.owner
+
+    def _claimed(self, track: Track, seat: Seat, row: Ownership) -> None:
+        other = track.owners.get(row.epoch)
+        if other is not None:
+            text = f"epoch {row.epoch} of {row.partition} belonged to {other}, now to {row.owner}"
+            self.violate("I1", text, row.partition)
+        track.owners[row.epoch] = row.owner
+        track.users[row.epoch] = seat
+
+    def _given_up(self, track: Track, seat: Seat, before: Ownership | None, row: Ownership) -> None:
+        """The owner itself lets go: nothing of it may be in hand, nothing handled be forgotten."""
+        partition = row.partition
+        if any(call.seat is seat for call in track.inside):
+            text = f"{seat} gives {partition} to {row.owner or 'nobody'} with a batch in hand"
+            self.violate("I2", text, partition)
+        stay = track.stays.get(seat)
+        mark = self.marks.get(partition)
+        written = -1 if mark is None or mark.sequence is None else mark.sequence
+        if stay is None or stay.failed or stay.done <= written or not self._sure_of(track, seat):
+            return
+        if before is None or not self._leased(track, before):
+            return  # it had lost it before: what it gives back is only its name in the row
+        text = f"{seat} leaves {partition} at {written}, though it has handled {stay.done}"
+        self.violate("I6", text, partition)
+
+    def _leased(self, track: Track, row: Ownership) -> bool:
+        """Whether the owner of this row may have acted as such until now."""
+        age_s = self.now_s - track.own_write_s.get((row.owner, row.epoch), 0.0)
+        overdue = track.overdue_s is not None and self.now_s >= track.overdue_s
+        return age_s < self.options.lease_s - 1.0 and not overdue
+
+    def _sure_of(self, track: Track, seat: Seat) -> bool:
+        """Whether no fault of the store can be why a checkpoint is missing."""
+        last_s = max(track.unsure_s.get(seat, 0.0), self._store_failed_s.get(seat, 0.0))
+        return self.options.checkpoints.on and self.now_s - last_s > FAULT_ECHO_S
+
+    def misused(self, seat: Seat, why: StoreMisused) -> None:
+        self.violate("I12" if "deadline" in str(why) else "I1", f"{seat}: {why}")
+
+    def store_failed(self, seat: Seat, kind: str, partitions: Sequence[str]) -> None:
+        for partition in partitions:
+            self.track(partition).unsure_s[seat] = self.now_s
+        if not partitions:
+            self._store_failed_s[seat] = self.now_s
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def checkpoint_written(self, seat: Seat, before: Checkpoint | None, mark: Checkpoint) -> None:
+        partition = mark.partition
+        track = self.track(partition)
+        self.marks[partition] = mark
+        if before is not None and mark.epoch < before.epoch:
+            text = f"{seat} writes {partition} with epoch {mark.epoch} after {before.epoch}"
+            self.violate("I1", text, partition)
+        writer = track.writers.setdefault(mark.epoch, seat)
+        if writer is not seat and not writer.dead:
+            text = f"{seat} and {writer} both write checkpoints of {partition} with {mark.epoch}"
+            self.violate("I1", text, partition)
+        if track.owners.get(mark.epoch) != seat.name:
+            text = f"{seat} writes the checkpoint of {partition} with {mark.epoch}, not its epoch"
+            self.violate("I1", text, partition)
+        reached = -1 if before is None or before.sequence is None else before.sequence
+        wanted = -1 if mark.sequence is None else mark.sequence
+        if wanted < reached:
+            self.violate(
+                "I5", f"checkpoint of {partition} back from {reached} to {wanted}", partition
+            )
+        if wanted > track.handled:
+            text = f"checkpoint of {partition} at {wanted}, but {track.handled + 1} was not handled"
+            self.violate("I5", text, partition)
+        self.tell("checkpoint", f"{seat} writes {partition} at {wanted} epoch {mark.epoch}")
+
+    # -- readers -----------------------------------------------------------------------------------
+
+    def opened(self, seat: Seat, options: ReaderOptions, first: int) -> None:
+        partition, epoch = options.partition, options.epoch or 0
+        track, mark = self.track(partition), self.marks.get(partition)
+        self.tell("reader", f"{seat} reads {partition} from {first} epoch {epoch}")
+        if mark is None or mark.epoch < epoch:
+            text = f"{seat} reads {partition} with {epoch} before it has stamped the checkpoint"
+            return self.violate("I15", text, partition)
+        if mark.epoch > epoch:
+            return None  # a later owner has stamped it: whatever this one does is fenced off
+        behind_mark = 0 if mark.sequence is None else mark.sequence + 1
+        stay = track.stays.get(seat)
+        if first != behind_mark and (stay is None or first != stay.expected):
+            text = f"{seat} reads {partition} from {first}; its checkpoint is at {behind_mark - 1}"
+            self.violate("I15", text, partition)
+        return None
+
+    # -- handlers ----------------------------------------------------------------------------------
+
+    def start(self, seat: Seat, client: Any, epoch: int, batch: Sequence[Event]) -> Call:
+        """A handler is called. `client` is the partition client; a new one may start over."""
+        partition, now_s = client.id, self.now_s
+        track = self.track(partition)
+        numbers = [event.sequence if event.sequence is not None else -1 for event in batch]
+        frozen_s, sent_ms = self.frozen_s.get(seat, 0.0), batch[0].enqueued_ms
+        sent_s = None if sent_ms is None else sent_ms / 1000 - WALL_S
+        call = Call(seat, client, partition, numbers[0], numbers[-1], now_s, frozen_s, sent_s)
+        self.tell("handle", f"{seat} {partition} {call.first}-{call.last} epoch {epoch}")
+        self._check_owner(track, seat, partition, epoch)
+        self._check_order(track, call, numbers)
+        self._check_alone(track, call)
+        track.inside.append(call)
+        self.figures.batches += 1
+        return call
+
+    def _check_owner(self, track: Track, seat: Seat, partition: str, epoch: int) -> None:
+        row, now_s = self.rows.get(partition), self.now_s
+        place = f"{seat} handles {partition} with epoch {epoch}"
+        if track.owners.get(epoch) != seat.name:
+            owner = track.owners.get(epoch, "nobody")
+            return self.violate("I1", f"{place}, which belongs to {owner}", partition)
+        user = track.users.setdefault(epoch, seat)
+        if user is not seat and not user.dead:
+            return self.violate("I1", f"{place}, and so does {user}", partition)
+        age_s = now_s - track.own_write_s.get((seat.name, epoch), 0.0)
+        if age_s > self.options.lease_s + self.blur_s + TOLERANCE_S:
+            return self.violate("I1", f"{place}, {age_s:.3f} s after its last write", partition)
+        if row is None or self.grabs:
+            return None
+        if row.owner != seat.name and now_s - track.taken_s > TOLERANCE_S:
+            return self.violate("I1", f"{place}, but {row.owner or 'nobody'} owns it", partition)
+        if row.epoch == epoch and track.deadline_s is not None:
+            late_s = now_s - track.deadline_s
+            if row.successor and late_s > TOLERANCE_S + 1.0:
+                text = f"{place}, {late_s:.3f} s after the deadline of {row.successor}"
+                return self.violate("I12", text, partition)
+        return None
+
+    def _check_order(self, track: Track, call: Call, numbers: list[int]) -> None:
+        partition, stay = call.partition, track.stays.get(call.seat)
+        if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            return self.violate("I4", f"{call.seat} got {numbers} of {partition}", partition)
+        if stay is None or stay.client is not call.client:
+            stay = track.stays[call.seat] = Stay(call.client, call.first)
+            mark = self.marks.get(partition)
+            reached = -1 if mark is None or mark.sequence is None else mark.sequence
+            if call.first <= reached:
+                text = (
+                    f"{call.seat} handles {call.first} of {partition} again; checkpoint {reached}"
+                )
+                self.violate("I6", text, partition)
+            if call.first > track.handled + 1:
+                text = (
+                    f"{call.seat} starts {partition} at {call.first}; {track.handled} was the last"
+                )
+                self.violate("I3", text, partition)
+        while stay.expected < call.first and stay.expected in track.poison:
+            stay.expected += 1
+        if call.first != stay.expected:
+            name = "I3" if call.first > stay.expected else "I4"
+            text = f"{call.seat} got {call.first} of {partition}; {stay.expected} comes next"
+            self.violate(name, text, partition)
+        return None
+
+    def _check_alone(self, track: Track, call: Call) -> None:
+        for other in track.inside:
+            if other.seat is call.seat:
+                text = f"{call.seat} is called twice at once for {call.partition}"
+                self.violate("I2", text, call.partition)
+
+    def done(self, call: Call) -> None:
+        """The handler has returned."""
+        if not self._left(call):
+            return
+        track, figures = self.track(call.partition), self.figures
+        stay = track.stays.get(call.seat)
+        if stay is not None and stay.client is call.client:
+            stay.expected, stay.done = call.last + 1, max(stay.done, call.last)
+            stay.failed = False
+        if call.sent_s is not None and call.first > track.handled:
+            figures.worst_gap_s = max(figures.worst_gap_s, self.now_s - call.sent_s)
+        figures.handled += call.last - call.first + 1
+        figures.duplicates += self._handled(track, call.first, call.last)
+        self.tell("handled", f"{call.seat} {call.partition} {call.first}-{call.last}")
+
+    def _handled(self, track: Track, first: int, last: int) -> int:
+        """Note that these were handled; how many of them had been before."""
+        again = 0
+        for number in range(first, last + 1):
+            if number <= track.handled or number in track.beyond:
+                again += 1
+            else:
+                track.beyond.add(number)
+        while track.handled + 1 in track.beyond:
+            track.handled += 1
+            track.beyond.discard(track.handled)
+        return again
+
+    def failed(self, call: Call, why: BaseException) -> None:
+        """The handler has raised, or was cancelled."""
+        if self._left(call):
+            if (stay := self.track(call.partition).stays.get(call.seat)) is not None:
+                stay.failed = True
+            what = type(why).__name__
+            self.tell("raised", f"{call.seat} {call.partition} {call.first}-{call.last} {what}")
+
+    def _left(self, call: Call) -> bool:
+        """It is no longer in hand; whether its host lives, and so the call counts."""
+        self.track(call.partition).inside.remove(call)
+        if not call.seat.dead:
+            self._check_stuck(call)
+        return not call.seat.dead
+
+    def _check_stuck(self, call: Call) -> None:
+        limit_s, options = self.options.handler_timeout_s, self.options
+        if limit_s is None:
+            return
+        frozen_s = self.frozen_s.get(call.seat, 0.0) - call.frozen_s
+        took_s = self.now_s - call.at_s - frozen_s
+        told = (call.seat, call.client, call.client.batches_handed_out) in self._stuck
+        # The watch looks every quarter of a renewal, unless a renewal holds it up.
+        if took_s > limit_s + options.renew_s + 2 * options.store_s and not told:
+            text = (
+                f"{call.seat} had {call.partition} in hand for {took_s:.1f} s, and nobody was told"
+            )
+            self.violate("I11", text, call.partition)
+
+    # -- what hosts say ----------------------------------------------------------------------------
+
+    def reported(self, seat: Seat, partition: str | None, failed: Exception) -> None:
+        kind = type(failed).__name__
+        self.figures.reports[kind] += 1
+        self.tell("report", f"{seat} {partition or '-'} {kind}")
+        if isinstance(failed, HandlerStuck) and partition is not None:
+            self.figures.stuck_reports += 1
+            if (stay := self.track(partition).stays.get(seat)) is not None:
+                self._stuck.add((seat, stay.client, stay.client.batches_handed_out))
+        if isinstance(failed, ExceptionGroup):
+            self.violate("I0", f"{seat} failed: {failed!r} {failed.exceptions!r}")
+
+    def poisoned(self, partition: str, sequence: int) -> None:
+        """An event that will be skipped: it counts as handled."""
+        track = self.track(partition)
+        track.poison.add(sequence)
+        self._handled(track, sequence, sequence)
+
+    def died(self, seat: Seat) -> None:
+        """Nothing of this seat counts any more."""
+        for track in self.tracks.values():
+            track.stays.pop(seat, None)

@@ -1,0 +1,223 @@
+"""A simulated host behind each of the three faces of the real processor.
+
+pull       Processor: partition clients, a task for each
+push       EventProcessorHost: a class; functions: the same host with two functions
+fixed      FixedPartitionProcessor
+
+Fleet -> open_face -> Processor | EventProcessorHost | FixedPartitionProcessor -> Work
+         ^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from pumphouse.client.base import HubClient
+from pumphouse.clock import Clock
+from pumphouse.errors import OptionError, OwnershipLost, PumphouseError
+from pumphouse.events import Event
+from pumphouse.leases.store import CheckpointStore
+from pumphouse.leases.strategies import Strategy
+from pumphouse.processor.engine import Engine
+from pumphouse.processor.fixed import FixedPartitionProcessor
+from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
+from pumphouse.processor.hostoptions import EventProcessorOptions, PartitionManagerOptions
+from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.processor import Processor
+from pumphouse.simulation.work import Raised, Work
+
+FACES = ("pull", "push", "functions", "fixed")
+BY_HAND = 0.2  # how many batches are checkpointed by the handler, rather than by the policy
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every face is made of."""
+
+    name: str
+    connect: Callable[[], HubClient]
+    store: CheckpointStore
+    strategy: str | Strategy
+    options: ProcessorOptions
+    clock: Clock
+    rng: Random
+    work: Work
+    report: Callable[[str | None, Exception], None]
+
+
+class Face(Protocol):
+    """A host that can be started and stopped; `engine` is there once it runs."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+async def checkpoint(parts: Parts, by_hand: Any) -> None:
+    """Now and then a handler checkpoints itself; what comes of it concerns nobody else."""
+    if parts.rng.random() < BY_HAND:
+        try:
+            await by_hand()
+        except OwnershipLost:
+            raise
+        except PumphouseError as failed:
+            parts.report(None, failed)
+
+
+class Pull:
+    """Partition clients as they are claimed, and a task for each."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.processor = Processor(
+            parts.connect,
+            store=parts.store,
+            strategy=parts.strategy,
+            host=parts.name,
+            options=parts.options,
+            on_error=parts.report,
+            clock=parts.clock,
+            rng=parts.rng,
+        )
+
+    @property
+    def engine(self) -> Engine:
+        return self.processor.engine
+
+    async def start(self) -> None:
+        await self.engine.start()
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            async for partition in self.processor.partitions():
+                tasks.create_task(self._serve(partition))
+
+    async def _serve(self, partition: PartitionClient) -> None:
+        try:
+            async with aclosing(partition.batches()) as batches:
+                async for batch in batches:
+                    await self.parts.work.handle(partition, batch)
+                    await checkpoint(self.parts, partition.checkpoint)
+        except OwnershipLost:
+            pass
+        except Raised as raised:
+            self.parts.report(partition.id, raised)
+
+    async def stop(self) -> None:
+        await self.processor.stop()
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+class Push:
+    """A class with open, process_events and close."""
+
+    def __init__(self, parts: Parts, *, functions: bool = False) -> None:
+        self.parts, self.functions = parts, functions
+        options = parts.options
+        self.host = EventProcessorHost(
+            parts.name,
+            parts.connect,
+            store=parts.store,
+            strategy=parts.strategy,
+            partition_manager_options=PartitionManagerOptions(options.lease_s, options.renew_s),
+            clock=parts.clock,
+            rng=parts.rng,
+        )
+        self.options = EventProcessorOptions(
+            on_exception=lambda got: parts.report(got.partition, got.exception),
+            poison=options.poison,
+            checkpoints=options.checkpoints,
+            handler_timeout_s=options.handler_timeout_s,
+        )
+
+    @property
+    def engine(self) -> Engine:
+        assert self.host._engine is not None
+        return self.host._engine
+
+    async def start(self) -> None:
+        if self.functions:
+            await self.host.start(self.on_message, options=self.options)
+        else:
+            await self.host.register(lambda: self, self.options)
+
+    async def stop(self) -> None:
+        await self.host.unregister()
+
+    async def on_message(self, context: PartitionContext, event: Event) -> None:
+        await self.parts.work.handle(context.partition, [event])
+        await checkpoint(self.parts, context.checkpoint)
+
+    async def open(self, context: PartitionContext) -> None:
+        """Nothing to prepare."""
+
+    async def close(self, context: PartitionContext, reason: CloseReason) -> None:
+        """Nothing to tidy up."""
+
+    async def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
+        await self.parts.work.handle(context.partition, messages)
+        await checkpoint(self.parts, context.checkpoint)
+
+    async def process_error(self, context: PartitionContext, error: Exception) -> None:
+        """It is reported by on_exception."""
+
+
+class Fixed:
+    """A given number of partitions, kept."""
+
+    def __init__(self, parts: Parts, partitions: int) -> None:
+        self.parts = parts
+        self.processor = FixedPartitionProcessor(
+            parts.connect,
+            partitions=partitions,
+            store=parts.store,
+            host=parts.name,
+            lease_s=parts.options.lease_s,
+            renew_s=parts.options.renew_s,
+            poison=parts.options.poison,
+            clock=parts.clock,
+            rng=parts.rng,
+        )
+        self.processor.on_batch(self._handle)
+        self.processor.on_error(self._failed)
+
+    @property
+    def engine(self) -> Engine:
+        return self.processor._engine
+
+    async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
+        await self.parts.work.handle(partition, batch)
+
+    async def _failed(self, partition: str | None, failed: Exception) -> None:
+        self.parts.report(partition, failed)
+
+    async def start(self) -> None:
+        await self.processor.start()
+
+    async def stop(self) -> None:
+        await self.processor.stop()
+
+
+def open_face(face: str, parts: Parts, share: int) -> Face:
+    """A host of this face. `share` is what a fixed one takes."""
+    match face:
+        case "pull":
+            return Pull(parts)
+        case "push":
+            return Push(parts)
+        case "functions":
+            return Push(parts, functions=True)
+        case "fixed":
+            return Fixed(parts, share)
+    raise OptionError(f"{face!r} is no face; use one of {', '.join(FACES)}")

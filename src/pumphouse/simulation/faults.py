@@ -1,0 +1,131 @@
+"""What goes wrong, and how often. Faults are data: rates by kind, and profiles with names.
+
+parse_faults -> Faults -> fleet (per hour), store (per call), handler (per batch)
+                ^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from random import Random
+
+from pumphouse.errors import OptionError
+
+PER_HOUR = (
+    "crash",
+    "pause",
+    "leave",
+    "join",
+    "restart",
+    "lost",
+    "evicted",
+    "hub_away",
+    "store_away",
+    "grow",
+)
+PER_CALL = ("before", "after", "failed", "stale", "slow")
+PER_BATCH = ("handler_slow", "handler_stuck", "handler_raises", "poison")
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Rates by kind. Those of hosts are per hour of the whole fleet, the others probabilities."""
+
+    # Per hour, in the fleet.
+    crash: float = 0.0  # a host dies; it comes back later, under its own name or another
+    pause: float = 0.0  # a host stands still, mostly for longer than its lease, and goes on
+    leave: float = 0.0  # a host stops in good order
+    join: float = 0.0  # a host more
+    restart: float = 0.0  # a host stops in good order and comes back
+    lost: float = 0.0  # the connection of a host to the hub breaks
+    evicted: float = 0.0  # a stranger with a higher epoch reads a partition for a while
+    hub_away: float = 0.0  # the hub does not answer for a while
+    store_away: float = 0.0  # the store does not answer for a while
+    grow: float = 0.0  # a partition more
+
+    # Per call to the store.
+    before: float = 0.0  # a write that never arrives; nobody is told
+    after: float = 0.0  # a write that arrives; nobody is told
+    failed: float = 0.0  # a read that fails
+    stale: float = 0.0  # a listing from before
+    slow: float = 0.0  # it takes longer than the deadline of the caller
+
+    # Per batch.
+    handler_slow: float = 0.0
+    handler_stuck: float = 0.0  # for longer than handler_timeout_s
+    handler_raises: float = 0.0  # and succeeds when it is tried again
+    poison: float = 0.0  # an event on which it always raises
+
+    # How wrong clocks are.
+    skew_s: float = 0.0  # at most, either way
+    drift: float = 0.0  # at most, either way: 0.0001 is 100 ppm
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if getattr(self, one.name) < 0:
+                raise OptionError(f"the rate of {one.name} is below 0 ({getattr(self, one.name)})")
+        for name in (*PER_CALL, *PER_BATCH):
+            if getattr(self, name) > 1:
+                raise OptionError(f"{name} is a probability; it must be at most 1")
+
+    @property
+    def per_hour(self) -> float:
+        return float(sum(getattr(self, name) for name in PER_HOUR))
+
+    def draw_event(self, rng: Random) -> str:
+        """Which of those that come by the hour comes next."""
+        thrown = rng.random() * self.per_hour
+        for name in PER_HOUR:
+            thrown -= getattr(self, name)
+            if thrown < 0:
+                return name
+        return PER_HOUR[-1]
+
+
+CALM = Faults()
+DEFAULT = Faults(
+    crash=3, pause=3, leave=2, join=3, restart=1, lost=8, evicted=3, hub_away=1, store_away=1.5,
+    grow=0.5,
+    before=0.01, after=0.01, failed=0.01, stale=0.02, slow=0.01,
+    handler_slow=0.05, handler_stuck=0.003, handler_raises=0.01, poison=0.0005,
+    skew_s=7200, drift=0.0001,
+)  # fmt: skip
+HARSH = Faults(
+    crash=10, pause=10, leave=6, join=12, restart=4, lost=30, evicted=10, hub_away=4, store_away=6,
+    grow=2,
+    before=0.06, after=0.06, failed=0.06, stale=0.1, slow=0.05,
+    handler_slow=0.15, handler_stuck=0.02, handler_raises=0.05, poison=0.003,
+    skew_s=7200, drift=0.0001,
+)  # fmt: skip
+HOSTS_ONLY = Faults(crash=6, pause=6, leave=4, join=6, restart=2, skew_s=7200, drift=0.0001)
+STORE_ONLY = Faults(
+    store_away=4, before=0.05, after=0.05, failed=0.05, stale=0.1, slow=0.05,
+    handler_slow=0.05,
+)  # fmt: skip
+PROFILES = {
+    "none": CALM,
+    "default": DEFAULT,
+    "harsh": HARSH,
+    "hosts": HOSTS_ONLY,
+    "store": STORE_ONLY,
+}
+
+
+def parse_faults(text: str) -> Faults:
+    """`default`, `harsh`, `none`; or with changes: `default,crash=20,stale=0`."""
+    name, *changes = (word.strip() for word in text.split(","))
+    if "=" in name:
+        name, changes = "none", [name, *changes]
+    if name not in PROFILES:
+        raise OptionError(f"{name!r} is no profile of faults; use one of {', '.join(PROFILES)}")
+    known = {one.name for one in fields(Faults)}
+    chosen: dict[str, float] = {}
+    for change in changes:
+        kind, _, rate = change.partition("=")
+        if kind not in known:
+            raise OptionError(f"{kind!r} is no fault; there are {', '.join(sorted(known))}")
+        try:
+            chosen[kind] = float(rate)
+        except ValueError:
+            raise OptionError(f"the rate of {kind} is {rate!r}; it must be a number") from None
+    return replace(PROFILES[name], **chosen)

@@ -1,0 +1,270 @@
+"""Hosts that come, go, crash, stand still and come back, on one hub and one store.
+
+Scenario -> Fleet -> seats, faces, weather -> checks
+            ^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from pumphouse.leases.model import Group
+from pumphouse.processor.engine import choose_strategy
+from pumphouse.processor.options import ProcessorOptions
+from pumphouse.simulation.checks import Checks
+from pumphouse.simulation.faces import Face, Parts, open_face
+from pumphouse.simulation.faults import CALM, Faults
+from pumphouse.simulation.history import History
+from pumphouse.simulation.hub import HUB, NAMESPACE, SimHub
+from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
+from pumphouse.simulation.store import BLUR_S, HostStore, SimStore
+from pumphouse.simulation.work import POISON, Handler, Work
+
+LINGER_S = 90.0  # how long a hub may believe in the connection of a host that is gone
+PAUSE_LEASES = (0.5, 4.0)  # how long a host stands still, in leases
+BURST = (1, 12)
+
+
+@dataclass(slots=True)
+class Host:
+    """One host that lives."""
+
+    seat: Seat
+    face: Face
+    work: Work
+    store: HostStore
+    frozen_at_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.seat.name
+
+
+class Fleet:
+    """Everything of one run, except when what happens."""
+
+    def __init__(
+        self,
+        *,
+        partitions: int,
+        hosts: int,
+        strategy: str,
+        face: str,
+        store: str,
+        options: ProcessorOptions,
+        rng: Random,
+        burst_s: float,
+        handler: Handler | None = None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        self.loop, self.rng, self.face, self.handler = loop, rng, face, handler
+        self.options, self.wanted, self.burst_s = options, hosts, burst_s
+        self.partitions_max = 2 * partitions
+        self.strategy = choose_strategy(
+            f"fixed:{self.share}" if face == "fixed" else strategy, options.max_partitions
+        )
+        self.history = History()
+        grabs, blur_s = self.strategy.grabs, BLUR_S.get(store, 0.0)
+        self.checks = Checks(self.history, options, grabs=grabs, blur_s=blur_s)
+        self.store = SimStore(self.checks, Group(NAMESPACE, HUB), options.lease_s, store)
+        self.hub = SimHub(partitions, self.child(), self.checks.opened)
+        self.hosts: dict[str, Host] = {}
+        self.injected: Counter[str] = Counter()
+        self.starting: set[str] = set()
+        self.faults: Faults = CALM
+        self.clears = asyncio.Event()
+        self._lives: Counter[str] = Counter()
+        self._named = 0
+        self._under_way: dict[asyncio.Task[Any], None] = {}
+        self._flows: list[asyncio.Task[None]] = []
+
+    def child(self) -> Random:
+        """A die of its own for everybody, so that what one draws changes nothing for another."""
+        return Random(self.rng.getrandbits(64))
+
+    # -- weather -----------------------------------------------------------------------------------
+
+    def set_weather(self, faults: Faults) -> None:
+        self.faults = faults
+        for host in self.hosts.values():
+            host.store.faults = host.work.faults = faults
+        if faults is CALM:
+            self.hub.away_until_s = self.store.away_until_s = 0.0
+            self.clears.set()
+        else:
+            self.clears.clear()
+
+    def fault(self, kind: str, text: str) -> None:
+        self.injected[kind] += 1
+        self.checks.tell("fault", f"{kind} {text}")
+
+    # -- hosts -------------------------------------------------------------------------------------
+
+    @property
+    def share(self) -> int:
+        """What a host of a fixed fleet takes: one may be missing, and partitions may be added."""
+        return -(-self.partitions_max // max(1, self.wanted - 1))
+
+    async def add(self, name: str = "") -> Host:
+        """A host more; one that was here before comes back under its name."""
+        if not name:
+            self._named += 1
+            name = f"host-{self._named}"
+        self._lives[name] += 1
+        seat, rng = Seat(name, self._lives[name]), self.child()
+        work = Work(seat, self.checks, self.child(), self.injected, self.clears, self.handler)
+        store = HostStore(self.store, seat, self.child(), self.injected)
+        work.faults = store.faults = self.faults
+        parts = Parts(
+            name,
+            lambda: self.hub.client(seat, rng),
+            store,
+            self.strategy,
+            self.options,
+            self._clock(rng),
+            self.child(),
+            work,
+            lambda partition, failed: self._reported(seat, partition, failed),
+        )
+        self.checks.tell("host", f"{seat} starts")
+        context = self.loop.sit(seat)
+        face = context.run(open_face, self.face, parts, self.share)
+        host = Host(seat, face, work, store)
+        self.starting.add(name)
+        await self.loop.create_task(self._start(host), context=context)
+        self.starting.discard(name)
+        return host
+
+    async def _start(self, host: Host) -> None:
+        """Start it; a hub that is away is tried again, as whoever starts services does."""
+        try:
+            await host.face.start()
+            # The weather may have changed since.
+            host.store.faults = host.work.faults = self.faults
+            self.hosts[host.name] = host
+        except Exception as failed:
+            self._reported(host.seat, None, failed)
+            host.seat.dead = True
+
+    def _clock(self, rng: Random) -> SeatClock:
+        skew_s, drift = self.faults.skew_s, self.faults.drift
+        return SeatClock(rng.uniform(-skew_s, skew_s), 1 + rng.uniform(-drift, drift))
+
+    def _reported(self, seat: Seat, partition: str | None, failed: Exception) -> None:
+        if not seat.dead:
+            self.checks.reported(seat, partition, failed)
+
+    def crash(self, host: Host) -> None:
+        """kill -9. The hub may believe in its connection for a while."""
+        self.hosts.pop(host.name)
+        self.loop.kill(host.seat)
+        self.checks.died(host.seat)
+        self.loop.call_later(self.rng.choice([0.0, 0.1, LINGER_S]), self.hub.drop, host.seat)
+
+    def freeze(self, host: Host, seconds: float) -> None:
+        """SIGSTOP, a long collection of garbage, a machine that is moved."""
+        host.seat.frozen, host.frozen_at_s = True, self.loop.time()
+        self.loop.call_later(seconds, self.thaw, host)
+        if seconds > LINGER_S:
+            self.loop.call_later(LINGER_S, self.hub.drop, host.seat)
+
+    def thaw(self, host: Host) -> None:
+        if host.seat.dead or host.frozen_at_s is None:
+            return
+        frozen_s, host.frozen_at_s = self.loop.time() - host.frozen_at_s, None
+        self.checks.frozen_s[host.seat] = self.checks.frozen_s.get(host.seat, 0.0) + frozen_s
+        self.checks.tell("host", f"{host.seat} goes on after {frozen_s:.3f} s")
+        self.loop.thaw(host.seat)
+
+    async def leave(self, host: Host) -> None:
+        """Stop in good order, within the time that was promised."""
+        self.hosts.pop(host.name)
+        started_s, options = self.loop.time(), self.options
+        engine = host.face.engine
+        await self.loop.create_task(self._stop(host), context=self.loop.sit(host.seat))
+        took_s = self.loop.time() - started_s - self.checks.frozen_s.get(host.seat, 0.0)
+        bound_s = engine.options.stop_s + 7 * options.store_s + 1.0
+        if took_s > bound_s:
+            self.checks.violate("I13", f"{host.seat} took {took_s:.1f} s to stop")
+        self.checks.tell("host", f"{host.seat} has stopped")
+        # Whatever it left behind is a program that has ended.
+        self.loop.kill(host.seat)
+        self.checks.died(host.seat)
+        self.hub.drop(host.seat)
+
+    async def _stop(self, host: Host) -> None:
+        try:
+            await host.face.stop()
+        except Exception as failed:
+            self.checks.violate("I0", f"{host.seat} failed when it stopped: {failed!r}")
+
+    def soon(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Let a host start or stop while the rest goes on."""
+        task = self.loop.create_task(work)
+        self._under_way[task] = None
+        task.add_done_callback(lambda done: self._under_way.pop(done, None))
+
+    async def all_done(self) -> None:
+        """Until all that were to start or stop have."""
+        while self._under_way:
+            await asyncio.wait(list(self._under_way))
+
+    async def close(self) -> None:
+        """Stop everything in good order."""
+        for host in list(self.hosts.values()):
+            self.thaw(host)
+            self.soon(self.leave(host))
+        await self.all_done()
+        for flow in self._flows:
+            flow.cancel()
+        await asyncio.wait(self._flows)
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def publish(self, partition: str, rng: Random) -> None:
+        log = self.hub.logs[partition]
+        bodies = [b"%d" % (log.end + n) for n in range(rng.randint(*BURST))]
+        poison = self.faults.poison
+        if poison and self.face != "pull":
+            for n in range(len(bodies)):
+                if rng.random() < poison:
+                    bodies[n] = POISON
+                    self.injected["poison"] += 1
+                    self.checks.poisoned(partition, log.end + n)
+        self.hub.publish(partition, bodies)
+
+    def start_flow(self, partition: str) -> None:
+        self._flows.append(self.loop.create_task(self._flow(partition, self.child())))
+
+    async def _flow(self, partition: str, rng: Random) -> None:
+        """Events of one partition, in bursts, for as long as the run lasts."""
+        while True:
+            await asyncio.sleep(rng.expovariate(1 / self.burst_s))
+            self.publish(partition, rng)
+
+    # -- how it stands -----------------------------------------------------------------------------
+
+    def owned(self) -> dict[str, int]:
+        return {name: len(host.face.engine.owned) for name, host in self.hosts.items()}
+
+    def unowned(self) -> list[str]:
+        owned = {p for host in self.hosts.values() for p in host.face.engine.owned}
+        return [p for p in self.hub.partitions if p not in owned]
+
+    def unhandled(self) -> list[str]:
+        tracks = self.checks.tracks
+        return [
+            p
+            for p, log in self.hub.logs.items()
+            if log.end and (p not in tracks or tracks[p].handled < log.end - 1)
+        ]
+
+    def spread(self) -> int:
+        counts = self.owned().values()
+        return max(counts, default=0) - min(counts, default=0)

@@ -1,0 +1,176 @@
+"""An asyncio loop in virtual time, on which a whole host can be frozen or killed.
+
+Nothing is waited for: when nothing is left to do, the clock jumps to the next timer. There are no
+sockets, no threads and no wall clock, so the same start gives the same history. Whatever a host
+does runs on its *seat*; a frozen seat keeps what has come due until it is thawed, as a stopped
+process does, while the network and the store go on.
+
+    simulate -> SimLoop -> hosts on seats; the network and the store on none
+                ^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+from typing import Any
+
+STARTED_S = 1_000.0
+WALL_S = 1_700_000_000.0  # what the clocks on the wall show when the loop starts
+TURNS_MAX = 100_000  # without time going on: somebody goes round in circles
+CANCELLED_MAX = 200  # timers that nobody waits for any more; then they are cleared away
+
+
+class Seat:
+    """One life of one host: a restart takes a new seat under the same name."""
+
+    __slots__ = ("dead", "frozen", "life", "name", "parked", "tasks")
+
+    def __init__(self, name: str, life: int = 1) -> None:
+        self.name, self.life = name, life
+        self.frozen = False
+        self.dead = False
+        self.parked: list[asyncio.Handle] = []
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+
+    def __str__(self) -> str:
+        return self.name if self.life == 1 else f"{self.name}#{self.life}"
+
+
+SEAT: ContextVar[Seat | None] = ContextVar("pumphouse_simulation_seat", default=None)
+
+
+class Stalled(RuntimeError):
+    """Nothing is left to do and nothing is waited for: a bug of the simulation itself."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Runs callbacks in the order in which they came due; ties keep the order of their making."""
+
+    _timer_cancelled_count: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = STARTED_S
+        self.nowhere: Context = copy_context()  # of whatever happens on no host
+        self.turns = 0  # since time last went on
+        self.failures: list[str] = []  # what no task and no caller has taken
+        self.set_exception_handler(self._failed)
+
+    def time(self) -> float:
+        return self.now_s
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+        seat = SEAT.get()
+        if seat is None or not seat.dead:
+            self.failures.append(f"{told.get('message')}: {told.get('exception')!r}")
+
+    # -- what BaseEventLoop asks of its kind -------------------------------------------------------
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are no sockets."""
+
+    def _write_to_self(self) -> None:
+        """There are no other threads."""
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> Any:
+        """At once: a thread would bring its own time."""
+        answer = self.create_future()
+        try:
+            answer.set_result(func(*args))
+        except Exception as failed:
+            answer.set_exception(failed)
+        return answer
+
+    def create_task(self, coro: Any, **how: Any) -> Any:
+        task = super().create_task(coro, **how)
+        context = how.get("context")
+        seat = SEAT.get() if context is None else context.get(SEAT)
+        if seat is not None:
+            seat.tasks[task] = None
+            task.add_done_callback(lambda done: seat.tasks.pop(done, None))
+        return task
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
+        ready: Any = self._ready  # type: ignore[attr-defined]
+        if not ready:
+            self._clear_away(timers)
+            if not timers:
+                raise Stalled("nobody waits for anything")
+            self.now_s = max(self.now_s, timers[0]._when)
+            self.turns = 0
+        self.turns += 1
+        if self.turns > TURNS_MAX:
+            raise Stalled(f"time stands still at {self.now_s:.3f}: somebody never waits")
+        while timers and timers[0]._when <= self.now_s:
+            handle = heapq.heappop(timers)
+            handle._scheduled = False
+            ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            seat = handle._context.get(SEAT)
+            if seat is not None and seat.frozen:
+                seat.parked.append(handle)
+            else:
+                handle._run()
+
+    def _clear_away(self, timers: list[Any]) -> None:
+        """Forget timers that were cancelled: all of them if there are many, else the next ones."""
+        if len(timers) > CANCELLED_MAX and self._timer_cancelled_count * 2 > len(timers):
+            timers[:] = [handle for handle in timers if not handle._cancelled]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)._scheduled = False
+            self._timer_cancelled_count -= 1
+
+    # -- seats -------------------------------------------------------------------------------------
+
+    def sit(self, seat: Seat) -> Context:
+        """A context in which everything belongs to this seat."""
+        context = self.nowhere.copy()
+        context.run(SEAT.set, seat)
+        return context
+
+    def thaw(self, seat: Seat) -> None:
+        """Let a frozen host go on; what came due meanwhile comes all at once."""
+        seat.frozen = False
+        parked, seat.parked = seat.parked, []
+        self._ready.extend(parked)  # type: ignore[attr-defined]
+
+    def kill(self, seat: Seat) -> None:
+        """End a host as kill -9 does. Its code unwinds, but reaches nobody any more."""
+        seat.dead = True
+        for task in list(seat.tasks):
+            task.cancel()
+        self.thaw(seat)
+
+
+class SeatClock:
+    """The clock of one host: it may be wrong by hours, and run a little fast or slow."""
+
+    def __init__(self, ahead_s: float = 0.0, rate: float = 1.0) -> None:
+        self.ahead_s, self.rate = ahead_s, rate
+
+    def now(self) -> float:
+        return WALL_S + self.monotonic()
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time() * self.rate + self.ahead_s
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self.rate)

@@ -1,0 +1,152 @@
+"""A run of a simulated fleet from a seed: storms, and calm in between, until the hours are over.
+
+simulate(Scenario) -> loop -> fleet: storm, calm, storm, calm, stop -> Result
+^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+
+from pumphouse.errors import OptionError
+from pumphouse.processor.options import SKIP, CheckpointPolicy, PoisonPolicy, ProcessorOptions
+from pumphouse.simulation.calm import Calm
+from pumphouse.simulation.checks import Checks
+from pumphouse.simulation.faults import DEFAULT, Faults
+from pumphouse.simulation.fleet import Fleet
+from pumphouse.simulation.loop import STARTED_S, SimLoop
+from pumphouse.simulation.promises import Figures, Violation
+from pumphouse.simulation.storm import Storm
+from pumphouse.simulation.work import Handler
+
+STORM_S = 3000.0  # of every hour, at the most; the rest is calm
+OPTIONS = ProcessorOptions(
+    checkpoints=CheckpointPolicy(every_events=20, every_s=15.0),
+    poison=PoisonPolicy(retries=3, then=SKIP),
+)
+Progress = Callable[[float, Checks], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is simulated. The same scenario and seed give the same history, to the last event."""
+
+    hosts: int = 5
+    partitions: int = 16
+    hours: float = 1.0
+    seed: int = 1
+    faults: Faults = DEFAULT
+    strategy: str = "steady"
+    face: str = "pull"  # pull, push, functions, fixed
+    store: str = "memory"  # memory, blob, bloblease: whose semantics the store has
+    options: ProcessorOptions | None = None  # OPTIONS, unless given
+    burst_s: float = 40.0  # between two bursts of events of a partition, on the average
+
+    def __post_init__(self) -> None:
+        if self.hosts < 1 or self.partitions < 1 or self.hours <= 0:
+            raise OptionError(
+                "a simulation needs at least one host, one partition and some time "
+                f"(got {self.hosts}, {self.partitions} and {self.hours:g} hours)"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run."""
+
+    scenario: Scenario
+    violations: tuple[Violation, ...]
+    scene: tuple[str, ...]  # what happened before the first violation
+    digest: str  # of the whole history
+    events: int  # of the history
+    simulated_s: float
+    took_s: float
+    faults: dict[str, int]
+    calls: dict[str, int]  # to the store, by kind
+    refused: int  # of the writes
+    sent: int
+    figures: Figures
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+
+def simulate(
+    scenario: Scenario | None = None,
+    *,
+    handler: Handler | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Run a fleet in virtual time. `handler(partition, batch)` is called with every batch."""
+    started_s = time.process_time()
+    with quiet(), asyncio.Runner(loop_factory=SimLoop) as runner:
+        chosen = scenario or Scenario()
+        fleet = runner.run(_run(chosen, handler, progress or (lambda at_s, checks: None)))
+        loop = runner.get_loop()
+    checks = fleet.checks
+    return Result(
+        scenario=chosen,
+        violations=tuple(checks.violations),
+        scene=tuple(checks.scene),
+        digest=fleet.history.digest,
+        events=fleet.history.events,
+        simulated_s=loop.time() - STARTED_S,
+        took_s=time.process_time() - started_s,
+        faults=dict(sorted(fleet.injected.items())),
+        calls=dict(sorted(fleet.store.calls.items())),
+        refused=fleet.store.refused,
+        sent=fleet.hub.sent,
+        figures=checks.figures,
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What goes wrong on purpose is not worth a line in anybody's log."""
+    log = logging.getLogger("pumphouse.processor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+async def _run(scenario: Scenario, handler: Handler | None, progress: Progress) -> Fleet:
+    rng = Random(f"pumphouse {scenario.seed}")
+    fleet = Fleet(
+        partitions=scenario.partitions,
+        hosts=scenario.hosts,
+        strategy=scenario.strategy,
+        face=scenario.face,
+        store=scenario.store,
+        options=scenario.options or OPTIONS,
+        rng=rng,
+        burst_s=scenario.burst_s,
+        handler=handler,
+    )
+    storm, calm = Storm(fleet, scenario.faults, fleet.child()), Calm(fleet, fleet.child())
+    for partition in fleet.hub.partitions:
+        fleet.start_flow(partition)
+    until_s = fleet.loop.time() + scenario.hours * 3600
+    fleet.set_weather(scenario.faults)
+    for _ in range(scenario.hosts):
+        fleet.soon(fleet.add())
+    while not fleet.checks.violations:
+        fleet.set_weather(scenario.faults)
+        await storm.blow(max(60.0, min(STORM_S, until_s - fleet.loop.time())))
+        progress(fleet.loop.time() - STARTED_S, fleet.checks)
+        await calm.look()
+        progress(fleet.loop.time() - STARTED_S, fleet.checks)
+        if fleet.loop.time() >= until_s:
+            break
+    await fleet.close()
+    for failure in fleet.loop.failures:
+        fleet.checks.violate("I0", failure)
+    return fleet

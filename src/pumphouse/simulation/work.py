@@ -1,0 +1,95 @@
+"""What the handler of a simulated host does with a batch: your own code, and a bit of trouble.
+
+face -> Work -> (slow, stuck, raises) -> checks
+        ^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any
+
+from pumphouse.events import Event
+from pumphouse.simulation.checks import Checks
+from pumphouse.simulation.faults import CALM, Faults
+from pumphouse.simulation.loop import Seat
+
+Handler = Callable[[Any, list[Event]], Awaitable[None] | None]
+SLOW_S, STUCK_S = (1.0, 20.0), (70.0, 240.0)
+POISON = b"poison"
+QUIET_EVENTS = 100  # as many as a batch may have
+
+
+class Raised(Exception):
+    """A handler that raises, on purpose."""
+
+
+class Work:
+    """Handles the batches of one host. `clears` ends what is stuck when the weather clears up."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        checks: Checks,
+        rng: Random,
+        injected: Counter[str],
+        clears: asyncio.Event,
+        handler: Handler | None = None,
+    ) -> None:
+        self.seat, self.checks, self.rng, self.injected = seat, checks, rng, injected
+        self.handler, self.clears = handler, clears
+        self.faults: Faults = CALM
+        self._quiet: dict[str, int] = {}  # by partition: up to here nothing raises by chance
+
+    async def handle(self, partition: Any, batch: list[Event]) -> None:
+        """Handle a batch of a partition client, and let it be checked."""
+        if not batch:
+            return
+        call = self.checks.start(self.seat, partition, partition.epoch, batch)
+        try:
+            await self._do(partition, batch)
+        except BaseException as raised:
+            self.checks.failed(call, raised)
+            raise
+        self.checks.done(call)
+
+    async def _do(self, partition: Any, batch: list[Event]) -> None:
+        await self._trouble(partition.id, batch)
+        if self.handler is not None:
+            told = self.handler(partition, batch)
+            if inspect.isawaitable(told):
+                await told
+
+    async def _trouble(self, partition: str, batch: Sequence[Event]) -> None:
+        last = batch[-1].sequence or 0
+        if any(event.body == POISON for event in batch):
+            self._quiet[partition] = last + QUIET_EVENTS
+            raise Raised("poison")
+        if self._draw("handler_stuck"):
+            await self._linger(self.rng.uniform(*STUCK_S))
+        elif self._draw("handler_slow"):
+            await asyncio.sleep(self.rng.uniform(*SLOW_S))
+        elif self.rng.random() < 0.3:
+            await asyncio.sleep(self.rng.uniform(0.001, 0.3))
+        # Tried one by one, an event has one chance only: raising again would bury a good one.
+        if last > self._quiet.get(partition, -1) and self._draw("handler_raises"):
+            self._quiet[partition] = last + QUIET_EVENTS
+            raise Raised("by chance")
+
+    async def _linger(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.clears.wait()
+        except TimeoutError:
+            pass
+
+    def _draw(self, kind: str) -> bool:
+        rate: float = getattr(self.faults, kind)
+        if rate and self.rng.random() < rate:
+            self.injected[kind.replace("_", " ")] += 1
+            return True
+        return False

@@ -1,0 +1,384 @@
+"""Sabotages of the real code, each with a name: a simulation that is worth anything notices them.
+
+A mutant is applied by monkeypatching, and says in which weather it shows and which promises it may
+break. `tests/simulation/test_mutants.py` runs them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from pumphouse.errors import StoreError
+from pumphouse.events import EARLIEST, Event, Position
+from pumphouse.leases import census, checkpoints, fencing, model
+from pumphouse.leases.checkpoints import CheckpointWriter
+from pumphouse.leases.model import Checkpoint, Granted, Listing, Ownership, Unknown
+from pumphouse.leases.store import ClaimOutcome
+from pumphouse.processor import engine, holdings, plan, pump
+from pumphouse.processor.checkpointing import Checkpoints
+from pumphouse.processor.cycle import Cycle
+from pumphouse.processor.engine import Engine
+from pumphouse.processor.feed import Feed
+from pumphouse.processor.holdings import Holdings
+from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.plan import Holding
+from pumphouse.processor.pump import Pump
+from pumphouse.processor.tending import Tending
+from pumphouse.processor.tenure import Stopped, StopReason
+from pumphouse.simulation.loop import WALL_S
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A sabotage, the promises that it may break, and a scenario in which it does."""
+
+    apply: Callable[[Patch], None]
+    breaks: str  # names of invariants
+    scene: dict[str, Any] = field(default_factory=dict)
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(breaks: str, **scene: Any) -> Callable[[Callable[[Patch], None]], None]:
+    def keep(apply: Callable[[Patch], None]) -> None:
+        MUTANTS[apply.__name__] = Mutant(apply, breaks, scene)
+
+    return keep
+
+
+# -- fencing --------------------------------------------------------------------------------------
+
+
+@mutant("I1 I15")
+def no_stamp(patch: Patch) -> None:
+    """A new owner reads the checkpoint and does not fence the one before it off."""
+
+    async def stamp(self: CheckpointWriter, current: Checkpoint | None = None) -> Checkpoint:
+        found = await self._find()
+        return self._keep(found or Checkpoint(self._group, self.partition, epoch=self.epoch))
+
+    patch.setattr(CheckpointWriter, "stamp", stamp)
+
+
+@mutant("I1 I5")
+def unconditional_checkpoint(patch: Patch) -> None:
+    """Checkpoints are written over whatever is there, as the official clients do."""
+
+    async def write(self: CheckpointWriter, wanted: Checkpoint) -> Checkpoint:
+        for _ in range(5):
+            found = await self._find()
+            etag = "" if found is None else found.etag
+            outcome = await self._store.update_checkpoint(replace(wanted, etag=etag), rewind=True)
+            if isinstance(outcome, Granted):
+                return self._keep(outcome.row)
+        raise StoreError("not written")
+
+    patch.setattr(CheckpointWriter, "_write", write)
+    patch.setattr(Checkpoints, "write", write_without_a_lease)
+
+
+async def write_without_a_lease(self: Checkpoints, event: Event) -> None:
+    """Nobody asks whether the lease has run out."""
+    async with self._one:
+        await self._advance(event)
+    self._pending = None
+
+
+@mutant("I1")
+def self_fencing_off(patch: Patch) -> None:
+    """An owner that could not renew goes on as if nothing were."""
+    patch.setattr(Holding, "binds_until", lambda self, lease_s: math.inf)
+
+
+@mutant("I1")
+def lease_counts_from_the_answer(patch: Patch) -> None:
+    """A lease is counted from when the answer came, which may be long after the write."""
+    original = plan.hold
+
+    def hold(row: Ownership, sent_s: float, now_s: float) -> Holding:
+        return original(row, now_s + 20, now_s)
+
+    patch.setattr(holdings, "hold", hold)
+
+
+@mutant("I1", face="functions")
+def live_whatever_happens(patch: Patch) -> None:
+    """A handler that is tried again is not asked whether the partition is still ours."""
+    patch.setattr(PartitionClient, "live", property(lambda self: True))
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+@mutant("I1")
+def unknown_taken_as_owned(patch: Patch) -> None:
+    original = Holdings._write
+
+    async def write(self: Holdings, rows: Any) -> list[ClaimOutcome]:
+        return [
+            Granted(outcome.wanted) if isinstance(outcome, Unknown) else outcome
+            for outcome in await original(self, rows)
+        ]
+
+    patch.setattr(Holdings, "_write", write)
+
+
+@mutant("I1")
+def release_loses_the_epoch(patch: Patch) -> None:
+    def release(row: Ownership) -> Ownership:
+        return replace(model.release(row), epoch=0)
+
+    patch.setattr(holdings, "release", release)
+    patch.setattr(plan, "release", release)
+
+
+@mutant("I1")
+def epoch_not_raised(patch: Patch) -> None:
+    original = model.claim
+
+    def claim(row: Ownership | None, *args: Any, **more: Any) -> Ownership:
+        claimed = original(row, *args, **more)
+        return claimed if row is None else replace(claimed, epoch=max(1, row.epoch))
+
+    patch.setattr(plan, "claim", claim)
+
+
+@mutant("I1")
+def hand_over_keeps_the_epoch(patch: Patch) -> None:
+    def hand_over(row: Ownership) -> Ownership:
+        return replace(model.hand_over(row), epoch=row.epoch)
+
+    patch.setattr(holdings, "hand_over", hand_over)
+
+
+@mutant("I1")
+def expiry_by_the_local_clock(patch: Patch) -> None:
+    """Ages are counted by the wall clock of the host, as all official clients do."""
+    original = Cycle._list
+
+    async def listed(self: Cycle) -> tuple[Listing, float]:
+        listing, sent_s = await original(self)
+        loop_s = asyncio.get_running_loop().time()
+        ahead_s = self.house.clock.now() - WALL_S - loop_s
+        rows = [replace(row, age_s=max(0, row.age_s + ahead_s)) for row in listing.ownerships]
+        return replace(listing, ownerships=tuple(rows)), sent_s
+
+    patch.setattr(Cycle, "_list", listed)
+
+
+@mutant("I1 I2 I7 I8")
+def renewal_after_loss(patch: Patch) -> None:
+    """A row that somebody else has taken counts as ours still."""
+    original = plan.judge
+
+    def judge(holding: Holding, row: Any, sent_s: float, now_s: float) -> Holding | None:
+        return original(holding, row, sent_s, now_s) or replace(holding, since_s=now_s)
+
+    patch.setattr(holdings, "judge", judge)
+
+
+@mutant("I1")
+def taken_without_asking(patch: Patch) -> None:
+    """What others hold is grabbed, though the strategy asks."""
+    patch.setattr(plan, "_is_takable", lambda partition, now: True)
+
+
+@mutant("I8")
+def the_dead_keep_their_partitions(patch: Patch) -> None:
+    patch.setattr(census, "lives", lambda row, lease_s: row.owner != "")
+
+
+# -- moves ----------------------------------------------------------------------------------------
+
+
+@mutant("I2")
+def no_drain(patch: Patch) -> None:
+    """A partition is handed over as soon as it is asked for, whatever is in hand."""
+
+    def asked_for(self: Engine, holding: Holding) -> None:
+        giving = asyncio.ensure_future(self._house.holdings.give_up(holding.partition))
+        self._telling.add(giving)
+        giving.add_done_callback(self._told)
+
+    patch.setattr(Engine, "asked_for", asked_for)
+
+
+@mutant("I2")
+def hand_off_does_not_wait_for_the_handler(patch: Patch) -> None:
+    async def left(self: PartitionClient) -> None:
+        with suppress(Stopped):
+            await self._tenure.unless_stopped(self._left.wait())
+
+    patch.setattr(PartitionClient, "left", left)
+
+
+@mutant("I2", seeds=60)
+def a_pump_that_leaves_is_forgotten(patch: Patch) -> None:
+    """The cycle takes up, or gives away, what an earlier pump has not left yet."""
+    original = Cycle._act
+
+    async def act(self: Cycle, found: Any, listing: Listing, busy: Any) -> Any:
+        return await original(self, found, listing, frozenset())
+
+    patch.setattr(Cycle, "_act", act)
+
+
+@mutant("I6")
+def no_checkpoint_when_leaving(patch: Patch) -> None:
+    async def finish(self: Pump, checkpoints: Checkpoints) -> None: ...
+
+    patch.setattr(Pump, "_finish", finish)
+
+
+@mutant("I13")
+def stop_waits_for_ever(patch: Patch) -> None:
+    async def drain(self: Engine) -> None:
+        for tending in self._tending.values():
+            tending.tenure.stop(StopReason.SHUTDOWN)
+        if tasks := {tending.task for tending in self._tending.values()}:
+            await asyncio.wait(tasks)
+
+    async def stop(self: Engine) -> None:
+        self._stopping.set()
+        self._house.holdings.doubts.set()
+        assert self._running is not None
+        await asyncio.wait([self._running])
+        await self._close()
+
+    patch.setattr(Engine, "_drain", drain)
+    patch.setattr(Engine, "stop", stop)
+
+
+# -- events and checkpoints -----------------------------------------------------------------------
+
+
+@mutant("I15")
+def position_set_after_the_first_fetch(patch: Patch) -> None:
+    """The reader opens at the beginning, and somebody is to move it later."""
+
+    def start_position(checkpoint: Checkpoint, otherwise: Position) -> Position:
+        return EARLIEST
+
+    patch.setattr(pump, "start_position", start_position)
+
+
+@mutant("I6 I15")
+def old_listing_believed(patch: Patch) -> None:
+    """A pump that starts again takes the position from a listing, which may be old."""
+    original = CheckpointWriter.stamp
+
+    async def stamp(self: CheckpointWriter, current: Checkpoint | None = None) -> Checkpoint:
+        found = await self._find()
+        if found is not None and found.epoch == self.epoch:
+            return self._keep(found)
+        return await original(self, found)
+
+    patch.setattr(CheckpointWriter, "stamp", stamp)
+
+
+@mutant("I5")
+def checkpoint_of_undelivered_events(patch: Patch) -> None:
+    """What was received counts as handled."""
+    original = PartitionClient._next
+
+    async def following(self: PartitionClient) -> list[Event] | None:
+        batch = await original(self)
+        if batch:
+            self._checkpoints.handled(batch)
+        return batch
+
+    patch.setattr(PartitionClient, "_next", following)
+
+
+@mutant("I5", face="push")
+def a_part_of_a_batch_counts_as_all_of_it(patch: Patch) -> None:
+    patch.setattr(PartitionClient, "in_hand", lambda self, batch: None)
+
+
+@mutant("I3 I15")
+def an_event_skipped_after_a_break(patch: Patch) -> None:
+    def go_on_behind(self: Feed, event: Event) -> None:
+        position = Position("sequence", str((event.sequence or 0) + 1))
+        self._wanted = replace(self._wanted, position=position)
+
+    patch.setattr(Feed, "_go_on_behind", go_on_behind)
+
+
+@mutant("I4")
+def events_out_of_order(patch: Patch) -> None:
+    original = Feed.receive
+
+    async def receive(self: Feed, deadline_s: float) -> list[Event]:
+        return (await original(self, deadline_s))[::-1]
+
+    patch.setattr(Feed, "receive", receive)
+
+
+@mutant("I1 I5")
+def a_later_owner_is_overwritten(patch: Patch) -> None:
+    """A checkpoint that was refused is written over the one that is there."""
+
+    def next_step(
+        known: Any, wanted: Checkpoint, found: Checkpoint | None, **more: Any
+    ) -> fencing.Write:
+        etag = "" if found is None else found.etag
+        epoch = wanted.epoch if found is None else max(wanted.epoch, found.epoch)
+        return fencing.Write(replace(wanted, etag=etag, epoch=epoch))
+
+    patch.setattr(checkpoints, "next_step", next_step)
+    patch.setattr(Checkpoints, "write", write_without_a_lease)
+
+
+# -- fleets ---------------------------------------------------------------------------------------
+
+
+@mutant("I3 I7")
+def a_pump_that_died_is_not_started_again(patch: Patch) -> None:
+    async def wait(self: Tending, seconds: float) -> None:
+        with suppress(Stopped):
+            await self.tenure.unless_stopped(asyncio.sleep(1e9))
+
+    patch.setattr(Tending, "_wait", wait)
+
+
+@mutant("I7 I10", strategy="balanced")
+def restless(patch: Patch) -> None:
+    """There is always a partition somewhere else that one would like."""
+    original = Cycle._act
+
+    async def act(self: Cycle, found: Any, listing: Listing, busy: Any) -> Any:
+        whims = Random(len(found.mine))
+        held = [p for owner, ps in found.held.items() if owner != self.house.host for p in ps]
+        rule = replace(self.strategy, rule=lambda one, rng: [whims.choice(held)] if held else [])
+        self.strategy = rule
+        return await original(self, found, listing, busy)
+
+    patch.setattr(Cycle, "_act", act)
+
+
+@mutant("I10")
+def cycles_without_a_rest(patch: Patch) -> None:
+    patch.setattr(engine, "next_delay", lambda outcome, options, rng: 1.0)
+
+
+@mutant("I11")
+def a_stuck_handler_is_nobodys_business(patch: Patch) -> None:
+    patch.setattr(Tending, "stuck", lambda self: None)
+
+
+@mutant("I8", face="pull")
+def new_partitions_go_unnoticed(patch: Patch) -> None:
+    async def ask(self: Cycle) -> None: ...
+
+    patch.setattr(Cycle, "_ask_partitions", ask)

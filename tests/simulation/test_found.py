@@ -1,0 +1,36 @@
+"""Seeds that broke a promise once. What was mended stays mended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pumphouse.simulation import PROFILES, Scenario, simulate
+
+FOUND: dict[str, dict[str, Any]] = {
+    "a pump that started again believed an old listing of checkpoints": {"seed": 3},
+    "a host that lost its row to the clock forgot who had asked for it": {"seed": 7},
+    "a partition was given away while its pump was still leaving": {"seed": 26},
+    "a part of a batch, tried one by one, was checkpointed as all of it": {
+        "seed": 200,
+        "face": "push",
+    },
+    "functions were called with events after the lease had run out": {
+        "seed": 200,
+        "face": "functions",
+    },
+    "asking a dead host for a partition gave it another lease": {
+        "seed": 200,
+        "face": "push",
+        "store": "blob",
+        "hours": 0.4,
+    },
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_it_does_not_happen_again(what: str) -> None:
+    given: dict[str, Any] = {"hosts": 3, "partitions": 6, "hours": 0.5, **FOUND[what]}
+    result = simulate(Scenario(**given, faults=PROFILES["harsh"]))
+    assert result.ok, "\n".join((*result.scene, *map(str, result.violations)))

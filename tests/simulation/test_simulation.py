@@ -1,0 +1,278 @@
+"""The simulation itself: the same seed gives the same history, and time is virtual."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from random import Random
+from typing import Any
+
+import pytest
+
+from pumphouse.client.base import ReaderOptions
+from pumphouse.errors import OptionError, ReaderEvicted
+from pumphouse.events import Event, Position
+from pumphouse.leases.model import Granted, Group, Ownership, Refused, claim
+from pumphouse.simulation import PROFILES, Scenario, parse_faults, simulate
+from pumphouse.simulation.checks import Checks
+from pumphouse.simulation.history import History
+from pumphouse.simulation.hub import HUB, NAMESPACE, SimHub
+from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
+from pumphouse.simulation.run import OPTIONS
+from pumphouse.simulation.store import SimStore
+
+SMALL: dict[str, Any] = {"hosts": 3, "partitions": 4, "hours": 0.3}
+
+
+def run(work: Any) -> Any:
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        return runner.run(work)
+
+
+# -- the same seed, the same history --------------------------------------------------------------
+
+DIGESTS = """
+from pumphouse.simulation import PROFILES, Scenario, simulate
+for face in ("pull", "push", "functions", "fixed"):
+    scenario = Scenario(3, 4, 0.3, 11, PROFILES["harsh"], face=face)
+    print(simulate(scenario).digest)
+"""
+
+
+def digests(hash_seed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", DIGESTS],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_same_seed_gives_the_same_history_in_any_process() -> None:
+    first = digests("1")
+    assert len(set(first.split())) == 4
+    assert digests("2") == first
+
+
+def test_another_seed_gives_another_history() -> None:
+    one, two = (simulate(Scenario(**SMALL, seed=seed)) for seed in (1, 2))
+    assert one.digest != two.digest
+
+
+def test_progress_changes_nothing() -> None:
+    told: list[float] = []
+    silent = simulate(Scenario(**SMALL))
+    assert simulate(Scenario(**SMALL), progress=lambda at_s, _: told.append(at_s)).digest == (
+        silent.digest
+    )
+    assert told
+
+
+# -- the loop -------------------------------------------------------------------------------------
+
+
+def test_time_jumps() -> None:
+    async def scene() -> float:
+        before_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(365 * 86400)
+        return asyncio.get_running_loop().time() - before_s
+
+    started_s = time.monotonic()
+    assert run(scene()) == pytest.approx(365 * 86400)
+    assert time.monotonic() - started_s < 3600
+
+
+def test_a_frozen_host_does_nothing_until_it_is_thawed_and_a_dead_one_never_again() -> None:
+    async def scene() -> list[tuple[str, float]]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        heard: list[tuple[str, float]] = []
+
+        async def tick(seat: Seat) -> None:
+            while True:
+                await asyncio.sleep(1)
+                heard.append((seat.name, loop.time()))
+
+        ticking: list[asyncio.Task[None]] = []
+        frozen, dead, well = Seat("frozen"), Seat("dead"), Seat("well")
+        for seat in (frozen, dead, well):
+            ticking.append(loop.create_task(tick(seat), context=loop.sit(seat)))
+        await asyncio.sleep(2.5)
+        frozen.frozen = True
+        loop.kill(dead)
+        await asyncio.sleep(10)
+        heard.append(("thaw", loop.time()))
+        loop.thaw(frozen)
+        await asyncio.sleep(1.5)
+        loop.kill(frozen)
+        loop.kill(well)
+        return heard
+
+    heard = run(scene())
+    thaw = heard.index(next(one for one in heard if one[0] == "thaw"))
+    assert [name for name, _ in heard[:thaw]].count("frozen") == 2
+    assert [name for name, _ in heard].count("dead") == 2
+    assert [name for name, _ in heard[thaw:]].count("frozen") == 2
+    assert [name for name, _ in heard[:thaw]].count("well") == 12
+
+
+def test_a_clock_may_be_wrong() -> None:
+    async def scene() -> None:
+        right, wrong = SeatClock(), SeatClock(ahead_s=3600, rate=1.01)
+        before_s, ahead_s = right.monotonic(), wrong.monotonic()
+        await wrong.sleep(101)
+        assert right.monotonic() - before_s == pytest.approx(100)
+        assert wrong.monotonic() - ahead_s == pytest.approx(101)
+        assert wrong.now() - right.now() > 3600
+
+    run(scene())
+
+
+# -- the hub --------------------------------------------------------------------------------------
+
+
+def test_an_evicted_reader_hands_out_what_has_arrived_and_then_says_why() -> None:
+    async def scene() -> None:
+        hub = SimHub(1, Random(1))
+        one, two = (hub.client(Seat(name), Random(1)) for name in ("one", "two"))
+        first = await one.reader(ReaderOptions("0", epoch=1, name="one"))
+        hub.publish("0", [b"a", b"b"])
+        second = await two.reader(ReaderOptions("0", epoch=2, name="two"))
+        hub.publish("0", [b"c"])
+        assert [event.body for event in await first.receive(1)] == [b"a"]
+        assert [event.body for event in await first.receive()] == [b"b"]
+        with pytest.raises(ReaderEvicted) as evicted:
+            await first.receive()
+        assert evicted.value.epoch == 2
+        with pytest.raises(ReaderEvicted):
+            await one.reader(ReaderOptions("0", epoch=1))
+        assert [event.body for event in await second.receive()] == [b"a", b"b", b"c"]
+        assert await second.receive(deadline_s=5) == []
+
+    run(scene())
+
+
+def test_positions() -> None:
+    async def scene() -> None:
+        hub = SimHub(1, Random(1))
+        hub.publish("0", [b"a", b"b", b"c"])
+        log = hub.logs["0"]
+        hub.retain("0", 2)
+        positions = {
+            Position("earliest"): 1,
+            Position("latest"): 3,
+            Position("sequence", "1"): 2,
+            Position("sequence", "1", inclusive=True): 1,
+            Position("offset", "128"): 2,
+            Position("time", "0"): 0,
+        }
+        assert {position: log.after(position) for position in positions} == positions
+
+    run(scene())
+
+
+# -- the store ------------------------------------------------------------------------------------
+
+
+def watched(semantics: str) -> tuple[SimStore, Checks]:
+    checks = Checks(History(), OPTIONS, grabs=False)
+    return SimStore(checks, Group(NAMESPACE, HUB), OPTIONS.lease_s, semantics), checks
+
+
+@pytest.mark.parametrize(
+    ("semantics", "age_s", "tells"),
+    [("memory", 9.5, True), ("blob", 8, False), ("bloblease", 0, True)],
+)
+def test_what_a_store_tells(semantics: str, age_s: float, tells: bool) -> None:
+    async def scene() -> None:
+        store, _ = watched(semantics)
+        await asyncio.sleep(0.25)
+        (granted,) = store.claim(Seat("one"), [claim(None, "0", "one")])
+        assert isinstance(granted, Granted)
+        await asyncio.sleep(9.5)
+        (row,) = store.list_rows().ownerships
+        assert row.age_s == pytest.approx(age_s)
+        (refused,) = store.claim(Seat("two"), [claim(None, "0", "two")])
+        assert isinstance(refused, Refused)
+        assert (refused.current is not None) == tells
+
+    run(scene())
+
+
+def test_an_unknown_semantics_is_refused() -> None:
+    with pytest.raises(OptionError, match="'etcd' is no store"):
+        simulate(Scenario(**SMALL, store="etcd"))
+
+
+# -- checks ---------------------------------------------------------------------------------------
+
+
+def test_a_violation_says_what_and_where() -> None:
+    async def scene() -> Checks:
+        _, checks = watched("memory")
+        one, two = Seat("one"), Seat("two")
+        checks.row_written(one, None, Ownership("0", "one", 3, "a"))
+        checks.row_written(two, Ownership("0", "one", 3, "a"), Ownership("0", "two", 3, "b"))
+        return checks
+
+    checks = run(scene())
+    assert [violation.name for violation in checks.violations] == ["I1", "I1"]
+    assert "0 goes from one to two, epoch 3" in str(checks.violations[0])
+    assert any("one writes 0 one epoch 3" in line for line in checks.scene)
+
+
+# -- faults and handlers --------------------------------------------------------------------------
+
+
+def test_profiles_can_be_changed() -> None:
+    assert parse_faults("default") == PROFILES["default"]
+    assert parse_faults("harsh,crash=0, stale=0.5").stale == 0.5
+    assert parse_faults("crash=3").crash == 3
+    for text, sentence in (
+        ("mild", "'mild' is no profile"),
+        ("default,flood=1", "'flood' is no fault"),
+        ("default,crash=much", "must be a number"),
+        ("default,stale=2", "a probability"),
+        ("default,crash=-1", "below 0"),
+    ):
+        with pytest.raises(OptionError, match=sentence):
+            parse_faults(text)
+
+
+def test_a_scenario_needs_something_to_simulate() -> None:
+    for wrong in ({"hosts": 0}, {"partitions": 0}, {"hours": 0.0}):
+        with pytest.raises(OptionError, match="at least one host"):
+            Scenario(**{**SMALL, **wrong})
+    with pytest.raises(OptionError, match="is no face"):
+        simulate(Scenario(**SMALL, face="poker"))
+
+
+@pytest.mark.parametrize("face", ["pull", "push", "fixed"])
+def test_your_own_handler_runs_in_it(face: str) -> None:
+    seen: dict[str, set[int]] = {}
+
+    async def handle(partition: Any, batch: list[Event]) -> None:
+        await asyncio.sleep(0.01)
+        seen.setdefault(partition.id, set()).update(event.sequence or 0 for event in batch)
+
+    result = simulate(Scenario(**SMALL, face=face, faults=PROFILES["hosts"]), handler=handle)
+    assert result.ok, result.violations
+    assert sum(map(len, seen.values())) == result.sent
+
+
+def test_a_plain_function_will_do() -> None:
+    seen: list[Event] = []
+
+    def handle(partition: Any, batch: list[Event]) -> None:
+        seen.extend(batch)
+
+    result = simulate(Scenario(**SMALL, faults=PROFILES["none"]), handler=handle)
+    assert result.ok
+    assert len(seen) == result.sent == result.figures.handled
+    assert result.figures.duplicates == 0

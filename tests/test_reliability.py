@@ -1,0 +1,31 @@
+"""docs/reliability.md names a test for everything it says; each of them must exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/reliability.md").read_text()
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
+
+
+def named_in(path: Path) -> set[str]:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, functions)}
+
+
+@pytest.mark.parametrize(("file", "name"), NAMED, ids=[name for _, name in NAMED])
+def test_a_test_that_the_page_names_exists(file: str, name: str) -> None:
+    assert (ROOT / file).is_file(), f"there is no {file}"
+    assert name in named_in(ROOT / file), f"{file} has no {name}"
+
+
+def test_every_row_of_faults_names_a_test() -> None:
+    table = PAGE.partition("## What happens when")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+    assert len(rows) > 20
+    assert [row for row in rows if "::test_" not in row] == []
