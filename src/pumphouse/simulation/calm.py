@@ -147,6 +147,9 @@ class Calm:
         # By rates, hosts may judge differently whose it is; in the next cycle anybody takes it.
         cycles = 1 + (len(orphans) if self.slow else self.fleet.strategy.name == "steady:rates")
         bound_s = fleet.options.lease_s + cycles * self.interval_s + SLACK_S
+        if fleet.store.semantics == "bloblease":
+            # It tells no ages, so whoever asks a dead host for a partition grants it a lease more.
+            bound_s += fleet.options.granted_s
         if not await self._until(lambda: not fleet.unowned(), bound_s):
             text = f"{' '.join(fleet.unowned())} of {victim.name} not taken in {bound_s:.0f} s"
             fleet.checks.violate("I8", text)

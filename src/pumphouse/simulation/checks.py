@@ -243,7 +243,10 @@ class Checks:
             stay = track.stays[call.seat] = Stay(call.client, call.first)
             mark = self.marks.get(partition)
             reached = -1 if mark is None or mark.sequence is None else mark.sequence
-            if call.first <= reached:
+            row = self.rows.get(partition)
+            # Who grabs does not wait: the one before goes on until it hears of it.
+            grabbed = self.grabs and row is not None and row.owner != call.seat.name
+            if call.first <= reached and not grabbed:
                 text = (
                     f"{call.seat} handles {call.first} of {partition} again; checkpoint {reached}"
                 )
