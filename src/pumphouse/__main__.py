@@ -1,0 +1,8 @@
+"""`python -m pumphouse`: the command line, also where its script is not on the path."""
+
+from pumphouse.cli import main
+from pumphouse.cli.players import tether
+
+if __name__ == "__main__":
+    tether()
+    main()

@@ -1,0 +1,116 @@
+"""Players come, are heard, and leave with everything they have started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pumphouse.cli import players
+from pumphouse.cli.players import Part, Player
+from pumphouse.errors import PumphouseError
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+child = subprocess.Popen(sleep, preexec_fn=os.setpgrp)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+ORPHAN = """
+import os, subprocess, sys, time
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The players of these tests are small programs, not commands of ours."""
+    monkeypatch.setattr(players, "command", lambda words: [sys.executable, "-c", *words])
+
+
+@pytest.fixture
+async def started(tmp_path: Path) -> AsyncIterator[list[Player]]:
+    found: list[Player] = []
+    yield found
+    for player in found:
+        players.end_session(player.process.pid)
+        await player.process.wait()
+
+
+async def play(code: str, folder: Path, started: list[Player]) -> Player:
+    player = await players.start(Part("solo", [code]), folder)
+    started.append(player)
+    return player
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:1]
+    except OSError:
+        return False
+
+
+async def test_one_that_will_not_leave_is_ended_with_its_children(
+    tmp_path: Path, started: list[Player]
+) -> None:
+    player = await play(STUBBORN, tmp_path, started)
+    child = int(await player.first_line(60))
+    assert sorted(players.living(player.process.pid)) == sorted([player.process.pid, child])
+    assert await players.stop([player], within_s=0.2) == ["solo"]
+    assert not is_alive(child)
+    assert player.ended
+
+
+async def test_one_that_leaves_is_not_ended(tmp_path: Path, started: list[Player]) -> None:
+    player = await play(
+        "import time; print('here', flush=True); time.sleep(600)", tmp_path, started
+    )
+    assert await player.first_line(60) == "here"
+    assert await players.stop([player], within_s=60) == []
+    assert player.process.returncode == -signal.SIGTERM
+
+
+async def test_what_one_left_behind_is_ended(tmp_path: Path, started: list[Player]) -> None:
+    player = await play(ORPHAN, tmp_path, started)
+    child = int(await player.first_line(60))
+    await player.process.wait()
+    assert is_alive(child)
+    await players.stop([player], within_s=0.2)
+    assert not is_alive(child)
+
+
+async def test_one_that_fails_says_why(tmp_path: Path, started: list[Player]) -> None:
+    player = await play("import sys; sys.exit('the roof is on fire')", tmp_path, started)
+    with pytest.raises(PumphouseError, match=r"solo ended before it was ready:\nthe roof is on"):
+        await player.first_line(60)
+
+
+async def test_one_that_says_nothing_is_named(tmp_path: Path, started: list[Player]) -> None:
+    player = await play("import time; time.sleep(600)", tmp_path, started)
+    with pytest.raises(PumphouseError, match=r"solo was not ready after 0\.1 s; its log is"):
+        await player.first_line(0.1)
+
+
+async def test_a_player_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+    """Also if that one is killed, and can end nobody."""
+    code = (
+        "import os, subprocess, sys; os.environ['PUMPHOUSE_TETHER'] = '1';"
+        "p = subprocess.Popen([sys.executable, '-m', 'pumphouse', 'up', '--port', '0'],"
+        " start_new_session=True, stdout=subprocess.PIPE); p.stdout.readline();"
+        "print(p.pid, flush=True); p.wait()"
+    )
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    child = int(await parent.stdout.readline())
+    os.kill(parent.pid, signal.SIGKILL)
+    await parent.wait()
+    assert await players.true_within(60, lambda: not is_alive(child))
