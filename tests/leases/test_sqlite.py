@@ -122,7 +122,9 @@ async def test_a_killed_process_leaves_a_whole_file(path: Path) -> None:
                 word, number = process.stdout.readline().split()
                 last[word] = int(number)
             process.kill()
-            for line in process.communicate()[0].splitlines(keepends=True):
+            process.wait()
+            # Not `communicate`: it would not see what the last `readline` has read beyond its line.
+            for line in process.stdout.read().splitlines(keepends=True):
                 if line.endswith("\n"):
                     word, number = line.split()
                     last[word] = int(number)
