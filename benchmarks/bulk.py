@@ -58,7 +58,7 @@ class Plan:
 
 
 FULL = Plan(rounds=5, events=100_000, passes=10, sdk_events=60_000, answer_s=120.0)
-QUICK = Plan(rounds=3, events=30_000, passes=20, sdk_events=9_000, answer_s=30.0)
+QUICK = Plan(rounds=1, events=30_000, passes=10, sdk_events=9_000, answer_s=120.0)
 
 
 class Filled(NamedTuple):

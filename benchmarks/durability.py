@@ -43,7 +43,7 @@ class Plan:
 
 
 FULL = Plan(rounds=5, batches=3_000, kept_events=10_000_000, run_batches=15_000, answer_s=300.0)
-QUICK = Plan(rounds=2, batches=300, kept_events=200_000, run_batches=600, answer_s=30.0)
+QUICK = Plan(rounds=2, batches=300, kept_events=200_000, run_batches=600, answer_s=120.0)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class Plan:
 
 
 FULL = Plan(rounds=5, read_events=90_000, passes=5, send_events=50_000, idle_s=10.0, answer_s=120.0)
-QUICK = Plan(rounds=1, read_events=15_000, passes=2, send_events=8_000, idle_s=3.0, answer_s=30.0)
+QUICK = Plan(rounds=1, read_events=15_000, passes=2, send_events=8_000, idle_s=1.0, answer_s=120.0)
 
 
 class Rates(NamedTuple):
