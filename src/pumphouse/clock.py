@@ -18,10 +18,20 @@ class Clock(Protocol):
         """Seconds since 1970, UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back, from an arbitrary start."""
+        """Seconds that never go back, from an arbitrary start; a machine's sleep counts."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait that long by this clock."""
+
+
+# Python's monotonic clock stands still on Linux while the machine sleeps, and a lease would outlast
+# the night. Where there is a clock that counts such time too, that is the one.
+_SINCE_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def awake_or_asleep() -> float:
+    """Seconds that never go back, those included for which the machine slept, if it can tell."""
+    return time.monotonic() if _SINCE_BOOT is None else time.clock_gettime(_SINCE_BOOT)
 
 
 class SystemClock:
@@ -31,7 +41,7 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return awake_or_asleep()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -54,7 +64,7 @@ class MovableClock:
         return time.time() + self._ahead_s
 
     def monotonic(self) -> float:
-        return time.monotonic() + self._ahead_s
+        return awake_or_asleep() + self._ahead_s
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -164,3 +164,19 @@ class PoisonEvent(PumphouseError):
 
 class CheckpointRefused(PumphouseError):
     """A checkpoint that would move backwards, or that a later owner has fenced off."""
+
+
+class BadRecord(PumphouseError, ValueError):
+    """A body that is not the record it should be. `reason` is one word, `found` says what was."""
+
+    def __init__(self, reason: str, found: str) -> None:
+        super().__init__(f"{reason}: {found}")
+        self.reason, self.found = reason, found
+
+
+class RecordsDamaged(PumphouseError):
+    """The records of the homes cannot be read: their manifest, or a file that it names."""
+
+
+class RecordsContended(PumphouseError):
+    """Somebody else has written to the same records: two pipelines record into one place."""

@@ -19,7 +19,7 @@ from pumphouse.leases.blob_rows import (
     stamp_metadata,
     text,
 )
-from pumphouse.leases.model import Checkpoint, Group, Ownership
+from pumphouse.leases.model import Checkpoint, Group, Ownership, confirm, hand_over
 
 GROUP = Group("house.servicebus.windows.net", "sensors")
 NOW = 1_763_000_000.0
@@ -143,15 +143,22 @@ def test_a_metadata_value_may_be_missing() -> None:
     "metadata",
     [
         {"successor": "b"},
-        {"deadline": str(NOW + 5)},
         {"successor": "b", "deadline": "soon"},
         {"successor": "b", "deadline": "nan"},
-        {"successor": "", "deadline": str(NOW + 5)},
+        {"ownerid": "", "deadline": str(NOW + 5)},
+        {"ownerid": "", "successor": "b", "deadline": str(NOW + 5)},
     ],
 )
-def test_a_successor_and_a_deadline_come_together_or_not_at_all(metadata: dict[str, str]) -> None:
+def test_a_successor_needs_a_deadline_and_both_need_an_owner(metadata: dict[str, str]) -> None:
     row = read_ownership("0", found({"ownerid": "a", **metadata}))
     assert (row.successor, row.deadline_s) == ("", None)
+
+
+def test_a_row_that_was_handed_over_tells_until_when_it_must_be_confirmed() -> None:
+    given = hand_over(Ownership("0", "a", 3, successor="b", deadline_s=20.0), 10.0)
+    row = read_ownership("0", replace(found(ownership_metadata(given, NOW)), now=NOW + 4))
+    assert (row.owner, row.successor, row.deadline_s, row.handed) == ("b", "", 6.0, True)
+    assert "deadline" not in ownership_metadata(confirm(row), NOW)
 
 
 @pytest.mark.parametrize("rate", ["-1", "inf", "nan", "fast", ""])

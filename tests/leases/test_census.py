@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.leases.census import Level, take_census, water_level
-from pumphouse.leases.model import Listing, Member, Ownership
+from pumphouse.leases.model import (
+    Listing,
+    Member,
+    Ownership,
+    aged,
+    confirm,
+    hand_over,
+    nominate,
+)
 from tests.leases.fleet import LEASE_S, census_of, listing_of, partitions_of
 
 # -- what is whose --------------------------------------------------------------------------------
@@ -34,8 +42,8 @@ def test_free_is_what_has_no_living_owner(picture: str, free: str) -> None:
 def test_a_lease_ends_when_it_is_as_old_as_it_may_be() -> None:
     row = Ownership("0", "b", 1, "1", age_s=29.9)
     assert take_census("a", ["0"], Listing((row,)), LEASE_S).free == ()
-    aged = replace(row, age_s=30.0)
-    assert take_census("a", ["0"], Listing((aged,)), LEASE_S).free == ("0",)
+    old = replace(row, age_s=30.0)
+    assert take_census("a", ["0"], Listing((old,)), LEASE_S).free == ("0",)
 
 
 def test_my_own_lease_ends_too() -> None:
@@ -71,6 +79,18 @@ def test_a_successor_that_died_will_not_come() -> None:
     # Compare and set cannot take its place before its deadline: the row is left alone.
     assert census.held["a"] == ("0",)
     assert census_of("aa>C!b", "b").held["a"] == ("0", "1")
+
+
+def test_what_was_handed_over_is_its_new_owners_until_it_does_not_come() -> None:
+    given = hand_over(nominate(Ownership("1", "a", 1, "1"), "b", 20.0), 10.0)
+    listing = Listing((Ownership("0", "a", 1, "1"), given))
+    census = take_census("a", ["0", "1"], listing, LEASE_S)
+    assert (census.counts, census.held) == ({"a": 1, "b": 1}, {"a": ("0",)})
+    assert take_census("b", ["0", "1"], listing, LEASE_S).mine == ("1",)
+    late = Listing((Ownership("0", "a", 1, "1"), aged(given, 10.0)))
+    assert take_census("a", ["0", "1"], late, LEASE_S).free == ("1",)
+    confirmed = Listing((confirm(given),))
+    assert take_census("a", ["1"], confirmed, LEASE_S).held == {"b": ("1",)}
 
 
 def test_an_overdue_hand_off_is_mine_to_take() -> None:

@@ -17,6 +17,7 @@ from pumphouse.leases.model import (
     Refused,
     aged,
     claim,
+    confirm,
     hand_over,
     nominate,
     raise_epoch,
@@ -40,6 +41,7 @@ HELD = Ownership("0", "a", 5, "etag")
 FREE = replace(HELD, owner="")
 ASKED = nominate(HELD, "b", 30.0)
 OVERDUE = replace(ASKED, deadline_s=-1.0)
+HANDED = replace(hand_over(ASKED, 10.0), etag="etag")
 FOREIGN = Ownership("0", "sdk", 0, "etag")
 
 RIGHT = [
@@ -58,6 +60,11 @@ RIGHT = [
     (ASKED, renew(ASKED)),
     (ASKED, renew(aged(ASKED, 10.0))),
     (ASKED, hand_over(ASKED)),
+    (ASKED, hand_over(ASKED, 10.0)),
+    (HANDED, confirm(HANDED)),
+    (HANDED, release(HANDED)),
+    (HANDED, claim(HANDED, "0", "c")),  # b has not come for it
+    (aged(HANDED, 11.0), claim(aged(HANDED, 11.0), "0", "c")),
     (ASKED, release(ASKED)),
     (ASKED, raise_epoch(ASKED, 9)),
     (ASKED, claim(ASKED, "0", "c")),  # its owner has expired
@@ -86,6 +93,11 @@ WRONG = [
     (HELD, nominate(HELD, "b", -1.0), "deadline in the past"),
     (HELD, replace(HELD, successor="b"), "together or not at all"),
     (HELD, replace(HELD, deadline_s=30.0), "together or not at all"),
+    (None, Ownership("0", "a", 1, deadline_s=30.0), "together or not at all"),
+    (HANDED, renew(HANDED), "together or not at all"),
+    (ASKED, replace(hand_over(ASKED, 10.0), owner="c"), "c is to confirm a hand-over"),
+    (HELD, replace(claim(HELD, "0", "b"), deadline_s=10.0), "b is to confirm a hand-over"),
+    (HELD, replace(release(HELD), deadline_s=10.0), "nobody owns it, and yet it has a deadline"),
     (HELD, nominate(HELD, "b", math.inf), "deadline is inf"),
     (HELD, nominate(HELD, "b", math.nan), "deadline is nan"),
     (HELD, renew(HELD, -1.0), "rate is -1"),

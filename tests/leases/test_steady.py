@@ -176,6 +176,25 @@ def test_free_partitions_go_to_idle_hosts_the_busiest_first() -> None:
     assert rated("AABa|b", rates, "b") == ["0", "1"]
 
 
+@given(st.data())
+def test_hosts_that_looked_a_moment_apart_agree_on_what_is_free(data: st.DataObject) -> None:
+    """I8: how busy the living are wavers, and yet what a dead host had is left to nobody."""
+    left: list[float | None] = data.draw(
+        st.lists(st.floats(0, 100) | st.none(), min_size=5, max_size=5)
+    )
+    taken: list[str] = []
+    for host in "bcd":
+        seen = data.draw(st.lists(st.floats(0, 100), min_size=5, max_size=5))
+        taken += rated("AAAAAbbccd", [*left, *seen], host)
+    assert sorted(taken) == list("01234")
+
+
+def test_what_was_claimed_meanwhile_changes_nobody_elses_turn() -> None:
+    rates: list[float | None] = [9, 7, 5, 3, 1]
+    first, then = rated("AAAAA|bc", rates, "b"), rated("bAbAb|bc", rates, "c")
+    assert (first, then) == (["0", "2", "4"], ["1", "3"])
+
+
 def test_at_rest_a_busy_host_exchanges_with_an_idle_one() -> None:
     rates: list[float | None] = [100, 100, 1, 1]
     assert rated("aabb", rates, "b") in (["0"], ["1"])

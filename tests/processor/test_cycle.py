@@ -75,6 +75,21 @@ def test_an_eager_strategy_goes_on_while_it_gets_something() -> None:
     run(scene())
 
 
+@pytest.mark.parametrize(("strategy", "soon"), [("eph_js", True), ("eph", False)])
+def test_a_javascript_host_that_stole_looks_again_sooner(strategy: str, soon: bool) -> None:
+    async def scene() -> None:
+        async with Fleet(4) as fleet:
+            assert (await cycle_of(fleet, "a", "greedy").once(set())).owned == 4
+            thief = cycle_of(fleet, "b", strategy)
+            report = await thief.once(set())
+            assert report.got
+            assert report.outcome.waiting is soon
+            later = [await thief.once(set()) for _ in range(2)][-1]
+            assert not later.outcome.waiting, "nothing was stolen: it sleeps for longer"
+
+    run(scene())
+
+
 def test_a_first_claim_is_above_the_epoch_of_the_checkpoint() -> None:
     """I1: the row is gone or tells no epoch; the checkpoint remembers."""
 
@@ -92,6 +107,40 @@ def test_a_partition_that_an_old_pump_still_leaves_is_not_claimed() -> None:
         async with Fleet(2) as fleet:
             report = await cycle_of(fleet, "a", "greedy").once({"0"})
             assert report.got == ("1",)
+
+    run(scene())
+
+
+def test_a_partition_that_runs_out_in_a_cycle_is_left_alone_until_its_pump_has_left() -> None:
+    """I2: its row is in our name, and yet it is neither taken up anew nor given away."""
+
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            cycle = cycle_of(fleet, "a", "greedy")
+            assert (await cycle.once(set())).got == ("0",)
+            await asyncio.sleep(fleet.options.lease_s)
+            before = await fleet.rows()
+            # Nobody has noticed yet that it ran out, so nobody has said that its pump leaves.
+            report = await cycle.once(set())
+            assert (report.asked, report.got, report.owned) == ((), (), 0)
+            assert (await fleet.rows())["0"].etag == before["0"].etag
+            assert (await cycle.once({"0"})).asked == (), "the pump is leaving still"
+            assert (await cycle.once(set())).got == ("0",)
+            assert (await fleet.rows())["0"].epoch == 2
+
+    run(scene())
+
+
+def test_what_is_heard_to_be_ours_and_cannot_be_confirmed_is_looked_at_again() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            cycle = cycle_of(fleet, "a", "greedy")
+            store = cycle.house.store
+            assert isinstance(store, FlakyStore)
+            store.plan = Script(["after", "before"])
+            assert [(await cycle.once(set())).owned for _ in range(3)] == [0, 0, 1]
+            row = (await fleet.rows())["0"]
+            assert (row.owner, row.epoch) == ("a", 1), "it was claimed once"
 
     run(scene())
 
@@ -120,6 +169,46 @@ def test_refused_claims_are_not_ours() -> None:
             cycle.house.store.list_ownership = overtaken  # type: ignore[method-assign]
             report = await cycle.once(set())
             assert (report.asked, report.got, report.owned) == (("0",), (), 0)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("quicker", "got"), [(0, 1), (2, 1), (3, 1), (4, 0)])
+def test_a_fixed_host_that_lost_a_race_tries_the_next_at_once(quicker: int, got: int) -> None:
+    """The fixed-partition processor: it attempts each blob until it gains one."""
+
+    async def scene() -> None:
+        async with Fleet(4) as fleet:
+            cycle, others = cycle_of(fleet, "a", "fixed:2"), Random(quicker)
+            real = cycle.house.store.list_ownership
+
+            async def overtaken(group: object):  # type: ignore[no-untyped-def]
+                found = await real(fleet.group)
+                claims = [claim(None, p, "b") for p in others.sample(fleet.partitions, quicker)]
+                await fleet.store.claim_ownership(fleet.group, claims)
+                return found
+
+            cycle.house.store.list_ownership = overtaken  # type: ignore[method-assign]
+            report = await cycle.once(set())
+            assert (len(report.got), report.owned) == (got, got), "one assignment a cycle"
+
+    run(scene())
+
+
+def test_a_claim_without_an_answer_is_no_lost_race() -> None:
+    """It may be ours: a fixed host that claimed another would have one too many."""
+
+    async def scene() -> None:
+        async with Fleet(4) as fleet:
+            cycle = cycle_of(fleet, "a", "fixed:1")
+            store = cycle.house.store
+            assert isinstance(store, FlakyStore)
+            store.plan = Script(["after"])
+            assert (await cycle.once(set())).got == ()
+            owners = [row.owner for row in (await fleet.rows()).values()]
+            assert owners == ["a"]
+            report = await cycle.once(set())
+            assert (len(report.got), report.owned) == (1, 1)
 
     run(scene())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pumphouse.client.opening import open_client
 from pumphouse.errors import OptionError
 from pumphouse.events import LATEST, Event
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.flaky import CALM, FlakyStore, Rates
 from pumphouse.leases.model import Checkpoint
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.options import PoisonPolicy
@@ -138,6 +140,33 @@ def test_a_renewal_writes_how_far_we_are() -> None:
                 await asyncio.sleep(25)
                 assert (await checkpoint_of(place)).sequence == 2
                 assert renewed.count("0") >= 2
+
+    run(scenario())
+
+
+def test_what_cannot_be_renewed_is_released_after_the_lease() -> None:
+    """The fixed-partition processor: release what was held for longer than LEASE_FOR_X_SEC."""
+
+    async def scenario() -> None:
+        released: list[tuple[str, float]] = []
+        async with Place(1) as place:
+            store = FlakyStore(place.store, clock=place.clock)
+            processor = make_processor(place, 1, store=store, lease_s=30.0, renew_s=10.0)
+
+            @processor.on_released
+            async def note(name: str) -> None:
+                released.append((name, place.clock.monotonic()))
+
+            async with processor:
+                await until(lambda: processor.owned)
+                store.plan = Rates(Random(1), before=1.0)  # no renewal arrives any more
+                since_s = place.clock.monotonic()
+                await until(lambda: released)
+                assert processor.owned == ()
+                (name, at_s), *_ = released
+                assert name == "0"
+                assert 20 <= at_s - since_s <= 40, "a lease, counted from the last renewal"
+                store.plan = CALM
 
     run(scenario())
 

@@ -134,6 +134,69 @@ def test_a_batch_is_tried_again_and_then_one_by_one() -> None:
     run(scene())
 
 
+def test_a_checkpoint_within_a_batch_that_is_tried_one_by_one_is_what_is_in_hand() -> None:
+    """I5: `checkpoint()` without an event never passes one that was not handled."""
+    marks: list[tuple[int | None, int | None]] = []
+
+    async def scene() -> None:
+        async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+            if any(event.body == BAD for event in batch):
+                raise ValueError("it is bad")
+            await partition.checkpoint()
+            marks.append((batch[-1].sequence, await place.checkpoint()))
+
+        async with Scene(handle, replace(OPTIONS, checkpoints=CheckpointPolicy())) as place:
+            await place.send(b"1", b"2", BAD, b"3")
+            await place.until(lambda: len(marks) == 3)
+
+    run(scene())
+    assert marks == [(0, 0), (1, 1), (3, 3)]
+
+
+def test_what_was_handled_one_by_one_is_not_handled_again_after_a_stop() -> None:
+    """I6: the rest of the batch is the next owner's, its beginning is not."""
+    patient = PoisonPolicy(retries=0, then="dead-letter", first_s=5.0)
+    options = replace(OPTIONS, poison=patient, checkpoints=CheckpointPolicy(every_s=600.0))
+
+    class Nowhere:
+        async def write(self, letter: DeadLetter) -> None:
+            raise PumphouseError("there is no place for it")
+
+        async def close(self) -> None: ...
+
+    async def scene() -> None:
+        picky = Picky()
+        async with Scene(picky, options, dead_letters=Nowhere()) as scene:
+            await scene.send(b"1", b"2", BAD, b"3")
+            await scene.until(lambda: picky.given[-1:] == [[BAD]])
+            await scene.engine.stop()
+            assert picky.handled == [b"1", b"2"]
+            assert await scene.checkpoint() == 1
+
+    run(scene())
+
+
+def test_a_part_of_a_batch_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said event by event and then by the batch: the rate is not doubled."""
+
+    async def scene() -> None:
+        counted: list[int] = []
+
+        async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+            monkeypatch.setattr(partition._tenure, "count", counted.append)
+            for event in batch[:2]:
+                partition.handled([event])
+
+        async with Scene(handle) as scene:
+            await scene.send(b"1", b"2", b"3")
+            await scene.until_checkpoint(2)
+            await scene.send(b"4")
+            await scene.until_checkpoint(3)
+        assert sum(counted) == 4
+
+    run(scene())
+
+
 def test_a_poisoned_partition_stops_and_the_others_go_on() -> None:
     """I11 and I5: it is reported, stays ours, is not passed by, and can be resumed."""
 

@@ -19,7 +19,15 @@ from pumphouse.errors import (
 from pumphouse.events import Event
 from pumphouse.leases.flaky import CALM, FlakyStore, Rates, Script
 from pumphouse.leases.memory import MemoryStore
-from pumphouse.leases.model import Checkpoint, Group, Ownership, Refused, Unknown
+from pumphouse.leases.model import (
+    Checkpoint,
+    Granted,
+    Group,
+    Ownership,
+    Refused,
+    Unknown,
+    nominate,
+)
 from pumphouse.leases.store import ClaimOutcome
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
@@ -287,6 +295,31 @@ def test_a_hand_off_never_outlives_its_deadline() -> None:
             assert StopReason.LOST in reasons
             await fleet.until_handled()
             fleet.check_order()
+
+    run(scene())
+
+
+def test_a_successor_that_died_does_not_keep_what_it_was_handed() -> None:
+    """I8: it has as long as between two renewals to come for it, not a lease."""
+
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            await fleet.add("a")
+            await fleet.until_even()
+            await fleet.send()
+            await fleet.until_handled()
+            asked = nominate((await fleet.rows())["0"], "ghost", 30.0)
+            (outcome,) = await fleet.store.claim_ownership(fleet.group, [asked])
+            assert isinstance(outcome, Granted)
+            await fleet.until(lambda: ("a", "released", "0") in fleet.words, "a to hand it over")
+            assert (await fleet.rows())["0"].owner == "ghost"
+            given_s = fleet.clock.monotonic()
+            await fleet.until(lambda: len(fleet.hosts["a"].owned) == 2, "a to take it back")
+            rested_s = fleet.clock.monotonic() - given_s
+            assert rested_s <= fleet.options.renew_s + fleet.options.interval_s + 1
+            await fleet.send()
+            await fleet.until_handled()
+            fleet.check_clean()
 
     run(scene())
 

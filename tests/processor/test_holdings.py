@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,11 +12,20 @@ import pytest
 from pumphouse.errors import OwnershipLost, StoreError
 from pumphouse.leases.flaky import FlakyStore, Rates, Script
 from pumphouse.leases.memory import MemoryStore
-from pumphouse.leases.model import Granted, Group, Ownership, Refused, claim, hand_over, nominate
+from pumphouse.leases.model import (
+    Granted,
+    Group,
+    Listing,
+    Ownership,
+    Refused,
+    claim,
+    hand_over,
+    nominate,
+)
 from pumphouse.leases.store import ClaimOutcome
 from pumphouse.processor.holdings import Holdings
 from pumphouse.processor.options import ProcessorOptions
-from pumphouse.processor.plan import Holding
+from pumphouse.processor.plan import Holding, due_on_watch
 
 GROUP = Group("n", "h")
 OPTIONS = ProcessorOptions()
@@ -81,7 +91,8 @@ class Desk:
 
     async def list(self) -> list[str]:
         sent_s = self.clock.monotonic()
-        return self.holdings.heard(await self.flaky.list_ownership(GROUP), sent_s)
+        named = self.holdings.heard(await self.flaky.list_ownership(GROUP), sent_s)
+        return await self.holdings.confirm(named)
 
 
 @pytest.fixture
@@ -117,9 +128,9 @@ async def test_an_answer_that_comes_after_the_lease_ran_out_gives_nothing_back(d
     renewing = asyncio.create_task(desk.holdings.renew(["0"]))
     await asyncio.sleep(0.01)
     desk.clock.time = OPTIONS.lease_s
-    desk.holdings.fence()
     gate.set()
     await renewing
+    assert desk.ears.heard[-1] == ("lost", "")
     assert desk.holdings.held == {}
     assert not desk.holdings.binds("0", 1)
 
@@ -185,6 +196,8 @@ async def test_a_successor_is_heard_of_and_gets_it(desk: Desk) -> None:
     assert await desk.holdings.give_up("0")
     row = await desk.row()
     assert (row.owner, row.epoch, row.successor) == ("b", 2, "")
+    assert row.handed
+    assert row.deadline_s == OPTIONS.renew_s, "so long b has to say that it is there"
 
 
 @pytest.mark.parametrize("mishaps", [["before"], ["after"], ["before", "after"]])
@@ -220,6 +233,64 @@ async def test_an_unknown_claim_that_is_too_old_is_not_taken(desk: Desk) -> None
     assert await desk.holdings.claim([claim(None, "0", "me")]) == []
     desk.clock.time = OPTIONS.lease_s
     assert await desk.list() == []
+
+
+class Ageless(FlakyStore):
+    """Tells that a lease is held, and not since when, as a blob's lease does."""
+
+    async def list_ownership(self, group: Group) -> Listing:
+        listing = await super().list_ownership(group)
+        rows = tuple(replace(row, age_s=0.0) for row in listing.ownerships)
+        return replace(listing, ownerships=rows)
+
+
+@pytest.mark.parametrize("kind", [FlakyStore, Ageless])
+async def test_what_was_handed_over_is_written_before_it_binds(
+    desk: Desk, kind: type[FlakyStore]
+) -> None:
+    """Its lease counts from our write: how old the row was, a store may not be able to tell."""
+    desk.flaky = desk.holdings.store = kind(desk.store, clock=desk.clock)
+    await desk.write(claim(None, "0", "b"))
+    await desk.holdings.nominate([nominate(await desk.row(), "me", 60.0)])
+    await desk.write(hand_over(await desk.row(), OPTIONS.renew_s))
+    desk.clock.time = 9.0
+    assert await desk.list() == ["0"]
+    assert (await desk.row()).age_s == 0.0
+    assert not (await desk.row()).handed
+    assert desk.holdings.held["0"].binds_until(OPTIONS.lease_s) == 9.0 + OPTIONS.lease_s
+
+
+@pytest.mark.parametrize("mishap", ["before", "after"])
+async def test_a_claim_without_an_answer_binds_once_a_write_of_it_is_granted(
+    desk: Desk, mishap: str
+) -> None:
+    desk.flaky.plan = Script(["after", mishap])  # type: ignore[list-item]
+    assert await desk.holdings.claim([claim(None, "0", "me")]) == []
+    desk.clock.time = 2.0
+    assert await desk.list() == []
+    assert desk.holdings.held == {}
+    desk.clock.time = 4.0
+    assert await desk.list() == ["0"]
+    assert desk.holdings.held["0"].since_s == 4.0
+    assert desk.holdings.held["0"].row.epoch == 1, "no epoch is wasted"
+
+
+async def test_a_renewal_without_an_answer_is_made_again_at_once(desk: Desk) -> None:
+    await desk.own()
+    desk.flaky.plan = Script(["after"])
+    desk.clock.time = 10.0
+    desk.holdings.count("0", 100)
+    await desk.holdings.renew(["0"])
+    await desk.list()
+    held = desk.holdings.held["0"]
+    assert held.binds_until(OPTIONS.lease_s) == OPTIONS.lease_s
+    assert due_on_watch(held, desk.clock.time, OPTIONS)
+    desk.clock.time = 11.0
+    await desk.holdings.renew(["0"])
+    held = desk.holdings.held["0"]
+    assert held.binds_until(OPTIONS.lease_s) == 11.0 + OPTIONS.lease_s
+    assert not due_on_watch(held, desk.clock.time, OPTIONS)
+    assert (await desk.row()).rate == 5.0, "half of the ten a second that were told in vain"
 
 
 # -- raising --------------------------------------------------------------------------------------

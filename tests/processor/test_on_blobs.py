@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
+from random import Random
 from typing import Any
 
+import pytest
 from azure.storage.blob.aio import ContainerClient
 
 from pumphouse import EventProcessorHost, EventProcessorOptions, FixedPartitionProcessor
@@ -13,11 +16,17 @@ from pumphouse.client.opening import open_client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.blob import BlobStore
+from pumphouse.leases.model import Group
+from pumphouse.leases.strategies import parse_strategy
+from pumphouse.processor.cycle import Cycle
+from pumphouse.processor.holdings import Holdings
 from pumphouse.processor.host import PartitionContext
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
+from pumphouse.processor.pump import House
 from tests.azurite.fixtures import Storage
+from tests.processor.test_holdings import Ears
 
 HUB = "eh"
 
@@ -102,6 +111,56 @@ async def test_fixed_partitions_from_the_environment(storage: Storage) -> None:
             made = await blobs(storage)
             owners = sorted(made[f"$Default/{partition}"]["Owner"] for partition in "01")
             assert owners == ["", processor.host]
+
+
+@pytest.mark.parametrize("strategy", ["steady", "greedy", "eph_js"])
+async def test_no_cycle_asks_the_store_for_more_than_the_processor_notes_allow(
+    storage: Storage, strategy: str
+) -> None:
+    """I10: one listing, two writes per partition and one upload per new partition at the most.
+
+    From cold, when a host joins and takes its share, at rest, and when a host has died.
+    """
+    asked, options = storage.proxy.asked, ProcessorOptions()
+    async with EmbeddedHub({HUB: 6}) as hub, AsyncExitStack() as stack:
+        client = await stack.enter_async_context(open_client(hub.connection_string(HUB)))
+        store = BlobStore.from_connection_string(
+            storage.connection_string,
+            storage.container,
+            create_container=True,
+            clock=storage.azurite.clock,
+            timeout_s=60,
+        )
+        await stack.enter_async_context(store)
+        storage.proxy.forget()
+        group, ears, clock = Group(client.namespace, HUB), Ears(), storage.azurite.clock
+
+        def cycle_of(host: str) -> Cycle:
+            holdings = Holdings(store, group, host, options, clock, ears)
+            house = House(
+                client, store, group, host, options, clock, Random(host), holdings, ears.report
+            )
+            return Cycle(house, parse_strategy(strategy), tuple("012345"))
+
+        async def once(cycle: Cycle) -> None:
+            await cycle.once(set())
+            assert asked["list"] == 1
+            assert asked["set metadata"] <= 2 * 6
+            assert asked["put blob"] <= 6
+            assert set(asked) <= {"list", "set metadata", "put blob"}
+            for holding in list(cycle.house.holdings.held.values()):
+                if holding.row.successor:  # what the engine does once a pump has left
+                    await cycle.house.holdings.give_up(holding.partition)
+            storage.proxy.forget()
+
+        a, b = cycle_of("a"), cycle_of("b")
+        for cycle in (a, a, a, b, b, a, b, a, b, a, b):
+            await once(cycle)
+        assert [len(each.house.holdings.held) for each in (a, b)] == [3, 3]
+        for _ in range(6):  # a is dead
+            storage.azurite.advance(options.renew_s)
+            await once(b)
+        assert len(b.house.holdings.held) == 6
 
 
 async def test_at_rest_a_cycle_is_one_list_and_the_renewals(storage: Storage) -> None:

@@ -17,7 +17,6 @@ from pumphouse.processor.plan import (
     Holding,
     Outcome,
     Situation,
-    adopt,
     as_of,
     backoff,
     choose,
@@ -86,13 +85,19 @@ def test_a_lease_counts_from_before_the_write_was_sent() -> None:
     assert HELD.binds_until(30.0) == 130.0
 
 
-def test_a_row_that_we_wrote_unheard_counts_from_its_age() -> None:
-    after = judge(HELD, replace(MINE, etag="e2", age_s=4.0), 120.0, 121.0)
+@pytest.mark.parametrize("age_s", [0.0, 4.0, 50.0])
+def test_a_row_that_we_wrote_unheard_is_renewed_at_once_and_gives_nothing_yet(age_s: float) -> None:
+    """Its age may be told in whole seconds, or not at all: only a granted write counts."""
+    after = judge(HELD, replace(MINE, etag="e2", age_s=age_s), 102.0, 103.0)
     assert after is not None
-    assert after.binds_until(30.0) == 146.0
-    late = judge(HELD, replace(MINE, etag="e2", age_s=50.0), 120.0, 121.0)
-    assert late is not None
-    assert late.binds_until(30.0) == 130.0, "a lease never shrinks by what is heard of it"
+    assert after.binds_until(30.0) == 130.0
+    assert after.row.etag == "e2"
+    assert due_in_cycle(after, 103.0, OPTIONS)
+    assert due_on_watch(after, 103.0, OPTIONS)
+    assert not due_on_watch(HELD, 103.0, OPTIONS)
+    asked = judge(HELD, replace(MINE, etag="e2", successor="b", deadline_s=9.0), 102.0, 103.0)
+    assert asked is not None
+    assert not due_on_watch(asked, 103.0, OPTIONS), "that was somebody else's"
 
 
 def test_somebody_elses_write_does_not_renew_our_lease() -> None:
@@ -106,7 +111,7 @@ def test_a_deadline_nears_and_is_never_put_off() -> None:
     asked = replace(MINE, etag="e2", successor="b", deadline_s=5.0)
     after = judge(HELD, asked, 120.0, 121.0)
     assert after is not None
-    assert after.binds_until(30.0) == 125.0
+    assert after.binds_until(30.0) == 124.0, "it may have been told in whole seconds"
     assert renewed(after, 123.0, None).deadline_s == 2.0
     assert as_of(after, 127.0).deadline_s == -2.0
     old_news = judge(after, replace(MINE, etag="e3"), 122.0, 123.0)
@@ -117,7 +122,6 @@ def test_what_was_asked_for_is_ours_when_a_row_says_so() -> None:
     assert is_ours(MINE, "me", {5})
     assert not is_ours(MINE, "me", {4, 6})
     assert not is_ours(MINE, "b", {5})
-    assert adopt(replace(MINE, age_s=7.0), 100.0, 101.0).binds_until(30.0) == 123.0
 
 
 def test_doubt_ends_when_the_row_is_seen_again() -> None:

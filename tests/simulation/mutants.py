@@ -22,6 +22,7 @@ from pumphouse.leases import census, checkpoints, fencing, model
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint, Granted, Listing, Ownership, Unknown
 from pumphouse.leases.store import ClaimOutcome
+from pumphouse.leases.strategies import NAMED
 from pumphouse.processor import engine, holdings, plan, pump
 from pumphouse.processor.checkpointing import Checkpoints
 from pumphouse.processor.cycle import Cycle
@@ -139,7 +140,6 @@ def release_loses_the_epoch(patch: Patch) -> None:
     def release(row: Ownership) -> Ownership:
         return replace(model.release(row), epoch=0)
 
-    patch.setattr(holdings, "release", release)
     patch.setattr(plan, "release", release)
 
 
@@ -156,10 +156,48 @@ def epoch_not_raised(patch: Patch) -> None:
 
 @mutant("I1")
 def hand_over_keeps_the_epoch(patch: Patch) -> None:
-    def hand_over(row: Ownership) -> Ownership:
-        return replace(model.hand_over(row), epoch=row.epoch)
+    def hand_over(row: Ownership, confirm_s: float | None = None) -> Ownership:
+        return replace(model.hand_over(row, confirm_s), epoch=row.epoch)
 
-    patch.setattr(holdings, "hand_over", hand_over)
+    patch.setattr(plan, "hand_over", hand_over)
+
+
+@mutant("I1", store="bloblease")
+def hearsay_is_believed(patch: Patch) -> None:
+    """What a listing says is ours counts from when it was told, without a write."""
+
+    async def confirm(self: Holdings, rows: Any) -> list[str]:
+        for row in rows:
+            now_s = self.clock.monotonic()
+            self._take(plan.hold(replace(row, deadline_s=None), now_s, now_s))
+        return [row.partition for row in rows]
+
+    patch.setattr(Holdings, "confirm", confirm)
+
+
+@mutant("I1", store="blob")
+def a_row_makes_a_lease_longer(patch: Patch) -> None:
+    """The age of a row, in whole seconds, is taken for that of our lease."""
+    original = plan.changed
+
+    def changed(holding: Holding, row: Ownership, sent_s: float, now_s: float) -> Holding:
+        after = original(holding, row, sent_s, now_s)
+        return replace(after, since_s=max(holding.since_s, sent_s - row.age_s), due=False)
+
+    patch.setattr(plan, "changed", changed)
+    patch.setattr(holdings, "changed", changed)
+
+
+@mutant("I6", face="functions")
+def a_part_of_a_batch_counts_for_nothing(patch: Patch) -> None:
+    """What was handled of a batch that is not finished is handled again by the next owner."""
+    original = PartitionClient.handled
+
+    def handled(self: PartitionClient, batch: list[Event]) -> None:
+        if len(batch) != 1 or self._in_hand_s is None:
+            original(self, batch)
+
+    patch.setattr(PartitionClient, "handled", handled)
 
 
 @mutant("I1")
@@ -177,9 +215,9 @@ def expiry_by_the_local_clock(patch: Patch) -> None:
     patch.setattr(Cycle, "_list", listed)
 
 
-@mutant("I1 I2 I7 I8")
+@mutant("I1 I2 I7 I8", strategy="eph")
 def renewal_after_loss(patch: Patch) -> None:
-    """A row that somebody else has taken counts as ours still."""
+    """A row that somebody else has grabbed counts as ours still."""
     original = plan.judge
 
     def judge(holding: Holding, row: Any, sent_s: float, now_s: float) -> Holding | None:
@@ -258,6 +296,30 @@ def stop_waits_for_ever(patch: Patch) -> None:
 
     patch.setattr(Engine, "_drain", drain)
     patch.setattr(Engine, "stop", stop)
+
+
+@mutant("I12")
+def a_hand_off_has_no_deadline(patch: Patch) -> None:
+    """An owner that is asked does not answer, and who has asked waits for ever."""
+    patch.setattr(Engine, "asked_for", lambda self, holding: None)
+    patch.setattr(model.Ownership, "overdue", property(lambda self: False))
+    patch.setattr(Holding, "binds_until", lambda self, lease_s: self.since_s + lease_s)
+
+
+@mutant("I12")
+def an_owner_goes_on_after_the_deadline(patch: Patch) -> None:
+    """What it was granted has passed, its lease has not: it hands out another batch."""
+    patch.setattr(Engine, "asked_for", lambda self, holding: None)
+    patch.setattr(Holding, "binds_until", lambda self, lease_s: self.since_s + lease_s)
+
+
+@mutant("I12")
+def a_renewal_puts_the_deadline_off(patch: Patch) -> None:
+    """The owner writes back what it was granted, counted from now: it never ends."""
+    for module in (plan, holdings):
+        patch.setattr(module, "as_of", lambda holding, now_s: holding.row)
+    patch.setattr(Engine, "asked_for", lambda self, holding: None)
+    patch.setattr(Holding, "binds_until", lambda self, lease_s: self.since_s + lease_s)
 
 
 # -- events and checkpoints -----------------------------------------------------------------------
@@ -350,6 +412,32 @@ def a_pump_that_died_is_not_started_again(patch: Patch) -> None:
             await self.tenure.unless_stopped(asyncio.sleep(1e9))
 
     patch.setattr(Tending, "_wait", wait)
+
+
+@mutant("I9")
+def who_has_nothing_asks_for_nothing(patch: Patch) -> None:
+    """A newcomer takes what is free and waits to be given the rest."""
+    original = Cycle._act
+
+    async def act(self: Cycle, found: Any, listing: Listing, busy: Any) -> Any:
+        if not found.mine:
+            modest = replace(self.strategy, rule=lambda one, rng: list(one.free))
+            self.strategy, kept = modest, self.strategy
+            try:
+                return await original(self, found, listing, busy)
+            finally:
+                self.strategy = kept
+        return await original(self, found, listing, busy)
+
+    patch.setattr(Cycle, "_act", act)
+
+
+@mutant("I9", strategy="eph")
+def nobody_is_asked_for_what_is_fair(patch: Patch) -> None:
+    """Who has less than its share takes what is free, and nothing from those that have more."""
+    for name in ("eph", "steady"):
+        original = NAMED[name]
+        patch.setitem(NAMED, name, replace(original, rule=lambda one, rng: list(one.free)))
 
 
 @mutant("I7 I10", strategy="balanced")

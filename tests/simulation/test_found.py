@@ -26,6 +26,22 @@ FOUND: dict[str, dict[str, Any]] = {
         "store": "blob",
         "hours": 0.4,
     },
+    "a store that tells no ages let a host believe in its lease for too long": {
+        "seed": 131,
+        "hosts": 5,
+        "partitions": 8,
+        "strategy": "steady:rates",
+        "face": "functions",
+        "store": "bloblease",
+    },
+    "a store that tells whole seconds made a lease longer than it was": {
+        "seed": 1,
+        "store": "blob",
+    },
+    "functions handled again on a clean move what they had handled of a batch": {
+        "seed": 12,
+        "face": "functions",
+    },
 }
 
 

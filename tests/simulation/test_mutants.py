@@ -26,8 +26,8 @@ def test_a_mutant_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_are_enough_of_them_and_they_break_what_there_is() -> None:
-    assert len(MUTANTS) >= 25
+    assert len(MUTANTS) >= 30
     broken = {name for mutant in MUTANTS.values() for name in mutant.breaks.split()}
     assert broken <= INVARIANTS.keys()
-    # I0 is that nothing else goes wrong; I9 shows as I7, I12 as rows that the store refuses.
-    assert INVARIANTS.keys() - broken <= {"I0", "I9", "I12"}
+    # I0 is that nothing else goes wrong.
+    assert INVARIANTS.keys() - broken == {"I0"}

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -227,6 +228,35 @@ def test_a_violation_says_what_and_where() -> None:
     assert any("one writes 0 one epoch 3" in line for line in checks.scene)
 
 
+def handing(checks: Checks, seat: Seat, first: int, last: int) -> None:
+    batch = [Event(b"", {}, None, "0", n, str(128 * n), 0) for n in range(first, last + 1)]
+    checks.done(checks.start(seat, Client, 1, batch))
+
+
+class Client:
+    """A partition client, as far as the checks look at it."""
+
+    id, epoch, batches_handed_out = "0", 1, 1
+
+
+@pytest.mark.parametrize(("first", "broken"), [(4, []), (7, []), (8, ["I3"])])
+def test_what_retention_took_is_no_gap_and_what_it_left_is(first: int, broken: list[str]) -> None:
+    async def scene() -> Checks:
+        _, checks = watched("memory")
+        seat = Seat("one")
+        row = Ownership("0", "one", 1, "a")
+        checks.row_written(seat, None, row)
+        checks.row_answered(seat, row, checks.now_s)
+        handing(checks, seat, 0, 3)
+        assert checks.expired("0", 7) == 3
+        handing(checks, seat, first, 9)
+        return checks
+
+    checks = run(scene())
+    assert [violation.name for violation in checks.violations] == broken
+    assert checks.figures.expired == 3
+
+
 # -- faults and handlers --------------------------------------------------------------------------
 
 
@@ -243,6 +273,24 @@ def test_profiles_can_be_changed() -> None:
     ):
         with pytest.raises(OptionError, match=sentence):
             parse_faults(text)
+
+
+ASKED_FOR = (
+    "crash", "pause", "restart", "store before", "store after", "store failed", "store slow",
+    "store stale", "store away", "hub away", "evicted", "lost", "handler slow", "handler stuck",
+    "handler raises", "poison", "clock wrong", "grow", "join", "leave", "expired",
+)  # fmt: skip
+
+
+def test_every_kind_of_fault_is_made_and_counted() -> None:
+    faults: Counter[str] = Counter()
+    for seed in (1, 2, 3):
+        scenario = Scenario(4, 6, 1.5, seed, PROFILES["harsh"], face="push", burst_s=20)
+        result = simulate(scenario)
+        assert result.ok, result.violations
+        faults.update(result.faults)
+    assert {kind for kind in ASKED_FOR if not faults[kind]} == set()
+    assert set(faults) == set(ASKED_FOR)
 
 
 def test_a_scenario_needs_something_to_simulate() -> None:

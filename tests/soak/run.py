@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -44,14 +44,14 @@ Tell = Callable[[str], None]
 class Soak:
     """One fleet, and what is done to it."""
 
-    def __init__(self, fleet: Fleet, rng: Random, tell: Tell) -> None:
-        self.fleet, self.rng, self.tell = fleet, rng, tell
+    def __init__(self, fleet: Fleet, rng: Random, tell: Tell, lease_s: float = LEASE_S) -> None:
+        self.fleet, self.rng, self.tell, self.lease_s = fleet, rng, tell, lease_s
         self.done: Counter[str] = Counter()
         self.frozen: list[str] = []  # hosts that were stopped for longer than a lease
 
     def start(self, hosts: int) -> None:
         for _ in range(hosts):
-            self.fleet.join()
+            self.join()
         self.fleet.start_sender()
         self.fleet.until_all_move("the fleet to start")
 
@@ -67,11 +67,15 @@ class Soak:
         handled = sum(reached + 1 for reached in self.fleet.reached().values())
         return f"{len(self.fleet.hosts)} hosts, {handled} events handled"
 
+    def join(self) -> str:
+        times = {"renew_s": self.lease_s / 4, "interval_s": self.lease_s / 6}
+        return self.fleet.join(lease_s=self.lease_s, **times).name
+
     def _any_host(self) -> str:
         return self.rng.choice(sorted(self.fleet.hosts))
 
     def _join(self, step: Step) -> None:
-        name = self.fleet.join().name
+        name = self.join()
         if not step.hurried:
             self.fleet.until(lambda: self.works(name), f"{name} to get its share")
 
@@ -94,7 +98,7 @@ class Soak:
         while True:
             with stopped(process):
                 if held := self.fleet.in_hand(name):
-                    self.fleet.pass_time(step.leases * LEASE_S)
+                    self.fleet.pass_time(step.leases * self.lease_s)
                     if step.leases > 1:
                         self.fleet.until_all_move("others to take over from a stopped host")
                     break
@@ -112,7 +116,7 @@ class Soak:
 
     def _store(self, step: Step) -> None:
         with self.fleet.store.silent():
-            self.fleet.pass_time(step.leases * LEASE_S)
+            self.fleet.pass_time(step.leases * self.lease_s)
 
     def calm(self) -> Evidence:
         """No more faults: everything is handled, everybody leaves; what is left is looked at."""
@@ -174,16 +178,18 @@ def soak(
     seconds: float = 0.0,
     hosts: int = HOSTS,
     partitions: int = PARTITIONS,
+    lease_s: float = LEASE_S,
+    first: Sequence[str] = script.BAG,
     tell: Tell = lambda text: None,
 ) -> tuple[Soak, Verdict]:
     """At least one bag of faults, more until the time is up, then calm, then the verdict."""
     rng = Random(seed)
     with store_of(kind, folder) as store, Fleet(folder, store, partitions) as fleet:
-        run = Soak(fleet, rng, tell)
+        run = Soak(fleet, rng, tell, lease_s)
         ends_s = time.monotonic() + seconds
         run.start(hosts)
-        for number, step in enumerate(script.steps(rng)):
-            if number >= len(script.BAG) and time.monotonic() > ends_s:
+        for number, step in enumerate(script.steps(rng, first=first)):
+            if number >= len(first) and time.monotonic() > ends_s:
                 break
             run.take(step)
         return run, verify(run.calm())

@@ -22,7 +22,7 @@ PARTITIONS = 6
 LEASE_S = 6.0
 QUIET_S = 6.0  # several cycles of either kind in which nothing changes hands
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.soak]
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
@@ -97,6 +97,25 @@ def end(fleet: Fleet) -> Verdict:
     return verify_mixed(evidence)
 
 
+def until_shared(fleet: Fleet, what: str) -> None:
+    """Evenly owned, and events that came after that were handled in every partition."""
+    fleet.until(lambda: is_even(fleet), f"the fleet to share: {what}")
+    fleet.until_all_move(what)
+
+
+def test_both_kinds_share_and_go_on_from_each_others_checkpoints(fleet: Fleet) -> None:
+    """The short form: partitions go from ours to an official host, and back when it is killed."""
+    fleet.join()
+    official = fleet.join_official().name
+    until_shared(fleet, "an official host beside ours")
+    fleet.kill(official)
+    until_shared(fleet, "ours after the official host was killed")
+    verdict = end(fleet)
+    assert verdict.violations == ()
+    assert verdict.moves >= PARTITIONS // 2
+
+
+@pytest.mark.soak
 def test_an_official_host_joins_ours_and_either_is_killed(fleet: Fleet) -> None:
     ours = fleet.join().name
     until_settled(fleet, "ours alone")
@@ -113,6 +132,7 @@ def test_an_official_host_joins_ours_and_either_is_killed(fleet: Fleet) -> None:
     assert end(fleet).violations == ()
 
 
+@pytest.mark.soak
 def test_ours_join_official_hosts_and_either_leaves(fleet: Fleet) -> None:
     official = [fleet.join_official().name for _ in range(2)]
     until_settled(fleet, "two official hosts")

@@ -1,4 +1,4 @@
-"""The short form of a soak: every fault once, with each store, and every promise kept."""
+"""The short forms of a soak: every fault once, with each store, and every promise kept."""
 
 from __future__ import annotations
 
@@ -7,21 +7,35 @@ from pathlib import Path
 import pytest
 
 from tests.soak import script
+from tests.soak.host import LEASE_S
 from tests.soak.run import soak
 
+pytestmark = pytest.mark.timeout(900)
 
-@pytest.mark.timeout(900)
+
 @pytest.mark.parametrize(
-    ("store", "seed", "hosts", "partitions"),
-    [pytest.param("blob", 7, 5, 16, marks=pytest.mark.soak), ("sqlite", 8, 4, 8)],
+    ("store", "seed", "hosts", "partitions", "lease_s"),
+    [pytest.param("blob", 7, 5, 16, LEASE_S, marks=pytest.mark.soak), ("sqlite", 8, 4, 8, 3.0)],
 )
 def test_nothing_is_lost_when_processes_die(
-    store: str, seed: int, hosts: int, partitions: int, tmp_path: Path
+    store: str, seed: int, hosts: int, partitions: int, lease_s: float, tmp_path: Path
 ) -> None:
     """I1 to I6, I8, I13 and I14, with kill -9, SIGSTOP, a hub that dies and a silent store."""
-    run, verdict = soak(seed, store, tmp_path, hosts=hosts, partitions=partitions)
+    run, verdict = soak(seed, store, tmp_path, hosts=hosts, partitions=partitions, lease_s=lease_s)
     assert verdict.violations == ()
     assert set(run.done) == set(script.BAG)
     assert verdict.events > 500
+    assert verdict.clean_moves > 0
+    assert verdict.refused > 0, "the host that was stopped came back too late"
+
+
+def test_nothing_is_lost_with_blobs_either(tmp_path: Path) -> None:
+    """The same with a storage account, smaller and with a short lease: it is over soon."""
+    run, verdict = soak(
+        3, "blob", tmp_path, hosts=2, partitions=4, lease_s=3.0, first=script.SMALL_BAG
+    )
+    assert verdict.violations == ()
+    assert set(run.done) == set(script.SMALL_BAG)
+    assert verdict.events > 100
     assert verdict.clean_moves > 0
     assert verdict.refused > 0, "the host that was stopped came back too late"

@@ -22,7 +22,7 @@ from tests.soak.records import Line, digest
 
 CLEAN_ENDS = ("shutdown", "hand-off")
 # Whoever was stopped between its last batch and its release may have lost its lease in between.
-LEISURE_S = 3.0
+LEISURE_S = 1.5
 LATE_BATCHES_MAX = 1  # a process can be stopped between being allowed a batch and taking it
 
 

@@ -49,7 +49,7 @@ SHOW_EVERY_S = 0.5
     default="default",
     show_default=True,
     metavar="PROFILE",
-    help="none, default, harsh, hosts or store; with changes: default,crash=20,stale=0.",
+    help="none, quiet, default, harsh, hosts or store; with changes: default,crash=20,stale=0.",
 )
 @click.option(
     "--strategy",

@@ -25,7 +25,7 @@ from pumphouse.leases.blob_answers import Answer
 from pumphouse.leases.blob_checkpoints import Checkpoints
 from pumphouse.leases.blob_container import Container, client_maker
 from pumphouse.leases.blob_members import Members
-from pumphouse.leases.blob_rows import ownership_metadata, read_ownership
+from pumphouse.leases.blob_rows import ownership_metadata, read_epoch, read_ownership
 from pumphouse.leases.model import (
     Checkpoint,
     Granted,
@@ -92,15 +92,19 @@ class BlobStore:
 
     async def list_ownership(self, group: Group) -> Listing:
         under, rows, members = names.prefix(group), {}, list[Member]()
+        epochs: dict[str, int] = {}
         async for found in self._container.list(under):
             kind, rest = names.kind_and_id(found.name, under)
             if kind == names.OWNERSHIP:
                 rows[rest] = read_ownership(rest, found)
             elif kind == names.MEMBER:
                 members += self._members.read(names.unescaped(rest), found)
+            elif kind in (names.CHECKPOINT, names.STAMP):
+                epochs[rest] = max(epochs.get(rest, 0), read_epoch(found))
         if self._mixed_case:
             rows = await self._mixed_case_ownership(group) | rows
-        return Listing(tuple(rows[partition] for partition in sorted(rows)), tuple(members))
+        ordered = tuple(rows[partition] for partition in sorted(rows))
+        return Listing(ordered, tuple(members), epochs)
 
     async def _mixed_case_ownership(self, group: Group) -> dict[str, Ownership]:
         """Rows that no SDK writes any more. Whoever claims one makes the row that counts."""

@@ -59,15 +59,16 @@ class Found:
 def read_ownership(partition: str, found: Found) -> Ownership:
     said = folded(found.metadata)
     successor = text(said.get("successor", ""))
-    until = number(said.get("deadline", ""))
+    owner = text(said.get("ownerid", ""))  # Rust releases by removing the key
+    until = number(said.get("deadline", "")) if owner else None
     return Ownership(
         partition=partition,
-        owner=text(said.get("ownerid", "")),  # Rust releases by removing the key
+        owner=owner,
         epoch=max(0, integer(said.get("epoch", "")) or 0),
         etag=found.etag,
         age_s=found.age_s,
         successor=successor if until is not None else "",
-        deadline_s=until - found.now if until is not None and successor else None,
+        deadline_s=until - found.now if until is not None else None,
         rate=not_negative(number(said.get("rate", ""))),
         pinned=said.get("pinned", "") == "true",
     )
@@ -77,7 +78,9 @@ def ownership_metadata(row: Ownership, now: float) -> dict[str, str]:
     """The row as it is written at a moment of the store's clock."""
     said = {"ownerid": encoded(row.owner), "epoch": str(row.epoch)}
     if row.successor and row.deadline_s is not None:
-        said |= {"successor": encoded(row.successor), "deadline": f"{now + row.deadline_s:.3f}"}
+        said["successor"] = encoded(row.successor)
+    if row.deadline_s is not None:
+        said["deadline"] = f"{now + row.deadline_s:.3f}"
     if row.rate is not None:
         said["rate"] = repr(float(row.rate))
     if row.pinned:
@@ -96,7 +99,7 @@ def read_checkpoint(group: Group, partition: str, found: Found) -> Checkpoint:
         partition=partition,
         sequence=sequence,
         offset=offset,
-        epoch=max(0, integer(said.get("epoch", "")) or 0),
+        epoch=read_epoch(found),
         etag=found.etag,
         enqueued_ms=integer(said.get("enqueuedms", "")),
     )
@@ -115,8 +118,12 @@ def checkpoint_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def read_stamp(group: Group, partition: str, found: Found) -> Checkpoint:
-    epoch = integer(folded(found.metadata).get("epoch", ""))
-    return Checkpoint(group, partition, epoch=max(0, epoch or 0), etag=found.etag)
+    return Checkpoint(group, partition, epoch=read_epoch(found), etag=found.etag)
+
+
+def read_epoch(found: Found) -> int:
+    """The epoch of a checkpoint or a stamp; 0 if an official SDK wrote it."""
+    return max(0, integer(folded(found.metadata).get("epoch", "")) or 0)
 
 
 def stamp_metadata(checkpoint: Checkpoint) -> dict[str, str]:

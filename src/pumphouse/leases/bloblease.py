@@ -141,7 +141,8 @@ class BlobLeaseStore:
         blobs, members = await self._list(group)
         now = self._container.now()
         rows = [bodies.ownership(seen.body, seen.leased, now) for seen in blobs]
-        return Listing(tuple(row for row in rows if row.etag), tuple(members))
+        epochs = {seen.body.partition: seen.body.checkpoint_epoch for seen in blobs}
+        return Listing(tuple(row for row in rows if row.etag), tuple(members), epochs)
 
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
         blobs, _ = await self._list(group)

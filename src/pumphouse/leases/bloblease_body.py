@@ -74,15 +74,15 @@ def digest(*parts: object) -> str:
 
 def ownership(body: Body, leased: bool, now: float) -> Ownership:
     """A lease says whether it is held, not how long ago it was renewed."""
-    waits = bool(body.successor) and body.deadline is not None
+    deadline = body.deadline if body.owner else None
     return Ownership(
         partition=body.partition,
         owner=body.owner,
         epoch=max(0, body.epoch),
         etag=body.row_etag,
         age_s=0.0 if leased else math.inf,
-        successor=body.successor if waits else "",
-        deadline_s=body.deadline - now if waits and body.deadline is not None else None,
+        successor=body.successor if deadline is not None else "",
+        deadline_s=deadline - now if deadline is not None else None,
         rate=body.rate,
         pinned=body.pinned,
     )

@@ -10,6 +10,8 @@ in the rows, by the store's clock) and keeps no state. Whatever a strategy needs
   if a successor waits for it.
 * A row with a live successor counts as the successor's: it is on its way. So two hosts never make
   room twice for the same host, and a fleet is judged by where it will be.
+* A row that was handed over is its new owner's, who cannot be asked for it before it has confirmed
+  that it is there. If it does not in time, it is dead, and the partition free.
 * A row that somebody has asked for cannot be asked for by another until that deadline has passed,
   even if who asked is dead by now; until then it counts as its owner's and is left alone.
 * What somebody else has pinned is left out, and so is a host that has nothing else: there is
@@ -21,7 +23,7 @@ in the rows, by the store's clock) and keeps no state. Whatever a strategy needs
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -81,19 +83,16 @@ class Census:
 
     @property
     def shares(self) -> dict[str, int]:
-        """How many partitions are whose once balanced."""
-        return self.shares_by({})
+        """How many partitions are whose once balanced.
 
-    def shares_by(self, loads: Mapping[str, float]) -> dict[str, int]:
-        """Shares: those that have the most get the extra ones, for then the fewest have to move.
-
-        Among those with no more than the floor the least loaded comes first, where loads are given,
-        and then the names decide: what is claimed meanwhile does not change who is meant.
+        Those that have the most get the extra ones, for then the fewest have to move. Among those
+        with no more than the floor names decide: what is claimed meanwhile, and how busy they are
+        just now, does not change who is meant.
         """
         floor, extra = self.level
 
-        def rank(host: str) -> tuple[int, float, str]:
-            return (-max(0, self.counts[host] - floor), loads.get(host, 0.0), host)
+        def rank(host: str) -> tuple[int, str]:
+            return (-max(0, self.counts[host] - floor), host)
 
         roomy = [host for host in self.members if self.limits.get(host, UNLIMITED) > floor]
         shares = {host: min(floor, self.limits.get(host, UNLIMITED)) for host in self.members}
@@ -104,6 +103,12 @@ class Census:
         if most is None:
             return self
         return replace(self, limits={**self.limits, self.me: most})
+
+
+def without(census: Census, partitions: Set[str]) -> Census:
+    """The same, as if these were not free: somebody else was quicker."""
+    free = tuple(partition for partition in census.free if partition not in partitions)
+    return replace(census, free=free, neglected=())
 
 
 def water_level(total: int, hosts: int, limits: Iterable[int]) -> Level:
@@ -164,7 +169,8 @@ def take_census(
             for member in listing.members
             if member.name in members and member.max_partitions is not None
         },
-        rates={p: rate_of(rows.get(p), before) for p in order},
+        # What nobody owns has the rate that its row tells: what hosts remember of it differs.
+        rates={p: rate_of(rows.get(p), before if p in live else None) for p in order},
         joined=me in seen or before is not None,
         neglected=still_free(free, before),
     )
@@ -176,7 +182,8 @@ def by_number(partition: str) -> tuple[int, str]:
 
 
 def lives(row: Ownership, lease_s: float) -> bool:
-    return row.owner != "" and not row.expired(lease_s)
+    """Whether somebody has it: who did not come for what it was handed has not."""
+    return row.owner != "" and not row.expired(lease_s) and not (row.handed and row.overdue)
 
 
 def is_pinned(row: Ownership, me: str, lease_s: float) -> bool:
@@ -196,7 +203,7 @@ def what_is_held(
     held: dict[str, list[str]] = {}
     for partition, host in whose.items():
         row = live[partition]
-        if host == row.owner and (not row.successor or row.overdue):
+        if host == row.owner and (row.deadline_s is None or row.overdue):
             held.setdefault(host, []).append(partition)
     return {host: tuple(held[host]) for host in sorted(held)}
 

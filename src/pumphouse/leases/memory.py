@@ -47,12 +47,19 @@ class Shelf:
 class MemoryStore:
     """Keeps rows as long as it lives. Hosts share them by sharing the object.
 
-    `put_off_s_max` is how far a renewal may put off the deadline of a waiting successor.
+    `put_off_s_max` is how far a renewal may put off the deadline of a waiting successor, and
+    `member_kept_s` after how long a host that does not beat any more is forgotten.
     """
 
-    def __init__(self, clock: Clock | None = None, *, put_off_s_max: float = PUT_OFF_S_MAX) -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        put_off_s_max: float = PUT_OFF_S_MAX,
+        member_kept_s: float = MEMBER_KEPT_S,
+    ) -> None:
         self._clock: Clock = clock or SystemClock()
-        self._put_off_s_max = put_off_s_max
+        self._put_off_s_max, self._member_kept_s = put_off_s_max, member_kept_s
         self._shelves: dict[Group, Shelf] = {}
         self._writes = 0
 
@@ -72,7 +79,10 @@ class MemoryStore:
         await _turn()
         shelf, now = self._shelf(group), self._clock.monotonic()
         rows = [aged(row, now - written) for row, written in shelf.rows.values()]
-        members = [replace(member, age_s=now - beat) for member, beat in shelf.beats.values()]
+        members = [
+            Member(member.name, now - beat, member.max_partitions)
+            for member, beat in shelf.beats.values()
+        ]
         return Listing(tuple(sorted(rows, key=lambda row: row.partition)), tuple(members))
 
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
@@ -136,7 +146,7 @@ class MemoryStore:
     async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
         await _turn()
         beats, now = self._shelf(group).beats, self._clock.monotonic()
-        for gone in [who for who, (_, beat) in beats.items() if now - beat > MEMBER_KEPT_S]:
+        for gone in [who for who, (_, beat) in beats.items() if now - beat > self._member_kept_s]:
             del beats[gone]
         beats[name] = (Member(name, max_partitions=max_partitions), now)
 

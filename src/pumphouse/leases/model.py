@@ -14,6 +14,7 @@ the memory store enforces them, the others rely on them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -40,7 +41,9 @@ class Ownership:
     etag: str = ""  # changes at every write; "" means that there is no row yet
     age_s: float = 0.0  # since the last write, by the store's clock; ignored in a write
     successor: str = ""  # who has asked for the partition, if anybody has
-    deadline_s: float | None = None  # until the successor may take it; below 0 once it has passed
+    # Until the successor may take it; without one, until its new owner must have confirmed that it
+    # was handed over. Below 0 once it has passed.
+    deadline_s: float | None = None
     rate: float | None = None  # events per second as the owner saw them, if it said so
     pinned: bool = False  # its owner gives it to nobody while it lives: do not ask
 
@@ -49,8 +52,13 @@ class Ownership:
 
     @property
     def overdue(self) -> bool:
-        """Whether the successor need wait no longer."""
+        """Whether the successor need wait no longer, or its new owner has not come for it."""
         return self.deadline_s is not None and self.deadline_s <= 0
+
+    @property
+    def handed(self) -> bool:
+        """Whether it was handed over, and its new owner has not written it yet."""
+        return self.deadline_s is not None and not self.successor
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,8 @@ class Listing:
 
     ownerships: tuple[Ownership, ...] = ()
     members: tuple[Member, ...] = ()
+    # By partition, the epoch of its checkpoint; None from a store that does not list both at once.
+    epochs: Mapping[str, int] | None = None
 
 
 # -- the three outcomes of a write ----------------------------------------------------------------
@@ -142,7 +152,17 @@ def aged(row: Ownership, elapsed_s: float) -> Ownership:
     again without this would put its successor off each time.
     """
     deadline_s = None if row.deadline_s is None else row.deadline_s - elapsed_s
-    return replace(row, age_s=row.age_s + elapsed_s, deadline_s=deadline_s)
+    return Ownership(  # not replace(), which costs three times as much: every row of every listing
+        row.partition,
+        row.owner,
+        row.epoch,
+        row.etag,
+        row.age_s + elapsed_s,
+        row.successor,
+        deadline_s,
+        row.rate,
+        row.pinned,
+    )
 
 
 def renew(row: Ownership, rate: float | None = None) -> Ownership:
@@ -159,9 +179,19 @@ def nominate(row: Ownership, host: str, deadline_s: float) -> Ownership:
     return replace(row, successor=host, deadline_s=deadline_s)
 
 
-def hand_over(row: Ownership) -> Ownership:
-    """Give the partition to the successor that asked for it."""
-    return Ownership(row.partition, row.successor, row.epoch + 1, row.etag, row.age_s)
+def hand_over(row: Ownership, confirm_s: float | None = None) -> Ownership:
+    """Give the partition to the successor that asked for it.
+
+    It may have died since. Unless it confirms within so long, the partition is free again.
+    """
+    return Ownership(
+        row.partition, row.successor, row.epoch + 1, row.etag, row.age_s, deadline_s=confirm_s
+    )
+
+
+def confirm(row: Ownership) -> Ownership:
+    """Take up what a row says is ours: what was handed over, or claimed without an answer."""
+    return replace(row, deadline_s=row.deadline_s if row.successor else None)
 
 
 def raise_epoch(row: Ownership, above: int) -> Ownership:

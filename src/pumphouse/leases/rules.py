@@ -17,6 +17,7 @@ from pumphouse.leases.model import Checkpoint, Ownership, goes_back
 # How much later a deadline may fall when a row is renewed: what a slow store takes between a
 # listing and a write. More is an owner that puts its hand-off off for ever.
 PUT_OFF_S_MAX = 5.0
+TOGETHER = "a successor and a deadline come together or not at all"
 
 
 def row_fault(
@@ -39,8 +40,8 @@ def shape_fault(row: Ownership) -> str | None:
         (row.epoch < 0, f"its epoch is {row.epoch}"),
         (not row.owner and bool(row.successor), "nobody owns it, and yet it has a successor"),
         (bool(row.owner) and row.owner == row.successor, f"{row.owner} would succeed itself"),
-        (bool(row.successor) != (row.deadline_s is not None),
-         "a successor and a deadline come together or not at all"),
+        (bool(row.successor) and row.deadline_s is None, TOGETHER),
+        (not row.owner and row.deadline_s is not None, "nobody owns it, and yet it has a deadline"),
         (row.deadline_s is not None and not math.isfinite(row.deadline_s),
          f"its deadline is {row.deadline_s}"),
         (row.rate is not None and not 0 <= row.rate < math.inf, f"its rate is {row.rate}"),
@@ -53,6 +54,8 @@ def first_fault(wanted: Ownership) -> str | None:
         return "the first row of a partition has no owner"
     if wanted.successor:
         return "the first row of a partition has a successor"
+    if wanted.handed:
+        return TOGETHER
     return "the first row of a partition has no epoch" if wanted.epoch == 0 else None
 
 
@@ -62,6 +65,8 @@ def owner_fault(stored: Ownership, wanted: Ownership) -> str | None:
         return f"it changes hands, and yet {wanted.successor} is kept waiting"
     if not wanted.owner:
         return _falls(stored, wanted)
+    if wanted.handed and wanted.owner != stored.successor:
+        return f"{wanted.owner} is to confirm a hand-over that it did not ask for"
     if wanted.epoch <= stored.epoch:
         return (
             f"the owner changes from {stored.owner or 'nobody'} to {wanted.owner}, but the epoch "
@@ -74,6 +79,8 @@ def same_owner_fault(stored: Ownership, wanted: Ownership, put_off_s_max: float)
     """The owner stays: a renewal, a nomination or a raised epoch."""
     if fault := _falls(stored, wanted):
         return fault
+    if wanted.handed:
+        return TOGETHER
     if wanted.pinned and wanted.successor:
         return f"{wanted.successor} asks for it, and yet {wanted.owner} gives it to nobody"
     if stored.successor and not stored.overdue and wanted.successor != stored.successor:

@@ -1,7 +1,7 @@
-"""One cycle: renew, list, judge, decide, claim.
+"""One cycle: renew, list, judge, confirm, decide, claim.
 
-    renew what is mine -> list -> census -> strategy -> choose -> claim, nominate
-    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    renew what is mine -> list -> confirm -> census -> strategy -> choose -> claim, nominate
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
 At rest that is one listing and one write per partition that is due, and nothing else. If the
 listing fails the cycle ends there: what we hold stays ours until its lease runs out.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from pumphouse.errors import PumphouseError, StoreError
-from pumphouse.leases.census import Census, take_census
+from pumphouse.leases.census import Census, take_census, without
 from pumphouse.leases.model import Listing
 from pumphouse.leases.strategies import Strategy, settled
 from pumphouse.processor.plan import (
@@ -80,16 +80,21 @@ class Cycle:
         await self._renew()
         await self._ask_partitions()
         listing, sent_s = await self._list()
-        found = house.holdings.heard(listing, sent_s)
-        await self._beat()
+        named = house.holdings.heard(listing, sent_s)
+        found = await house.holdings.confirm(named)
+        if self.strategy.max_partitions is not None:
+            await self._beat()  # others shall know of the limit before they see what we own
         census = take_census(
             house.host, self.partitions, listing, house.options.lease_s, before=self._before
         )
         self._before = census
-        # What was ours in this cycle and is not any more has a pump that is still leaving.
-        held.update(found)
+        # What was ours in this cycle and is not any more has a pump that is still leaving. What is
+        # ours by the listing and could not be confirmed is looked at again in the next one.
+        held.update(row.partition for row in named)
         leaving = held - house.holdings.held.keys()
         choice, got = await self._act(census, listing, busy | leaving)
+        if self.strategy.max_partitions is None:
+            await self._beat()  # unless we are visible by what we have just claimed
         return self._report(census, choice, (*found, *got), started_s)
 
     async def _renew(self) -> None:
@@ -133,7 +138,22 @@ class Cycle:
     async def _act(
         self, census: Census, listing: Listing, busy: Set[str]
     ) -> tuple[Choice, list[str]]:
-        """Decide, then write what was decided; what was chosen, and what is ours by it."""
+        """Decide and write, again if a race was lost; what was chosen, and what is ours by it."""
+        choice, got = await self._act_once(census, listing, busy)
+        while self.strategy.tries_on and not got and (lost := self._lost_races(choice)):
+            census, busy = without(census, lost), busy | lost
+            choice, got = await self._act_once(census, listing, busy)
+        return choice, got
+
+    def _lost_races(self, choice: Choice) -> set[str]:
+        """What somebody else was quicker to claim. Of an unknown outcome that cannot be said."""
+        holdings, wanted = self.house.holdings, {row.partition for row in choice.claims}
+        return {p for p in wanted if p not in holdings.held and not holdings.asks_for(p)}
+
+    async def _act_once(
+        self, census: Census, listing: Listing, busy: Set[str]
+    ) -> tuple[Choice, list[str]]:
+        """Decide, then write what was decided."""
         holdings = self.house.holdings
         wants = tuple(self.strategy(census, self.house.rng))
         held = frozenset(holdings.held)
@@ -147,10 +167,15 @@ class Cycle:
 
     async def _epochs(self, now: Situation) -> Mapping[str, int]:
         """The epochs of checkpoints, where a row does not tell any."""
-        if not epochs_needed(now):
-            return {}
+        if now.listing.epochs is not None or not epochs_needed(now):
+            return now.listing.epochs or {}
         async with asyncio.timeout(self.house.options.store_s):
             return epochs_of(await self.house.store.list_checkpoints(self.house.group))
+
+    def _stole(self, census: Census, got: tuple[str, ...]) -> bool:
+        """Whether we took what others held, and may soon find more."""
+        held = {p for p, host in census.whose.items() if host != census.me}
+        return self.strategy.looks_again and not held.isdisjoint(got)
 
     def _report(
         self, census: Census, choice: Choice, got: tuple[str, ...], started_s: float
@@ -159,7 +184,7 @@ class Cycle:
         outcome = Outcome(
             elapsed_s=self.house.clock.monotonic() - started_s,
             joined=census.joined or not self.strategy.joins_first,
-            waiting=bool(choice.nominations or census.coming),
+            waiting=bool(choice.nominations or census.coming) or self._stole(census, got),
             hurries=self.strategy.eager and bool(got),
         )
         return Report(

@@ -247,8 +247,8 @@ class Engine:
             holdings.fence()
             now_s = self.clock.monotonic()
             held = list(holdings.held.values())
-            await holdings.renew([h.partition for h in held if due_on_watch(h, now_s, options)])
             self._look_for_stuck()
+            await holdings.renew([h.partition for h in held if due_on_watch(h, now_s, options)])
 
     def _look_for_stuck(self) -> None:
         for tending in self._tending.values():

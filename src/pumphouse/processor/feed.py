@@ -67,10 +67,15 @@ class Feed:
                 self._reader = await self._client.reader(self._wanted)
                 return self._reader
             except ReaderEvicted as refused:
-                epoch = await self._raised(self._above(refused))
-                self._wanted = replace(self._wanted, epoch=epoch)
+                await self.outbid(refused)
         self._reader = await self._client.reader(self._wanted)
         return self._reader
+
+    async def outbid(self, refused: ReaderEvicted) -> int:
+        """Go on with an epoch above the one that keeps us out; OwnershipLost if we may not."""
+        epoch = await self._raised(self._above(refused))
+        self._wanted = replace(self._wanted, epoch=epoch)
+        return epoch
 
     def _above(self, refused: ReaderEvicted) -> int:
         ours = self._wanted.epoch or 0

@@ -131,6 +131,7 @@ class Handling:
             raised = await self._try(partition, [event], 0)
             if raised is not None:
                 await self._bury(partition, event, raised)
+            partition.handled([event])
 
     async def _bury(self, partition: PartitionClient, event: Event, cause: Exception) -> None:
         tried, then = self._policy.retries + 1, self._policy.then

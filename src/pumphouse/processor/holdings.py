@@ -2,7 +2,8 @@
 
 Claims, renewals, releases and hand-overs all pass here, so that there is never more than one write
 under way for a partition, and what comes of it is judged in one place (plan.judge). A write of
-which nothing was heard gives us nothing: the next listing tells.
+which nothing was heard gives us nothing: the next listing tells, and what it says is ours is
+written once more before we act on it.
 
     cycle, watch, pumps -> Holdings -> store.claim_ownership -> granted, refused, unknown
                            ^^^^^^^^ this module              -> listener
@@ -26,16 +27,17 @@ from pumphouse.leases.model import (
     Ownership,
     Refused,
     Unknown,
-    hand_over,
+    aged,
+    confirm,
     raise_epoch,
-    release,
 )
 from pumphouse.leases.store import CheckpointStore, ClaimOutcome
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import (
     Holding,
-    adopt,
     as_of,
+    changed,
+    given_up,
     hold,
     is_old_news,
     is_ours,
@@ -98,6 +100,10 @@ class Holdings:
         """So many events were handled: the rate is told with the next renewal."""
         self._counted[partition] += events
 
+    def asks_for(self, partition: str) -> bool:
+        """Whether it may yet turn out to be ours: a claim without an answer, or a hand-off."""
+        return bool(self._asked.get(partition))
+
     def writing(self, partition: str) -> bool:
         return self._locks[partition].locked()
 
@@ -112,8 +118,10 @@ class Holdings:
             sent_s = self.clock.monotonic()
             rows = [renewed(self.held[p], sent_s, self._rate(p, sent_s)) for p in chosen]
             for p in chosen:
-                self.held[p] = replace(self.held[p], asked_s=sent_s)
-            for outcome in await self._write(rows):
+                self.held[p] = replace(self.held[p], asked_s=sent_s, due=False)
+            outcomes = await self._write(rows)
+            self.fence()  # what has run out meanwhile is lost, whatever the store says now
+            for outcome in outcomes:
                 self._heard_of_renewal(outcome, sent_s)
 
     def _rate(self, partition: str, now_s: float) -> float | None:
@@ -156,7 +164,7 @@ class Holdings:
         """What a holding becomes once its row was seen; None if it is no longer ours."""
         now_s, asked = self.clock.monotonic(), self._asked.get(holding.partition, set())
         if row is not None and holding.seen_s <= sent_s and is_ours(row, self.me, asked):
-            return _merged(adopt(row, sent_s, now_s), holding)
+            return changed(holding, row, sent_s, now_s)
         return judge(holding, row, sent_s, now_s)
 
     def drop(self, partition: str, row: Ownership | None = None) -> None:
@@ -223,17 +231,25 @@ class Holdings:
         if holding.row.successor:
             self.listener.asked_for(holding)
 
-    def heard(self, listing: Listing, sent_s: float) -> list[str]:
-        """Judge what we hold by a listing, and take what it says is ours; the newly taken."""
+    def heard(self, listing: Listing, sent_s: float) -> list[Ownership]:
+        """Judge what we hold by a listing; the rows that are ours by it though we do not hold them.
+
+        They were handed over to us, or a claim of ours got no answer.
+        """
         rows = {row.partition: row for row in listing.ownerships}
         for partition, holding in list(self.held.items()):
             row = rows.get(partition)
             if not self.writing(partition) and not is_old_news(holding, row, sent_s):
                 self._judged(holding, row, sent_s)
-        found = [row for row in rows.values() if self._is_found(row)]
-        for row in found:
-            self._take(adopt(row, sent_s, self.clock.monotonic()))
-        return [row.partition for row in found]
+        elapsed_s = self.clock.monotonic() - sent_s
+        return [aged(row, elapsed_s) for row in rows.values() if self._is_found(row)]
+
+    async def confirm(self, rows: Sequence[Ownership]) -> list[str]:
+        """Take what was heard to be ours, by writing it; what is ours then.
+
+        When it was written before we do not know: its lease begins now.
+        """
+        return await self.claim([confirm(row) for row in rows])
 
     def _is_found(self, row: Ownership) -> bool:
         asked = self._asked.get(row.partition, set())
@@ -255,8 +271,8 @@ class Holdings:
 
     async def _give_up_once(self, holding: Holding) -> bool:
         sent_s = self.clock.monotonic()
-        row = as_of(holding, sent_s)
-        (outcome,) = await self._write([hand_over(row) if row.successor else release(row)])
+        row = given_up(as_of(holding, sent_s), self.options)
+        (outcome,) = await self._write([row])
         match outcome:
             case Granted():
                 self.held.pop(holding.partition, None)
@@ -280,6 +296,9 @@ class Holdings:
                 row = raise_epoch(as_of(holding, sent_s), above)
                 self._asked[partition].add(row.epoch)
                 (outcome,) = await self._write([row])
+                self.fence()
+                if partition not in self.held:
+                    break
                 if isinstance(outcome, Granted):
                     taken = hold(outcome.row, sent_s, self.clock.monotonic())
                     self.held[partition] = _merged(taken, holding)

@@ -365,6 +365,7 @@ class OneByOne:
             context.at = event
             await self._call(self._on_message, context, event)
             self._done = self._done if event.sequence is None else event.sequence
+            context.partition.handled([event])
 
     async def process_error(self, context: PartitionContext, error: Exception) -> None:
         if self._on_error is not None:

@@ -11,17 +11,21 @@
   the next owner starts behind it, and nothing is handled twice.
 * Right before a batch is handed out it is asked once more whether we may: an owner whose lease ran
   out hands out nothing, whatever it has received.
+* Who reads by other means (tasks of Spark, in other processes) never asks for batches. It goes on
+  behind `found`, waits for `ending()`, and says with `vouch()` what has been handled elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from random import Random
 
 from pumphouse.clock import Clock
 from pumphouse.errors import OptionError, OwnershipLost, PumphouseError, ReaderEvicted
 from pumphouse.events import Event
+from pumphouse.leases.model import Checkpoint
 from pumphouse.processor.checkpointing import Checkpoints, sequence_of
 from pumphouse.processor.feed import Feed
 from pumphouse.processor.options import ProcessorOptions
@@ -43,13 +47,16 @@ class PartitionClient:
         clock: Clock,
         rng: Random,
         report: Callable[[str, Exception], None],
+        found: Checkpoint,
     ) -> None:
+        self.found = found  # the checkpoint when we took the partition: under our epoch by now
         self._tenure, self._feed, self._checkpoints = tenure, feed, checkpoints
         self._options, self._clock, self._rng, self._report = options, clock, rng, report
         self._going = asyncio.Event()  # not paused
         self._going.set()
         self._last: Event | None = None  # the last event that was handed out
         self._at: Event | None = None  # the last of those that are in hand now
+        self._done = -1  # the last sequence number of the batch in hand that was handled
         self._in_hand_s: float | None = None  # since when a batch is being handled
         self._open = False  # somebody goes through the batches
         self._left = asyncio.Event()  # nobody does any more
@@ -103,7 +110,7 @@ class PartitionClient:
                 self._in_hand_s = self._clock.monotonic()
                 yield batch
                 self._in_hand_s = None
-                self._handled(batch)
+                self.handled(batch)
         finally:
             self._in_hand_s = None
             self._open = False
@@ -131,6 +138,19 @@ class PartitionClient:
         """Only these are in hand: a batch may be tried again event by event."""
         self._at = batch[-1] if batch else self._at
 
+    def handled(self, batch: list[Event]) -> None:
+        """These are handled, whatever becomes of the rest: a move or a stop now begins behind them.
+
+        For whoever goes through a batch event by event; of a whole batch it is said by asking for
+        the next.
+        """
+        done, self._done = self._done, max(self._done, sequence_of(batch[-1]) if batch else -1)
+        new = batch
+        if batch and sequence_of(batch[0]) <= done:
+            new = [event for event in batch if sequence_of(event) > done]
+        self._tenure.count(len(new))
+        self._checkpoints.handled(new)
+
     async def sleep(self, seconds: float) -> bool:
         """Wait, unless the partition ends here meanwhile; whether it goes on."""
         try:
@@ -147,6 +167,37 @@ class PartitionClient:
             if self._open and self._in_hand_s is not None:
                 await self._left.wait()
 
+    # -- for owners that read by other means ------------------------------------------------------
+
+    async def ending(self) -> None:
+        """Until the partition is to end here; `reason` says why."""
+        with suppress(Stopped):
+            await self._tenure.unless_stopped(asyncio.Event().wait())
+
+    async def vouch(self, last: Event, events: int = 0) -> None:
+        """Say that everything up to this event was handled, though not by way of `batches`.
+
+        OwnershipLost if the partition is no longer ours: somebody else handles its events now.
+        """
+        self._tenure.count(events)
+        try:
+            await self._checkpoints.write(last)
+        except OwnershipLost:
+            await self._fenced_off()
+            raise
+
+    async def confirm(self) -> bool:
+        """Ask the store whether the partition is still ours."""
+        await self._tenure.confirm()
+        return self.live
+
+    async def outbid(self, refused: ReaderEvicted) -> int:
+        """An epoch above that of a reader which keeps ours out; OwnershipLost if it has a right to.
+
+        Only the rightful owner can raise it: the write is compared and set.
+        """
+        return await self._feed.outbid(refused)
+
     def end(self, reason: StopReason) -> None:
         """No more batches come from this client, whoever still holds it."""
         self._ended = self._ended or reason
@@ -159,10 +210,6 @@ class PartitionClient:
         self._going.set()
 
     # -- the next batch ---------------------------------------------------------------------------
-
-    def _handled(self, batch: list[Event]) -> None:
-        self._tenure.count(len(batch))
-        self._checkpoints.handled(batch)
 
     async def _next(self) -> list[Event] | None:
         """The next batch that may be handed out; None once there is none to come."""
@@ -185,6 +232,7 @@ class PartitionClient:
                 self._failures = 0
                 if (batch or self._waited_enough(asked_s)) and self._tenure.goes_on:
                     self._last = self._at = batch[-1] if batch else self._last
+                    self._done = -1
                     self.batches_handed_out += 1
                     return batch
         return None

@@ -8,8 +8,9 @@ until when a lease binds, which rows to write, which pumps to start and stop, ho
 
 Times are seconds of the host's own monotonic clock. Two rules keep them safe:
 
-* A lease runs from *before* the write that made it was sent: whatever the store's clock says, it
-  has begun counting later than we have.
+* A lease runs from *before* a write that was granted was sent: whatever the store's clock says, it
+  has begun counting later than we have. Nothing else makes it longer: how old a row is, a store may
+  tell in whole seconds only, or not at all.
 * News is as old as its question. A listing that was asked for before a write of ours came back says
   nothing about that write.
 """
@@ -38,6 +39,7 @@ from pumphouse.processor.options import ProcessorOptions
 JOIN_S = 1.0  # a newcomer's first cycle only joins; whoever joins with it is seen by then
 RERUN_S = 0.015  # "at once" leaves the loop a breath, as the .NET processor does
 JITTER = 0.1
+WHOLE_S = 1.0  # by so much a store that tells whole seconds may tell a deadline too late
 RENEW_SLACK = 1.1  # renewals belong to the cycle; the watch steps in when it is this late
 
 
@@ -54,6 +56,7 @@ class Holding:
     asked_s: float  # when a renewal was last sent, whatever came of it
     deadline_s: float = math.inf  # a successor waits until then
     doubtful: bool = False  # somebody wrote over our row, and the store could not say what
+    due: bool = False  # a write of ours was never answered: it counts only once it is renewed
 
     @property
     def partition(self) -> str:
@@ -61,18 +64,12 @@ class Holding:
 
     def binds_until(self, lease_s: float) -> float:
         """From then on nothing may be delivered or checkpointed."""
-        return min(self.since_s + lease_s, self.deadline_s)
+        return min(self.since_s + lease_s, self.deadline_s - WHOLE_S)
 
 
 def hold(row: Ownership, sent_s: float, now_s: float) -> Holding:
     """What a write that was granted gives us."""
     return Holding(row, sent_s, now_s, sent_s, _deadline(row, sent_s))
-
-
-def adopt(row: Ownership, sent_s: float, now_s: float) -> Holding:
-    """What a row that names us gives us, if somebody else wrote it or our own write was unknown."""
-    since_s = sent_s - row.age_s
-    return Holding(row, since_s, now_s, since_s, _deadline(row, sent_s))
 
 
 def _deadline(row: Ownership, sent_s: float) -> float:
@@ -87,25 +84,24 @@ def judge(holding: Holding, row: Ownership | None, sent_s: float, now_s: float) 
     if row.etag == holding.row.etag:
         return replace(holding, doubtful=False)
     if row.owner == holding.row.owner and row.epoch == holding.row.epoch:
-        return _changed(holding, row, sent_s, now_s)
+        return changed(holding, row, sent_s, now_s)
     # Epochs only rise, so this row is from before our claim. (0 is none: an official SDK wrote it.)
     if 0 < row.epoch < holding.row.epoch:
         return holding
     return None
 
 
-def _changed(holding: Holding, row: Ownership, sent_s: float, now_s: float) -> Holding:
-    """Still ours. Somebody asks for it, or a renewal of ours was written though we never heard."""
+def changed(holding: Holding, row: Ownership, sent_s: float, now_s: float) -> Holding:
+    """Still ours. Somebody asks for it, or something of ours was written though we never heard."""
     if holding.row.successor and not row.successor:
         return holding  # old news: who has asked is never forgotten
-    ours = row.successor == holding.row.successor
     return replace(
         holding,
         row=row,
-        since_s=max(holding.since_s, sent_s - row.age_s) if ours else holding.since_s,
         seen_s=now_s,
         deadline_s=min(holding.deadline_s, _deadline(row, sent_s)),
         doubtful=False,
+        due=holding.due or row.successor == holding.row.successor,
     )
 
 
@@ -133,13 +129,14 @@ def due_in_cycle(holding: Holding, now_s: float, options: ProcessorOptions) -> b
     """Whether a cycle renews it: it would be late by the next one, and is not quite fresh."""
     age_s = now_s - holding.asked_s
     late = age_s >= options.renew_s / 2 and age_s + options.interval_s > options.renew_s
-    return late and not holding.doubtful
+    return (late or holding.due) and not holding.doubtful
 
 
 def due_on_watch(holding: Holding, now_s: float, options: ProcessorOptions) -> bool:
     """Whether it must be renewed at once because no cycle did."""
+    late = now_s - holding.asked_s >= options.renew_s * RENEW_SLACK
     # One that is in doubt would be refused again; it waits for a listing.
-    return now_s - holding.asked_s >= options.renew_s * RENEW_SLACK and not holding.doubtful
+    return (late or holding.due) and not holding.doubtful
 
 
 def renewed(holding: Holding, now_s: float, rate: float | None) -> Ownership:
@@ -210,8 +207,16 @@ def choose(now: Situation, options: ProcessorOptions, epochs: Mapping[str, int])
         nominations=tuple(
             nominate(rows[p], me, _grant_s(rows[p], options)) for p in chosen if p not in taken
         ),
-        returns=tuple(hand_over(row) if row.successor else release(row) for row in returned),
+        returns=tuple(given_up(row, options) for row in returned),
     )
+
+
+def given_up(row: Ownership, options: ProcessorOptions) -> Ownership:
+    """The row that follows when we leave: its successor's, or nobody's.
+
+    A successor that lives looks often while it waits; as long as between two renewals is plenty.
+    """
+    return hand_over(row, options.renew_s) if row.successor else release(row)
 
 
 def _grant_s(row: Ownership, options: ProcessorOptions) -> float:
@@ -306,7 +311,7 @@ class Outcome:
 
     elapsed_s: float
     joined: bool = True  # others can see us; if not, the cycle was a newcomer's first
-    waiting: bool = False  # an owner was asked for a partition
+    waiting: bool = False  # an owner was asked for a partition, or there may be more to take
     hurries: bool = False  # the strategy is eager, and there may be more to claim
 
 

@@ -71,7 +71,7 @@ class Pump:
             lambda: self.tenure.binds,
             lambda failed: self.house.report(self.tenure.partition, failed),
         )
-        self.client = self._open(feed, checkpoints)
+        self.client = self._open(feed, checkpoints, checkpoint)
         if paused:
             self.client.pause()
         try:
@@ -136,10 +136,17 @@ class Pump:
         )
         return Feed(house.client, reader, house.options, raised)
 
-    def _open(self, feed: Feed, checkpoints: Checkpoints) -> PartitionClient:
+    def _open(self, feed: Feed, checkpoints: Checkpoints, found: Checkpoint) -> PartitionClient:
         house = self.house
         return PartitionClient(
-            self.tenure, feed, checkpoints, house.options, house.clock, house.rng, house.report
+            self.tenure,
+            feed,
+            checkpoints,
+            house.options,
+            house.clock,
+            house.rng,
+            house.report,
+            found,
         )
 
     async def _finish(self, checkpoints: Checkpoints) -> None:

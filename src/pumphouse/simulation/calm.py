@@ -21,7 +21,7 @@ LOOK_S = 1.0
 SLACK_S = 3.0  # calls take a while, and a blob store shows whole seconds
 REST_CYCLES = 4
 ONE_PER_CYCLE = ("balanced", "eph", "eph_js", "fixed")
-UNEVEN = ("fixed", "steady:rates")  # what they promise is something else than even numbers
+MOVE_WRITES = 4  # asked for, handed over, confirmed, and one that met another's
 
 
 class Calm:
@@ -31,7 +31,8 @@ class Calm:
         self.fleet, self.rng = fleet, rng
         self.name = fleet.strategy.name.partition(":")[0]
         self.slow = self.name in ONE_PER_CYCLE
-        self.even = fleet.strategy.name not in UNEVEN and self.name != "fixed"
+        self.even = self.name != "fixed"  # which promises something else than even numbers
+        self.restless = fleet.strategy.name == "steady:rates"  # it follows events as they change
 
     @property
     def interval_s(self) -> float:
@@ -103,30 +104,48 @@ class Calm:
     # -- resting -----------------------------------------------------------------------------------
 
     async def rest(self) -> None:
-        """I7, I10: nothing moves, and the store is asked for no more than was promised."""
-        if self.fleet.strategy.name == "steady:rates":
-            return  # it follows the rates of events, which change
+        """I7, I10: nothing moves, and the store is asked for no more than was promised.
+
+        Weighed by rates, what is busy may move on as that changes: from one to one, in order.
+        """
         fleet, checks, options = self.fleet, self.fleet.checks, self.fleet.options
         window_s = REST_CYCLES * max(self.interval_s, options.renew_s)
         moved, before = self._moved(), fleet.store.calls.copy()
         refused = fleet.store.refused
-        await asyncio.sleep(window_s)
-        if self._moved() != moved:
+        worst = await self._watch(window_s)
+        moves, claims, releases = (
+            now - then for now, then in zip(self._moved(), moved, strict=True)
+        )
+        if claims or releases or (moves and not self.restless):
             checks.violate("I7", f"something moved at rest: {moved} before, {self._moved()} now")
+        # Half of an exchange may be done, no more; and nothing is ever left to nobody meanwhile.
+        if self.even and worst > 1 + 2 * self.restless:
+            checks.violate("I7", f"at rest some host had {worst} more than another")
         hosts, partitions = len(fleet.hosts), len(fleet.hub.partitions)
         cycles = window_s / (0.9 * self.interval_s) + 2
+        # Who waits for a partition looks ten times as often.
+        looks = hosts * cycles + 10 * moves
         budget = {
-            "list": hosts * cycles,
-            "beat": hosts * cycles,
-            "row": partitions * (window_s / (0.85 * options.renew_s) + 2),
-            "list checkpoints": 2,
+            "list": looks,
+            "beat": looks,
+            "row": partitions * (window_s / (0.85 * options.renew_s) + 2) + MOVE_WRITES * moves,
+            "list checkpoints": 2 + 2 * moves,
         }
         for kind, most in budget.items():
             if (made := fleet.store.calls[kind] - before[kind]) > most:
                 text = f"{made} calls ({kind}) in {window_s:.0f} s at rest; at most {most:.0f}"
                 checks.violate("I10", text)
-        if fleet.store.refused != refused:
+        # An owner hears of it by a refusal that somebody has asked.
+        if fleet.store.refused - refused > 2 * moves:
             checks.violate("I10", "a write was refused at rest")
+
+    async def _watch(self, seconds: float) -> int:
+        """Wait so long; the worst spread that was seen meanwhile."""
+        worst, until_s = 0, self.fleet.loop.time() + seconds
+        while self.fleet.loop.time() < until_s:
+            worst = max(worst, self.fleet.spread())
+            await asyncio.sleep(LOOK_S)
+        return worst
 
     def _moved(self) -> tuple[int, int, int]:
         figures = self.fleet.checks.figures
@@ -144,12 +163,8 @@ class Calm:
         orphans = victim.face.engine.owned
         fleet.checks.tell("host", f"{victim.seat} is killed in good weather")
         fleet.crash(victim)
-        # By rates, hosts may judge differently whose it is; in the next cycle anybody takes it.
-        cycles = 1 + (len(orphans) if self.slow else self.fleet.strategy.name == "steady:rates")
+        cycles = 1 + len(orphans) * self.slow
         bound_s = fleet.options.lease_s + cycles * self.interval_s + SLACK_S
-        if fleet.store.semantics == "bloblease":
-            # It tells no ages, so whoever asks a dead host for a partition grants it a lease more.
-            bound_s += fleet.options.granted_s
         if not await self._until(lambda: not fleet.unowned(), bound_s):
             text = f"{' '.join(fleet.unowned())} of {victim.name} not taken in {bound_s:.0f} s"
             fleet.checks.violate("I8", text)

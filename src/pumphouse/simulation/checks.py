@@ -19,22 +19,20 @@ from pumphouse.errors import HandlerStuck, StoreMisused
 from pumphouse.events import Event
 from pumphouse.leases.model import Checkpoint, Ownership
 from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.plan import WHOLE_S
 from pumphouse.simulation.history import History
 from pumphouse.simulation.loop import WALL_S, Seat
 from pumphouse.simulation.promises import Call, Figures, Stay, Track, Violation
 
 TOLERANCE_S = 0.05  # for clocks that run a little fast or slow
-FAULT_ECHO_S = 60.0  # a fault of the store excuses a checkpoint that is missing for so long
+LAST_WRITE_S = 1.0  # who has less left of its lease may be too late for a last checkpoint
 
 
 class Checks:
     """Watches a fleet. `calm` is set while no faults are made."""
 
-    def __init__(
-        self, history: History, options: ProcessorOptions, *, grabs: bool, blur_s: float = 0.0
-    ) -> None:
+    def __init__(self, history: History, options: ProcessorOptions, *, grabs: bool) -> None:
         self.history, self.options, self.grabs = history, options, grabs
-        self.blur_s = blur_s  # by how much a row may be older than the store says
         self.violations: list[Violation] = []
         self.scene: list[str] = []  # what happened before the first of them
         self.figures = Figures()
@@ -71,7 +69,9 @@ class Checks:
         track = self.track(partition)
         self.rows[partition] = row
         track.overdue_s = track.deadline_s
-        track.deadline_s = None if row.deadline_s is None else now_s + row.deadline_s
+        track.deadline_s = None
+        if row.deadline_s is not None and row.successor:
+            track.deadline_s = now_s + row.deadline_s
         epoch, owner = (before.epoch, before.owner) if before is not None else (0, "")
         if row.epoch < epoch:
             self.violate(
@@ -86,17 +86,26 @@ class Checks:
             self._changed_hands(track, seat, owner, row)
         elif not row.owner:
             self.figures.releases += 1
-        if row.owner == seat.name or row.owner != owner:
-            track.own_write_s[row.owner, row.epoch] = now_s
         if row.owner == seat.name and track.owners.get(row.epoch) != row.owner:
             self._claimed(track, seat, row)
         if owner == seat.name and row.owner != owner:
             self._given_up(track, seat, before, row)
         words = f"{partition} {row.owner or '-'} epoch {row.epoch}"
-        waits = (
-            f" for {row.successor} in {row.deadline_s:.3f}" if row.deadline_s is not None else ""
+        waits = "" if row.deadline_s is None else f" within {row.deadline_s:.3f}"
+        self.tell(
+            "row", f"{seat} writes {words}{f' for {row.successor}' * bool(row.successor)}{waits}"
         )
-        self.tell("row", f"{seat} writes {words}{waits}")
+
+    def row_answered(self, seat: Seat, row: Ownership, sent_s: float) -> None:
+        """A host has heard that a write of its own was granted: its lease runs from there.
+
+        Heard after its lease ran out, a renewal gives nothing back.
+        """
+        track = self.track(row.partition)
+        since_s, epoch = track.leased_s.get(seat, 0.0), track.leased.get(seat, 0)
+        late = row.epoch == epoch and self.now_s >= since_s + self.options.lease_s
+        if row.owner == seat.name and not late:
+            track.leased_s[seat], track.leased[seat] = sent_s, row.epoch
 
     def _changed_hands(self, track: Track, seat: Seat, owner: str, row: Ownership) -> None:
         track.taken_s = self.now_s
@@ -122,23 +131,27 @@ class Checks:
         stay = track.stays.get(seat)
         mark = self.marks.get(partition)
         written = -1 if mark is None or mark.sequence is None else mark.sequence
-        if stay is None or stay.failed or stay.done <= written or not self._sure_of(track, seat):
+        if stay is None or stay.done <= written or not self._sure_of(track, stay, seat):
             return
-        if before is None or not self._leased(track, before):
+        if before is None or not self._leased(track, seat):
             return  # it had lost it before: what it gives back is only its name in the row
         text = f"{seat} leaves {partition} at {written}, though it has handled {stay.done}"
         self.violate("I6", text, partition)
 
-    def _leased(self, track: Track, row: Ownership) -> bool:
-        """Whether the owner of this row may have acted as such until now."""
-        age_s = self.now_s - track.own_write_s.get((row.owner, row.epoch), 0.0)
-        overdue = track.overdue_s is not None and self.now_s >= track.overdue_s
-        return age_s < self.options.lease_s - 1.0 and not overdue
+    def _leased(self, track: Track, seat: Seat) -> bool:
+        """Whether this host, by what it has heard, could act as the owner until now."""
+        until_s = track.leased_s.get(seat, 0.0) + self.options.lease_s
+        if track.overdue_s is not None:
+            until_s = min(until_s, track.overdue_s - WHOLE_S)
+        return self.now_s < until_s - LAST_WRITE_S
 
-    def _sure_of(self, track: Track, seat: Seat) -> bool:
-        """Whether no fault of the store can be why a checkpoint is missing."""
+    def _sure_of(self, track: Track, stay: Stay, seat: Seat) -> bool:
+        """Whether no fault of the store, since the last batch, can be why a checkpoint is missing.
+
+        A handler that raised after that batch excuses nothing: what it had handled counts.
+        """
         last_s = max(track.unsure_s.get(seat, 0.0), self._store_failed_s.get(seat, 0.0))
-        return self.options.checkpoints.on and self.now_s - last_s > FAULT_ECHO_S
+        return self.options.checkpoints.on and last_s < stay.done_s
 
     def misused(self, seat: Seat, why: StoreMisused) -> None:
         self.violate("I12" if "deadline" in str(why) else "I1", f"{seat}: {why}")
@@ -187,9 +200,9 @@ class Checks:
             return self.violate("I15", text, partition)
         if mark.epoch > epoch:
             return None  # a later owner has stamped it: whatever this one does is fenced off
-        behind_mark = 0 if mark.sequence is None else mark.sequence + 1
+        behind_mark = max(track.first, 0 if mark.sequence is None else mark.sequence + 1)
         stay = track.stays.get(seat)
-        if first != behind_mark and (stay is None or first != stay.expected):
+        if first != behind_mark and (stay is None or first != self._next(track, stay)):
             text = f"{seat} reads {partition} from {first}; its checkpoint is at {behind_mark - 1}"
             self.violate("I15", text, partition)
         return None
@@ -221,16 +234,17 @@ class Checks:
         user = track.users.setdefault(epoch, seat)
         if user is not seat and not user.dead:
             return self.violate("I1", f"{place}, and so does {user}", partition)
-        age_s = now_s - track.own_write_s.get((seat.name, epoch), 0.0)
-        if age_s > self.options.lease_s + self.blur_s + TOLERANCE_S:
-            return self.violate("I1", f"{place}, {age_s:.3f} s after its last write", partition)
+        age_s = now_s - track.leased_s.get(seat, 0.0)
+        if age_s > self.options.lease_s + TOLERANCE_S:
+            text = f"{place}, {age_s:.3f} s after the last write that it knows of"
+            return self.violate("I1", text, partition)
         if row is None or self.grabs:
             return None
         if row.owner != seat.name and now_s - track.taken_s > TOLERANCE_S:
             return self.violate("I1", f"{place}, but {row.owner or 'nobody'} owns it", partition)
         if row.epoch == epoch and track.deadline_s is not None:
             late_s = now_s - track.deadline_s
-            if row.successor and late_s > TOLERANCE_S + 1.0:
+            if row.successor and late_s > TOLERANCE_S:
                 text = f"{place}, {late_s:.3f} s after the deadline of {row.successor}"
                 return self.violate("I12", text, partition)
         return None
@@ -256,13 +270,21 @@ class Checks:
                     f"{call.seat} starts {partition} at {call.first}; {track.handled} was the last"
                 )
                 self.violate("I3", text, partition)
-        while stay.expected < call.first and stay.expected in track.poison:
-            stay.expected += 1
+        stay.expected = max(stay.expected, min(call.first, track.first))
+        if stay.expected < call.first:
+            stay.expected = min(call.first, self._next(track, stay))
         if call.first != stay.expected:
             name = "I3" if call.first > stay.expected else "I4"
             text = f"{call.seat} got {call.first} of {partition}; {stay.expected} comes next"
             self.violate(name, text, partition)
         return None
+
+    def _next(self, track: Track, stay: Stay) -> int:
+        """What comes next, if every poisoned event before it is skipped."""
+        expected = stay.expected
+        while expected in track.poison:
+            expected += 1
+        return expected
 
     def _check_alone(self, track: Track, call: Call) -> None:
         for other in track.inside:
@@ -278,7 +300,7 @@ class Checks:
         stay = track.stays.get(call.seat)
         if stay is not None and stay.client is call.client:
             stay.expected, stay.done = call.last + 1, max(stay.done, call.last)
-            stay.failed = False
+            stay.done_s = self.now_s
         if call.sent_s is not None and call.first > track.handled:
             figures.worst_gap_s = max(figures.worst_gap_s, self.now_s - call.sent_s)
         figures.handled += call.last - call.first + 1
@@ -301,8 +323,6 @@ class Checks:
     def failed(self, call: Call, why: BaseException) -> None:
         """The handler has raised, or was cancelled."""
         if self._left(call):
-            if (stay := self.track(call.partition).stays.get(call.seat)) is not None:
-                stay.failed = True
             what = type(why).__name__
             self.tell("raised", f"{call.seat} {call.partition} {call.first}-{call.last} {what}")
 
@@ -320,8 +340,10 @@ class Checks:
         frozen_s = self.frozen_s.get(call.seat, 0.0) - call.frozen_s
         took_s = self.now_s - call.at_s - frozen_s
         told = (call.seat, call.client, call.client.batches_handed_out) in self._stuck
-        # The watch looks every quarter of a renewal, unless a renewal holds it up.
-        if took_s > limit_s + options.renew_s + 2 * options.store_s and not told:
+        # The watch looks every quarter of a renewal; a write before that may hold it up.
+        looks_s = min(options.renew_s, limit_s) / 4 + options.store_s
+        # Once per batch is enough, however often parts of it are tried and hang again.
+        if took_s > limit_s + looks_s + 1.0 and not told:
             text = (
                 f"{call.seat} had {call.partition} in hand for {took_s:.1f} s, and nobody was told"
             )
@@ -346,7 +368,19 @@ class Checks:
         track.poison.add(sequence)
         self._handled(track, sequence, sequence)
 
+    def expired(self, partition: str, first: int) -> int:
+        """Retention has left nothing before this event; how many of those nobody had handled."""
+        track = self.track(partition)
+        track.first = first
+        lost = first - max(0, track.handled + 1)
+        lost -= sum(number < first for number in track.beyond)
+        self._handled(track, track.handled + 1, first - 1)
+        self.figures.expired += max(0, lost)
+        return max(0, lost)
+
     def died(self, seat: Seat) -> None:
         """Nothing of this seat counts any more."""
         for track in self.tracks.values():
             track.stays.pop(seat, None)
+            track.leased_s.pop(seat, None)
+            track.leased.pop(seat, None)

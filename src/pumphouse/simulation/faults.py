@@ -22,6 +22,7 @@ PER_HOUR = (
     "hub_away",
     "store_away",
     "grow",
+    "expired",
 )
 PER_CALL = ("before", "after", "failed", "stale", "slow")
 PER_BATCH = ("handler_slow", "handler_stuck", "handler_raises", "poison")
@@ -42,6 +43,7 @@ class Faults:
     hub_away: float = 0.0  # the hub does not answer for a while
     store_away: float = 0.0  # the store does not answer for a while
     grow: float = 0.0  # a partition more
+    expired: float = 0.0  # retention takes events that nobody has handled yet
 
     # Per call to the store.
     before: float = 0.0  # a write that never arrives; nobody is told
@@ -85,14 +87,14 @@ class Faults:
 CALM = Faults()
 DEFAULT = Faults(
     crash=3, pause=3, leave=2, join=3, restart=1, lost=8, evicted=3, hub_away=1, store_away=1.5,
-    grow=0.5,
+    grow=0.5, expired=2,
     before=0.01, after=0.01, failed=0.01, stale=0.02, slow=0.01,
     handler_slow=0.05, handler_stuck=0.003, handler_raises=0.01, poison=0.0005,
     skew_s=7200, drift=0.0001,
 )  # fmt: skip
 HARSH = Faults(
     crash=10, pause=10, leave=6, join=12, restart=4, lost=30, evicted=10, hub_away=4, store_away=6,
-    grow=2,
+    grow=2, expired=8,
     before=0.06, after=0.06, failed=0.06, stale=0.1, slow=0.05,
     handler_slow=0.15, handler_stuck=0.02, handler_raises=0.05, poison=0.003,
     skew_s=7200, drift=0.0001,
@@ -102,12 +104,21 @@ STORE_ONLY = Faults(
     store_away=4, before=0.05, after=0.05, failed=0.05, stale=0.1, slow=0.05,
     handler_slow=0.05,
 )  # fmt: skip
+# Long stretches in which nothing happens, as in most of the life of a fleet.
+QUIET = Faults(
+    crash=0.3, pause=0.3, leave=0.2, join=0.3, restart=0.1, lost=0.8, evicted=0.2, hub_away=0.1,
+    store_away=0.1, grow=0.05, expired=0.2,
+    before=0.002, after=0.002, failed=0.002, stale=0.005, slow=0.002,
+    handler_slow=0.01, handler_stuck=0.001, handler_raises=0.002, poison=0.0001,
+    skew_s=7200, drift=0.0001,
+)  # fmt: skip
 PROFILES = {
     "none": CALM,
     "default": DEFAULT,
     "harsh": HARSH,
     "hosts": HOSTS_ONLY,
     "store": STORE_ONLY,
+    "quiet": QUIET,
 }
 
 

@@ -22,7 +22,7 @@ from pumphouse.simulation.faults import CALM, Faults
 from pumphouse.simulation.history import History
 from pumphouse.simulation.hub import HUB, NAMESPACE, SimHub
 from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
-from pumphouse.simulation.store import BLUR_S, HostStore, SimStore
+from pumphouse.simulation.store import HostStore, SimStore
 from pumphouse.simulation.work import POISON, Handler, Work
 
 LINGER_S = 90.0  # how long a hub may believe in the connection of a host that is gone
@@ -70,8 +70,7 @@ class Fleet:
             f"fixed:{self.share}" if face == "fixed" else strategy, options.max_partitions
         )
         self.history = History()
-        grabs, blur_s = self.strategy.grabs, BLUR_S.get(store, 0.0)
-        self.checks = Checks(self.history, options, grabs=grabs, blur_s=blur_s)
+        self.checks = Checks(self.history, options, grabs=self.strategy.grabs)
         self.store = SimStore(self.checks, Group(NAMESPACE, HUB), options.lease_s, store)
         self.hub = SimHub(partitions, self.child(), self.checks.opened)
         self.hosts: dict[str, Host] = {}
@@ -154,6 +153,8 @@ class Fleet:
 
     def _clock(self, rng: Random) -> SeatClock:
         skew_s, drift = self.faults.skew_s, self.faults.drift
+        if skew_s or drift:
+            self.injected["clock wrong"] += 1
         return SeatClock(rng.uniform(-skew_s, skew_s), 1 + rng.uniform(-drift, drift))
 
     def _reported(self, seat: Seat, partition: str | None, failed: Exception) -> None:
@@ -189,7 +190,8 @@ class Fleet:
         engine = host.face.engine
         await self.loop.create_task(self._stop(host), context=self.loop.sit(host.seat))
         took_s = self.loop.time() - started_s - self.checks.frozen_s.get(host.seat, 0.0)
-        bound_s = engine.options.stop_s + 7 * options.store_s + 1.0
+        # Work, then four calls to the store; then callbacks, and closing what was opened.
+        bound_s = engine.options.stop_s + 6 * options.store_s + 1.0
         if took_s > bound_s:
             self.checks.violate("I13", f"{host.seat} took {took_s:.1f} s to stop")
         self.checks.tell("host", f"{host.seat} has stopped")
@@ -238,6 +240,11 @@ class Fleet:
                     self.injected["poison"] += 1
                     self.checks.poisoned(partition, log.end + n)
         self.hub.publish(partition, bodies)
+
+    def expire(self, partition: str, kept: int) -> int:
+        """Retention leaves the last so many; how many nobody had handled."""
+        self.hub.retain(partition, kept)
+        return self.checks.expired(partition, self.hub.logs[partition].first)
 
     def start_flow(self, partition: str) -> None:
         self._flows.append(self.loop.create_task(self._flow(partition, self.child())))

@@ -12,9 +12,10 @@ process does, while the network and the store go on.
 from __future__ import annotations
 
 import asyncio
-import heapq
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 STARTED_S = 1_000.0
@@ -32,7 +33,7 @@ class Seat:
         self.name, self.life = name, life
         self.frozen = False
         self.dead = False
-        self.parked: list[asyncio.Handle] = []
+        self.parked: list[Step] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}
 
     def __str__(self) -> str:
@@ -46,10 +47,38 @@ class Stalled(RuntimeError):
     """Nothing is left to do and nothing is waited for: a bug of the simulation itself."""
 
 
+class Step:
+    """Something that is to be called: what asyncio calls a handle, with nothing but the needful."""
+
+    __slots__ = ("args", "call", "context", "gone", "loop", "when_s")
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: Context,
+        loop: SimLoop,
+        when_s: float = -1.0,
+    ) -> None:
+        self.call, self.args, self.context, self.loop = call, args, context, loop
+        self.when_s = when_s
+        self.gone = False  # nobody waits for it any more
+
+    def cancel(self) -> None:
+        if not self.gone:
+            self.gone = True
+            self.args = ()
+            self.loop.cancelled += self.when_s >= 0
+
+    def cancelled(self) -> bool:
+        return self.gone
+
+    def when(self) -> float:
+        return self.when_s
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """Runs callbacks in the order in which they came due; ties keep the order of their making."""
-
-    _timer_cancelled_count: int
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,6 +86,10 @@ class SimLoop(asyncio.BaseEventLoop):
         self.nowhere: Context = copy_context()  # of whatever happens on no host
         self.turns = 0  # since time last went on
         self.failures: list[str] = []  # what no task and no caller has taken
+        self.cancelled = 0  # timers that nobody waits for any more
+        self._made = 0
+        self._timers: list[tuple[float, int, Step]] = []
+        self._due: deque[Step] = deque()
         self.set_exception_handler(self._failed)
 
     def time(self) -> float:
@@ -75,10 +108,27 @@ class SimLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """There are no other threads."""
 
-    def call_soon_threadsafe(  # type: ignore[override]
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        return self.call_soon(callback, *args, context=context)
+    ) -> Step:
+        step = Step(callback, args, context if context is not None else copy_context(), self)
+        self._due.append(step)
+        return step
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> Step:
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> Step:
+        step = Step(callback, args, context if context is not None else copy_context(), self, when)
+        self._made += 1
+        heappush(self._timers, (when, self._made, step))
+        return step
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
@@ -103,40 +153,56 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- running -----------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
-        ready: Any = self._ready  # type: ignore[attr-defined]
-        if not ready:
-            self._clear_away(timers)
-            if not timers:
-                raise Stalled("nobody waits for anything")
-            self.now_s = max(self.now_s, timers[0]._when)
-            self.turns = 0
-        self.turns += 1
-        if self.turns > TURNS_MAX:
-            raise Stalled(f"time stands still at {self.now_s:.3f}: somebody never waits")
-        while timers and timers[0]._when <= self.now_s:
-            handle = heapq.heappop(timers)
-            handle._scheduled = False
-            ready.append(handle)
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            seat = handle._context.get(SEAT)
-            if seat is not None and seat.frozen:
-                seat.parked.append(handle)
-            else:
-                handle._run()
+        """Turns until somebody stops the loop: asyncio's own loop around it would cost more."""
+        while not self._stopping:  # type: ignore[attr-defined]
+            if not self._due:
+                self._go_on()
+            self.turns += 1
+            if self.turns > TURNS_MAX:
+                raise Stalled(f"time stands still at {self.now_s:.3f}: somebody never waits")
+            self._turn()
 
-    def _clear_away(self, timers: list[Any]) -> None:
+    def _go_on(self) -> None:
+        """Jump to the next timer."""
+        self._clear_away()
+        if not self._timers:
+            raise Stalled("nobody waits for anything")
+        self.now_s = max(self.now_s, self._timers[0][0])
+        self.turns = 0
+
+    def _turn(self) -> None:
+        """Everything that is due now; what comes of it is for the next turn."""
+        timers, due, now_s = self._timers, self._due, self.now_s
+        while timers and timers[0][0] <= now_s:
+            due.append(heappop(timers)[2])
+        for _ in range(len(due)):
+            step = due.popleft()
+            if step.gone:
+                self.cancelled -= step.when_s >= 0
+                continue
+            seat = step.context.get(SEAT)
+            if seat is not None and seat.frozen:
+                seat.parked.append(step)
+                continue
+            step.when_s = -1.0  # it is no timer any more: cancelling it leaves nothing behind
+            try:
+                step.context.run(step.call, *step.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as failed:
+                told = {"message": f"{step.call!r} failed", "exception": failed}
+                step.context.run(self.call_exception_handler, told)
+
+    def _clear_away(self) -> None:
         """Forget timers that were cancelled: all of them if there are many, else the next ones."""
-        if len(timers) > CANCELLED_MAX and self._timer_cancelled_count * 2 > len(timers):
-            timers[:] = [handle for handle in timers if not handle._cancelled]
-            heapq.heapify(timers)
-            self._timer_cancelled_count = 0
-        while timers and timers[0]._cancelled:
-            heapq.heappop(timers)._scheduled = False
-            self._timer_cancelled_count -= 1
+        timers = self._timers
+        if self.cancelled > CANCELLED_MAX and self.cancelled * 2 > len(timers):
+            timers[:] = [timer for timer in timers if not timer[2].gone]
+            heapify(timers)
+            self.cancelled = 0
+        while timers and timers[0][2].gone:
+            heappop(timers)
+            self.cancelled -= 1
 
     # -- seats -------------------------------------------------------------------------------------
 
@@ -150,7 +216,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Let a frozen host go on; what came due meanwhile comes all at once."""
         seat.frozen = False
         parked, seat.parked = seat.parked, []
-        self._ready.extend(parked)  # type: ignore[attr-defined]
+        self._due.extend(parked)
 
     def kill(self, seat: Seat) -> None:
         """End a host as kill -9 does. Its code unwinds, but reaches nobody any more."""
@@ -165,12 +231,15 @@ class SeatClock:
 
     def __init__(self, ahead_s: float = 0.0, rate: float = 1.0) -> None:
         self.ahead_s, self.rate = ahead_s, rate
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        self.loop = loop
 
     def now(self) -> float:
         return WALL_S + self.monotonic()
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time() * self.rate + self.ahead_s
+        return self.loop.now_s * self.rate + self.ahead_s
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / self.rate)

@@ -66,7 +66,7 @@ class Stay:
     client: Any
     expected: int  # the next event that must come
     done: int = -1  # the last that was handled
-    failed: bool = False  # the last call raised: its batch is handled again, from its beginning
+    done_s: float = 0.0  # when that was
 
 
 @dataclass(slots=True)
@@ -80,12 +80,14 @@ class Track:
     owners: dict[int, str] = field(default_factory=dict)  # by epoch
     users: dict[int, Seat] = field(default_factory=dict)  # by epoch: the life of that owner
     writers: dict[int, Seat] = field(default_factory=dict)  # of checkpoints, by epoch
-    own_write_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    leased_s: dict[Seat, float] = field(default_factory=dict)  # when what was granted was sent
+    leased: dict[Seat, int] = field(default_factory=dict)  # the epoch of that
     taken_s: float = 0.0  # when it last changed hands
     deadline_s: float | None = None  # of the successor that waits, if one does
     overdue_s: float | None = None  # the same, before the last write
     unsure_s: dict[Seat, float] = field(default_factory=dict)  # when a checkpoint last failed
     poison: set[int] = field(default_factory=set)  # events that no handler can handle
+    first: int = 0  # the oldest event that retention has left
 
 
 @dataclass(slots=True)
@@ -97,6 +99,7 @@ class Figures:
     releases: int = 0
     handled: int = 0  # events
     duplicates: int = 0  # events that were handled again
+    expired: int = 0  # events that retention took before anybody had handled them
     batches: int = 0
     worst_gap_s: float = 0.0  # the longest that an event has waited to be handled
     stuck_reports: int = 0

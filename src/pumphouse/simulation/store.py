@@ -39,10 +39,10 @@ from pumphouse.simulation.faults import CALM, Faults
 from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
 
 SEMANTICS = ("memory", "blob", "bloblease")
-BLUR_S = {"blob": 2.0, "bloblease": math.inf}  # by how much a row may be older than it says
 WHY = "the store did not answer (a fault on purpose)"
 SLOW_S_MAX = 15.0  # longer than a caller waits, by default
 LATE_S_MAX = 3 * SLOW_S_MAX  # after that nothing from before arrives
+MEMBER_KEPT_S = 2 * 3600.0  # hosts tell their limit once an hour; most names live for minutes
 T = TypeVar("T")
 
 
@@ -50,6 +50,8 @@ class Watcher(Protocol):
     """Hears of everything that was granted, as it takes effect."""
 
     def row_written(self, seat: Seat, before: Ownership | None, row: Ownership) -> None: ...
+
+    def row_answered(self, seat: Seat, row: Ownership, sent_s: float) -> None: ...
 
     def checkpoint_written(
         self, seat: Seat, before: Checkpoint | None, mark: Checkpoint
@@ -70,9 +72,12 @@ class SimStore:
             raise OptionError(f"{semantics!r} is no store; use one of {', '.join(SEMANTICS)}")
         self.watcher, self.group, self.lease_s, self.semantics = watcher, group, lease_s, semantics
         # A write may be under way for long; that much a renewal puts a deadline off.
-        self.memory = MemoryStore(SeatClock(), put_off_s_max=LATE_S_MAX + 5.0)
+        self.memory = MemoryStore(
+            SeatClock(), put_off_s_max=LATE_S_MAX + 5.0, member_kept_s=MEMBER_KEPT_S
+        )
         self.rows: dict[str, Ownership] = {}
         self.written_s: dict[str, float] = {}  # when each row was last written
+        self.leased_s: dict[str, float] = {}  # when the lease of its blob was last made or renewed
         self.marks: dict[str, Checkpoint] = {}
         self.calls: Counter[str] = Counter()
         self.refused = 0
@@ -96,7 +101,10 @@ class SimStore:
     def _granted(self, seat: Seat, row: Ownership) -> None:
         before = self.rows.get(row.partition)
         self.rows[row.partition] = row
-        self.written_s[row.partition] = asyncio.get_running_loop().time()
+        now_s = self.written_s[row.partition] = asyncio.get_running_loop().time()
+        # Who asks for a partition writes under the lease of its owner, and leaves it as it is.
+        if before is None or not asks(before, row):
+            self.leased_s[row.partition] = now_s if row.owner else -math.inf
         self.watcher.row_written(seat, before, row)
 
     def update(self, seat: Seat, checkpoint: Checkpoint, rewind: bool) -> CheckpointOutcome:
@@ -144,10 +152,17 @@ class SimStore:
         """A row as this kind of store tells it."""
         now_s = asyncio.get_running_loop().time()
         if self.semantics == "bloblease":
-            return replace(row, age_s=0.0 if row.age_s < self.lease_s else math.inf)
+            leased = now_s - self.leased_s[row.partition] < self.lease_s
+            return replace(row, age_s=0.0 if leased else math.inf)
         seconds = math.floor(now_s) - math.floor(now_s - row.age_s)
         left_s = None if row.deadline_s is None else row.deadline_s + now_s % 1
         return replace(row, age_s=max(0.0, seconds - 1.0), deadline_s=left_s)
+
+
+def asks(before: Ownership, row: Ownership) -> bool:
+    """Whether a write is a nomination, as BlobLeaseStore sees it."""
+    named = bool(row.successor) and row.successor != before.successor
+    return named and row.owner == before.owner
 
 
 class HostStore:
@@ -195,13 +210,18 @@ class HostStore:
     async def claim_ownership(
         self, group: Group, claims: Sequence[Ownership]
     ) -> list[ClaimOutcome]:
+        sent_s = asyncio.get_running_loop().time()
         fates = [(row, self._fate()) for row in claims]
         arriving = [row for row, fate in fates if fate != "before"]
         answers = iter(await self._travel(lambda: self._claim(arriving)))
-        return [
+        outcomes = [
             Unknown(row, WHY) if fate == "before" else _told(next(answers), row, fate)
             for row, fate in fates
         ]
+        for outcome in outcomes:
+            if isinstance(outcome, Granted):
+                self.store.watcher.row_answered(self.seat, outcome.row, sent_s)
+        return outcomes
 
     def _claim(self, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
         return self.store.claim(self.seat, rows) if rows else []

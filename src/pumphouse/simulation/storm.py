@@ -114,3 +114,11 @@ class Storm:
             partition = self.fleet.hub.grow()
             self.fleet.fault("grow", f"partition {partition}")
             self.fleet.start_flow(partition)
+
+    def expired(self) -> None:
+        """Retention passes a reader that is slow, or a partition that nobody reads."""
+        fleet = self.fleet
+        if late := fleet.unhandled():
+            partition = self.rng.choice(late)
+            lost = fleet.expire(partition, self.rng.randint(0, 5))
+            fleet.fault("expired", f"{lost} events of {partition}")

@@ -11,7 +11,16 @@ from dataclasses import replace
 from math import inf
 from typing import TypeVar
 
-from pumphouse.leases.model import Ownership, aged, claim, hand_over, nominate, release, renew
+from pumphouse.leases.model import (
+    Ownership,
+    aged,
+    claim,
+    confirm,
+    hand_over,
+    nominate,
+    release,
+    renew,
+)
 from pumphouse.leases.store import CheckpointStore
 from tests.leases.contract.asking import first, granted, members, rows
 from tests.leases.stores import GROUP, Place
@@ -109,6 +118,21 @@ async def test_a_renewal_keeps_the_deadline(place: Place, store: CheckpointStore
     assert listed.deadline_s is not None
     assert listed.deadline_s <= place.resolution_s
     assert listed.age_s >= place.tick_s - place.resolution_s
+
+
+async def test_what_was_handed_over_tells_until_when_it_must_be_confirmed(
+    place: Place, store: CheckpointStore
+) -> None:
+    row = await granted(store, nominate(await first(store, host="a"), "b", 9 * place.tick_s))
+    await granted(store, hand_over(row, place.tick_s / 2))
+    listed = (await rows(store))["0"]
+    assert (listed.owner, listed.successor, listed.handed) == ("b", "", True)
+    await place.pass_time(place.tick_s)
+    listed = (await rows(store))["0"]
+    assert listed.overdue
+    await granted(store, confirm(listed))
+    listed = (await rows(store))["0"]
+    assert (listed.owner, listed.handed, listed.deadline_s) == ("b", False, None)
 
 
 async def test_whoever_follows_has_no_deadline(store: CheckpointStore) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -32,6 +32,21 @@ async def test_a_released_row_keeps_its_epoch(place: Place, store: CheckpointSto
     assert (listed.owner, listed.epoch) == ("", 2)
     taken = await granted(store, claim(listed, "0", "c"))
     assert taken.epoch == 3
+
+
+async def test_a_listing_that_tells_epochs_of_checkpoints_tells_those_that_are_stored(
+    store: CheckpointStore,
+) -> None:
+    """Where both are listed at once, a claim need not ask a second time."""
+    await first(store, "0", "a")
+    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 3)))
+    for sequence, epoch in ((7, 3), (7, 5)):
+        told = (await store.list_ownership(GROUP)).epochs
+        stored = {one.partition: one.epoch for one in await store.list_checkpoints(GROUP)}
+        assert told is None or told == stored
+        moved = replace(mark, sequence=sequence, offset=str(sequence), epoch=epoch)
+        mark = mark_of(await store.update_checkpoint(moved))
+    assert ((await store.list_ownership(GROUP)).epochs or {"0": 5}) == {"0": 5}
 
 
 async def test_a_released_row_is_still_a_row(store: CheckpointStore) -> None:

@@ -84,18 +84,30 @@ def best_move(census: Census, rates: Rates, busy: str, idle: str, worth: float) 
 
 
 def even_out(census: Census, gaps: Mapping[str, int], beyond: Mapping[str, int]) -> dict[str, str]:
-    """Fill the gaps: the busiest free partitions to the idlest hosts, then what some can spare."""
-    rates = assumed(census)
+    """Fill the gaps: with what is free, then with what some can spare, to the idlest hosts."""
+    rates, left, targets = assumed(census), dict(gaps), in_turns(census, gaps)
     loads = loads_of(census, rates)
-    takers = [(loads[host], host) for host in gaps if gaps[host] > 0]
+    for partition, host in targets.items():
+        left[host] -= 1
+        loads[host] += rates[partition]
+    takers = [(loads[host], host) for host in left if left[host] > 0]
     heapify(takers)
-    gaps, targets = dict(gaps), dict[str, str]()
-    for partition in sorted(census.free, key=lambda p: (-rates[p], p)):
-        if takers:
-            targets[partition] = hand(takers, gaps, rates[partition])
     givers = [(-loads[host], host) for host in beyond]
     heapify(givers)
-    return targets | relieve(census, rates, givers, dict(beyond), takers, gaps)
+    return targets | relieve(census, rates, givers, dict(beyond), takers, left)
+
+
+def in_turns(census: Census, gaps: Mapping[str, int]) -> dict[str, str]:
+    """Free partitions in turns to those that lack any, who lacks the most first; the busiest first.
+
+    How busy hosts are is not asked. That wavers, and hosts that looked a moment apart would leave
+    a partition to each other. What is free keeps the rate that its row tells, and what somebody has
+    claimed meanwhile changes nobody else's turn.
+    """
+    most = sorted(gaps, key=lambda host: (-gaps[host], host))
+    turns = (host for turn in range(max(gaps.values())) for host in most if gaps[host] > turn)
+    free = sorted(census.free, key=lambda p: (-(census.rates[p] or 0.0), p))
+    return dict(zip(free, turns, strict=False))
 
 
 def relieve(

@@ -20,7 +20,7 @@ from __future__ import annotations
 from random import Random
 
 from pumphouse.leases.census import Census
-from pumphouse.leases.strategies.rates import assumed, even_out, exchange, loads_of
+from pumphouse.leases.strategies.rates import even_out, exchange
 from pumphouse.leases.strategies.ring import deal, hashed
 
 
@@ -31,8 +31,7 @@ def steady(census: Census, rng: Random) -> list[str]:
 
 def steady_by_rate(census: Census, rng: Random) -> list[str]:
     """The same, choosing partitions by their events per second, and exchanging some at rest."""
-    loads = loads_of(census, assumed(census))
-    shares = census.shares_by(loads)  # among equals the idlest get the extra ones
+    shares = census.shares
     targets = even_out(census, room(census, shares), beyond(census, shares))
     return my_part(census, targets or exchange(census))
 

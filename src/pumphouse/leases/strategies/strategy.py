@@ -5,7 +5,8 @@
 
 A cycle of an engine: list and beat, `take_census`, then claim what is `due` and what the strategy
 answers. The next cycle follows at once if the strategy is `eager` and has claimed something, after
-about a second if it was the first one and the strategy `joins_first`, else after the interval.
+about a second if it was the first one and the strategy `joins_first`, soon if it `looks_again` and
+has stolen something, else after the interval.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Strategy:
     # Hosts that start together would otherwise not see each other before the first of them has
     # taken everything, which would then have to move.
     joins_first: bool = False  # it claims nothing in its first cycle
+    looks_again: bool = False  # once it has stolen, it soon looks for more
+    tries_on: bool = False  # a race that it lost is made up for at once: it tries another
     max_partitions: int | None = None
 
     def __post_init__(self) -> None:
@@ -74,7 +77,7 @@ def settled(census: Census, claims: Sequence[str]) -> bool:
 BALANCED = Strategy("balanced", classic.balanced)
 GREEDY = Strategy("greedy", classic.greedy, eager=True)
 EPH = Strategy("eph", classic.eph, grabs=True)
-EPH_JS = Strategy("eph_js", classic.eph_js, grabs=True)
+EPH_JS = Strategy("eph_js", classic.eph_js, grabs=True, looks_again=True)
 STEADY = Strategy("steady", steady, joins_first=True)
 STEADY_BY_RATE = Strategy("steady:rates", steady_by_rate, joins_first=True)
 
@@ -87,7 +90,12 @@ def fixed(count: int) -> Strategy:
     if count < 1:
         raise OptionError(f"a fixed number of partitions must be at least 1 (got {count})")
     return Strategy(
-        f"fixed:{count}", classic.fixed, steals=False, yields=False, max_partitions=count
+        f"fixed:{count}",
+        classic.fixed,
+        steals=False,
+        yields=False,
+        tries_on=True,
+        max_partitions=count,
     )
 
 

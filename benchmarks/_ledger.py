@@ -1,0 +1,149 @@
+"""What happens to the partitions of a fleet, written down: who owns them, who handles what.
+
+A ledger hears of every row that is written, of every host that dies and of every batch that was
+handled, whoever wrote or handled it. What is asked of a fleet is counted from `begin` on.
+
+    store, hosts, handlers -> Ledger -> Measured
+                              ^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pumphouse.errors import StoreMisused
+from pumphouse.leases.model import Checkpoint, Ownership
+from pumphouse.simulation.loop import Seat
+
+
+class Measured(NamedTuple):
+    """What came of a scene, from the moment at which the fleet was changed."""
+
+    seconds: float | None  # until it was even for good; None if it never was
+    moves: int  # of a partition from one living owner to another
+    spread: int  # between the most and the fewest in the end
+    handed: int  # partitions that went on under another owner than before
+    again: int  # events that a handler was given again
+    missed: int  # events that nobody has handled in the end
+    unowned_s: float  # partitions without a living owner, times seconds
+    calls: int  # to the store, without checkpoints of events
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Everything that is known of one fleet."""
+
+    partitions: tuple[str, ...]
+    now_s: Callable[[], float]
+    live: set[str] = field(default_factory=set)  # hosts
+    owners: dict[str, str] = field(default_factory=dict)
+    served_by: dict[str, str] = field(default_factory=dict)  # the last that owned it at all
+    begun: dict[str, set[int]] = field(default_factory=dict)  # events that a handler was given
+    handled: dict[str, set[int]] = field(default_factory=dict)  # that it has returned from
+    calls: int = 0
+    moves: int = 0
+    handed: int = 0
+    again: int = 0
+    unowned_s: float = 0.0
+    uneven_s: float = 0.0  # when it was last seen not to be even
+    began_s: float = 0.0
+    failures: list[str] = field(default_factory=list)  # hosts that failed by themselves
+    _seen_s: float = 0.0
+
+    def begin(self) -> None:
+        """Count from now on."""
+        self._pass()
+        self.calls = self.moves = self.handed = self.again = 0
+        self.unowned_s, self.began_s, self.uneven_s = 0.0, self.now_s(), self.now_s()
+
+    def _pass(self) -> None:
+        """Time has gone by since something was written: it counts for how things stood then."""
+        now_s = self.now_s()
+        unowned = sum(self.owners.get(p, "") not in self.live for p in self.partitions)
+        self.unowned_s += unowned * (now_s - self._seen_s)
+        self._seen_s = now_s
+        if not self.even:
+            self.uneven_s = now_s
+
+    @property
+    def counts(self) -> dict[str, int]:
+        tally = Counter(self.owners.values())
+        return {host: tally[host] for host in self.live}
+
+    @property
+    def spread(self) -> int:
+        return max(self.counts.values()) - min(self.counts.values())
+
+    @property
+    def even(self) -> bool:
+        return sum(self.counts.values()) == len(self.partitions) and self.spread <= 1
+
+    def came(self, host: str) -> None:
+        self._pass()
+        self.live.add(host)
+
+    def went(self, host: str) -> None:
+        self._pass()
+        self.live.discard(host)
+
+    def wrote(self, partition: str, owner: str) -> None:
+        self._pass()
+        before = self.owners.get(partition, "")
+        self.owners[partition] = owner
+        self.moves += bool(owner) and before in self.live and owner != before
+        if owner:
+            self.handed += self.served_by.get(partition, owner) != owner
+            self.served_by[partition] = owner
+        if not self.even:
+            self.uneven_s = self.now_s()
+
+    def given(self, partition: str, sequences: Sequence[int]) -> None:
+        """A handler is called with these."""
+        begun = self.begun.setdefault(partition, set())
+        self.again += sum(sequence in begun for sequence in sequences)
+        begun.update(sequences)
+
+    def done(self, partition: str, sequences: Sequence[int]) -> None:
+        """It has returned."""
+        self.handled.setdefault(partition, set()).update(sequences)
+
+    def measured(self, ends: dict[str, int]) -> Measured:
+        """`ends` are the numbers of events that each partition had long enough ago."""
+        self._pass()
+        missed = sum(end - sum(n < end for n in self.handled.get(p, ())) for p, end in ends.items())
+        seconds = self.uneven_s - self.began_s if self.even else None
+        return Measured(
+            seconds,
+            self.moves,
+            self.spread,
+            self.handed,
+            self.again,
+            missed,
+            self.unowned_s,
+            self.calls,
+        )
+
+    def reported(self, partition: str | None, failed: Exception) -> None:
+        """What a host says: it may lose a partition, but not end by itself."""
+        if isinstance(failed, ExceptionGroup):
+            self.failures.append(f"{failed!r} {failed.exceptions!r}")
+
+    # -- as the watcher of a simulated store ------------------------------------------------------
+
+    def row_written(self, seat: Seat, before: Ownership | None, row: Ownership) -> None:
+        self.wrote(row.partition, row.owner)
+
+    def row_answered(self, seat: Seat, row: Ownership, sent_s: float) -> None:
+        """When its writer hears of it does not matter here."""
+
+    def checkpoint_written(self, seat: Seat, before: Checkpoint | None, mark: Checkpoint) -> None:
+        """Where somebody is does not matter here."""
+
+    def misused(self, seat: Seat, why: StoreMisused) -> None:
+        raise why
+
+    def store_failed(self, seat: Seat, kind: str, partitions: Sequence[str]) -> None:
+        raise AssertionError("nothing goes wrong here")

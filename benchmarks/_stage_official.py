@@ -1,0 +1,277 @@
+"""Official hosts on the stage: azure-eventhub's own EventProcessor, unchanged, in virtual time.
+
+Its balancer, its tasks, its way to receive, to cancel and to release are its own code. Below it
+stand our simulated hub, in the place of the AMQP link, and a store in memory that compares etags as
+its blob store does, with the same delays as ours. `time.time` of its balancer is the virtual clock,
+and `random` is seeded.
+
+    EventProcessor -> OwnershipManager -> EtagStore
+                   -> receive_messages_async -> Link -> SimReader
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from azure.eventhub import LoadBalancingStrategy
+from azure.eventhub._pyamqp.error import AMQPLinkError, ErrorCondition
+from azure.eventhub.aio._eventprocessor import _ownership_manager
+from azure.eventhub.aio._eventprocessor.event_processor import EventProcessor
+from azure.eventhub.aio._transport._pyamqp_transport_async import PyamqpTransportAsync
+
+from benchmarks._ledger import Ledger
+from benchmarks._stage import Cast, Stage, Turn
+from pumphouse.client.base import ReaderOptions
+from pumphouse.errors import ReaderEvicted
+from pumphouse.events import EARLIEST, Position
+from pumphouse.simulation.hub import HUB, NAMESPACE, SimClient, SimReader
+from pumphouse.simulation.loop import Seat
+
+INTERVAL_S = 30.0  # its default
+PREFETCH = 300
+WORK_S = 5.0  # of one wait for events
+
+
+def official(kind: str) -> Turn:
+    """Hosts with `greedy` (its default) or `balanced`."""
+
+    def troupe(stage: Stage) -> Cast:
+        vars(_ownership_manager)["time"] = Time(stage.ledger)
+        random.seed(stage.rng.getrandbits(64))  # it draws from the one that everybody shares
+        store = EtagStore(stage.ledger, stage.rng)
+        return lambda seat: OfficialHost(seat, stage, store, kind)
+
+    return Turn(troupe, INTERVAL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """What it takes for the module `time`."""
+
+    ledger: Ledger
+
+    def time(self) -> float:
+        return self.ledger.now_s()
+
+
+class OfficialHost:
+    def __init__(self, seat: Seat, stage: Stage, store: EtagStore, kind: str) -> None:
+        self.stage = stage
+        # What stands in for client, store and events has no more than it asks of them.
+        client: Any = Client(stage, seat)
+        handle: Any = self._handle
+        kept: Any = SeatStore(store, seat)
+        self.processor = EventProcessor(
+            client,
+            "$Default",
+            handle,
+            batch=True,
+            checkpoint_store=kept,
+            initial_event_position="-1",
+            load_balancing_strategy=LoadBalancingStrategy(kind),
+        )
+        self.processor._id = self.processor._ownership_manager.owner_id = seat.name
+
+    async def _handle(self, context: Any, events: list[Received]) -> None:
+        await self.stage.work(context.partition_id, [event.sequence_number for event in events])
+        await context.update_checkpoint()
+
+    async def start(self) -> None:
+        self._running = asyncio.create_task(self.processor.start())
+
+    async def stop(self) -> None:
+        await self.processor.stop()
+
+
+# -- the store ------------------------------------------------------------------------------------
+
+
+class EtagStore:
+    """List, and compare and set; rows are copied in and out, checkpoints written over."""
+
+    def __init__(self, ledger: Ledger, rng: Random) -> None:
+        self.ledger, self.rng = ledger, rng
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.marks: dict[str, dict[str, Any]] = {}
+        self._writes = 0
+
+    def claim(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        self.ledger.calls += 1
+        stored = self.rows.get(row["partition_id"], {})
+        if stored.get("etag") != row.get("etag"):
+            return None
+        self._writes += 1
+        written = {**row, "etag": str(self._writes), "last_modified_time": self.ledger.now_s()}
+        self.rows[row["partition_id"]] = written
+        self.ledger.wrote(row["partition_id"], row["owner_id"])
+        return dict(written)
+
+
+class SeatStore:
+    """One host's way to the store."""
+
+    def __init__(self, store: EtagStore, seat: Seat) -> None:
+        self.store, self.seat = store, seat
+
+    async def _travel(self) -> None:
+        if self.seat.dead:
+            raise asyncio.CancelledError
+        await asyncio.sleep(self.store.rng.uniform(0.001, 0.02))
+
+    async def list_ownership(self, *_: str) -> list[dict[str, Any]]:
+        await self._travel()
+        self.store.ledger.calls += 1
+        rows = [dict(row) for row in self.store.rows.values()]
+        await self._travel()
+        return rows
+
+    async def claim_ownership(self, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        await self._travel()
+        claimed = [self.store.claim(row) for row in rows]
+        await self._travel()
+        return [row for row in claimed if row is not None]
+
+    async def list_checkpoints(self, *_: str) -> list[dict[str, Any]]:
+        await self._travel()
+        self.store.ledger.calls += 1
+        marks = [dict(mark) for mark in self.store.marks.values()]
+        await self._travel()
+        return marks
+
+    async def update_checkpoint(self, mark: dict[str, Any], **_: Any) -> None:
+        await self._travel()
+        self.store.marks[mark["partition_id"]] = dict(mark)
+        await self._travel()
+
+
+# -- the hub --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What its processor asks of an event."""
+
+    sequence_number: int
+    offset: str
+
+
+class Address:
+    hostname = NAMESPACE
+
+
+class Config:
+    max_retries = 3  # its default
+    network_tracing = False
+
+
+class Client:
+    """All that it asks of a client: names, partitions, consumers."""
+
+    _address = Address
+    _config = Config
+    eventhub_name = HUB
+
+    def __init__(self, stage: Stage, seat: Seat) -> None:
+        self._client = stage.hub.client(seat, Random(stage.rng.getrandbits(64)))
+
+    async def get_partition_ids(self) -> list[str]:
+        return list((await self._client.properties()).partitions)
+
+    def _create_consumer(
+        self, group: str, partition: str, position: str, received: Any, **more: Any
+    ) -> Consumer:
+        inclusive = more["event_position_inclusive"]
+        start = EARLIEST if position == "-1" else Position("offset", position, inclusive)
+        options = ReaderOptions(partition, group, start, more["owner_level"], PREFETCH)
+        return Consumer(self._client, options, received)
+
+
+class Consumer:
+    """Its consumer, with a simulated link instead of AMQP; how it receives is its own code."""
+
+    def __init__(
+        self,
+        client: SimClient,
+        options: ReaderOptions,
+        received: Callable[[list[Received]], Awaitable[None]],
+    ) -> None:
+        self._client, self._name = Client, options.partition
+        self._link = self._handler = Link(client, options, self)
+        self._prefetch = PREFETCH
+        self._on_event_received = received
+        self._message_buffer: deque[Received] = deque()
+        self._message_buffer_lock = asyncio.Lock()
+        self._last_received_event: Received | None = None
+        self._last_callback_called_time = 0.0
+        self._callback_task_run = False
+        self._offset = ""
+        self.running = False
+
+    async def _open(self) -> None:
+        await self._link.open()
+        self.running = True
+
+    def _next_message_in_buffer(self) -> Received:
+        self._last_received_event = self._message_buffer.popleft()
+        return self._last_received_event
+
+    async def _handle_exception(self, failed: Exception) -> Exception:
+        await self._link.close()
+        return failed
+
+    async def receive(self, batch: bool, max_batch_size: int, max_wait_time: float | None) -> None:
+        transport: Any = PyamqpTransportAsync
+        await transport.receive_messages_async(self, batch, max_batch_size, max_wait_time)
+
+    async def close(self) -> None:
+        self.running = False
+        await self._link.close()
+
+
+class Link:
+    """A reader of the simulated hub, behind what its transport calls a handler."""
+
+    def __init__(self, client: SimClient, options: ReaderOptions, consumer: Consumer) -> None:
+        self._client, self._options, self._consumer = client, options, consumer
+        self._reader: SimReader | None = None
+
+    async def open(self) -> None:
+        if self._reader is None:
+            try:
+                self._reader = await self._client.reader(self._where())
+            except ReaderEvicted as refused:
+                raise stolen(refused) from None
+
+    def _where(self) -> ReaderOptions:
+        """Behind what was received, once its transport has said so."""
+        if not self._consumer._offset:
+            return self._options
+        return replace(self._options, position=Position("offset", self._consumer._offset))
+
+    async def do_work_async(self, batch: int) -> bool:
+        """Wait for events and put them into the buffer."""
+        assert self._reader is not None
+        try:
+            events = await self._reader.receive(batch, WORK_S)
+        except ReaderEvicted as evicted:
+            raise stolen(evicted) from None
+        async with self._consumer._message_buffer_lock:
+            for event in events:
+                told = Received(event.sequence or 0, event.offset or "")
+                self._consumer._message_buffer.append(told)
+        return True
+
+    async def close(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
+
+
+def stolen(why: ReaderEvicted) -> AMQPLinkError:
+    return AMQPLinkError(condition=ErrorCondition.LinkStolen, description=str(why))

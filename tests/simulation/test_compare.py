@@ -1,0 +1,86 @@
+"""The comparison with official hosts, in short: both sides play the same scene to its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks._ledger import Ledger
+from benchmarks._stage import LEAVE, Scene, Turn, ours, play
+from benchmarks._stage_official import official
+from benchmarks._strategies import cells, sides
+from pumphouse.leases.strategies import NAMED
+from pumphouse.processor.options import ProcessorOptions
+
+SMALL = Scene("4 partitions, 1 -> 2 hosts", 4, 1, joins=1, fewest=2)
+DEATH = Scene("4 partitions, one of two dies", 4, 2, dies=1)
+STEADY = ours(NAMED["steady"], ProcessorOptions())
+
+
+def test_ours_move_as_little_as_possible_and_nothing_twice() -> None:
+    found = play(SMALL, STEADY, seed=1, watch_s=300)
+    assert (found.moves, found.handed, found.spread) == (2, 2, 0)
+    assert (found.again, found.missed, found.unowned_s) == (0, 0, 0)
+    assert found.seconds is not None
+    assert found.seconds < 30
+    assert found.calls > 0
+
+
+def test_official_hosts_really_run_and_share() -> None:
+    found = play(SMALL, official("greedy"), seed=1, watch_s=400)
+    assert (found.moves, found.handed, found.spread, found.missed) == (2, 2, 0, 0)
+    # It takes one partition per cycle of 30 s and more.
+    assert found.seconds is not None
+    assert found.seconds > 30
+    assert found.calls > 0
+
+
+@pytest.mark.parametrize(("turn", "lease_s"), [(STEADY, 30), (official("balanced"), 180)])
+def test_what_a_dead_host_had_rests_for_its_lease(turn: Turn, lease_s: float) -> None:
+    found = play(DEATH, turn, seed=2, watch_s=600)
+    assert (found.handed, found.missed, found.moves) == (2, 0, 0)
+    assert found.seconds is not None
+    assert found.seconds > lease_s - turn.interval_s * 1.3
+    assert found.unowned_s > 2 * (lease_s - turn.interval_s * 1.3)
+
+
+def test_who_leaves_in_good_order_leaves_nothing_behind() -> None:
+    found = play(LEAVE, STEADY, seed=3, watch_s=200)
+    assert (found.again, found.missed, found.spread) == (0, 0, 0)
+    assert found.handed in (3, 4)
+
+
+def test_a_seed_is_played_the_same_again() -> None:
+    for turn in (STEADY, official("balanced")):
+        assert play(SMALL, turn, 7, 200) == play(SMALL, turn, 7, 200)
+
+
+def test_a_table_has_a_cell_for_everything_and_everybody_is_in_it() -> None:
+    found = [play(SMALL, STEADY, seed, 150) for seed in (1, 2)]
+    assert len(list(cells(SMALL, STEADY, found))) == 7
+    assert len([name for name, _ in sides() if "azure" in name]) == 2
+    with pytest.raises(AssertionError, match="never handled"):
+        list(cells(SMALL, STEADY, [found[0]._replace(missed=3)]))
+
+
+def test_the_ledger_counts() -> None:
+    now = [0.0]
+    ledger = Ledger(("0", "1"), lambda: now[0])
+    ledger.came("a")
+    ledger.wrote("0", "a")
+    ledger.wrote("1", "a")
+    ledger.begin()
+    now[0] = 10.0
+    ledger.came("b")
+    now[0] = 12.0
+    ledger.wrote("1", "b")  # a move
+    now[0] = 20.0
+    ledger.went("b")  # partition 1 has no owner for three seconds
+    now[0] = 23.0
+    ledger.wrote("1", "a")  # taken over: no move, but it changed hands
+    ledger.given("0", [1, 2, 3])
+    ledger.given("0", [3, 4])
+    ledger.done("0", [1, 2])
+    found = ledger.measured({"0": 5})
+    assert (found.moves, found.handed, found.again, found.spread) == (1, 2, 1, 0)
+    assert (found.unowned_s, found.seconds) == (3.0, 23.0)
+    assert found.missed == 3

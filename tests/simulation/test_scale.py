@@ -1,0 +1,115 @@
+"""Large fleets: the arithmetic is what a simulated fleet does, and the plans fit together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from benchmarks._scale import (
+    SIZES,
+    at_rest,
+    calls_at_rest,
+    calls_cells,
+    cold,
+    listing,
+    name,
+    newcomer,
+    plan,
+)
+from pumphouse.processor.options import ProcessorOptions
+from pumphouse.simulation import PROFILES
+from pumphouse.simulation.fleet import Fleet
+from pumphouse.simulation.loop import SimLoop
+from pumphouse.simulation.run import OPTIONS
+
+PAGE = (Path(__file__).parents[2] / "docs/reliability.md").read_text()
+RESTS_S = 300.0
+
+
+async def rested(partitions: int, hosts: int) -> Counter[str]:
+    """What a fleet of real hosts asks of its store while it rests."""
+    fleet = Fleet(
+        partitions=partitions, hosts=hosts, strategy="steady", face="pull", store="memory",
+        options=OPTIONS, rng=Random(5), burst_s=40.0,
+    )  # fmt: skip
+    fleet.set_weather(PROFILES["none"])
+    await asyncio.gather(*(fleet.add() for _ in range(hosts)))
+    await asyncio.sleep(120)
+    assert fleet.spread() <= 1
+    before = fleet.store.calls.copy()
+    await asyncio.sleep(RESTS_S)
+    asked = fleet.store.calls - before
+    fleet.start_flow("0")
+    await fleet.close()
+    return asked
+
+
+@pytest.mark.parametrize(("partitions", "hosts"), [(32, 8), (12, 12), (40, 1)])
+def test_a_fleet_at_rest_asks_what_the_arithmetic_says(partitions: int, hosts: int) -> None:
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        asked = runner.run(rested(partitions, hosts))
+    expected = calls_at_rest(partitions, hosts, ProcessorOptions())
+    assert set(asked) <= {"list", "row"}
+    # Intervals are up to a tenth shorter, so that hosts do not march in step.
+    turns = RESTS_S / OPTIONS.interval_s
+    assert expected.listings * (turns - 1) <= asked["list"] <= expected.listings * turns * 1.12
+    assert expected.writes * (turns - 1) <= asked["row"] <= expected.writes * turns * 1.12
+    total = expected.per_second * RESTS_S
+    assert 0.95 * total <= asked.total() <= 1.12 * total
+
+
+@pytest.mark.parametrize(("partitions", "hosts"), SIZES)
+def test_the_page_says_what_the_arithmetic_says(partitions: int, hosts: int) -> None:
+    (row,) = (
+        line for line in PAGE.splitlines() if line.startswith(f"| {partitions:,} x {hosts:,}")
+    )
+    assert row.endswith(f"| {' | '.join(calls_cells(partitions, hosts))} |")
+
+
+@pytest.mark.parametrize(("partitions", "hosts"), SIZES[:2])
+def test_from_cold_all_plans_together_are_everything_once(partitions: int, hosts: int) -> None:
+    found = cold(partitions, hosts)
+    plans = [plan(found, partitions, host) for host in range(hosts)]
+    wanted = Counter(partition for one in plans for partition in one)
+    assert wanted == Counter(str(n) for n in range(partitions))
+    assert max(map(len, plans)) - min(map(len, plans)) <= 1
+
+
+@pytest.mark.parametrize(("partitions", "hosts"), SIZES)
+def test_a_newcomer_asks_for_its_share_and_nobody_else_for_anything(
+    partitions: int, hosts: int
+) -> None:
+    found = newcomer(partitions, hosts)
+    wanted = plan(found, partitions, hosts - 1)
+    assert len(wanted) == len(set(wanted)) == partitions // hosts
+    kept = Counter(row.owner for row in found.ownerships if row.partition not in wanted)
+    assert max(kept.values()) - len(wanted) <= 1
+    for host in range(0, hosts - 1, max(1, hosts // 7)):
+        assert plan(found, partitions, host) == []
+
+
+@pytest.mark.parametrize(("partitions", "hosts"), SIZES)
+def test_at_rest_nobody_asks_for_anything(partitions: int, hosts: int) -> None:
+    found = at_rest(partitions, hosts)
+    for host in range(0, hosts, max(1, hosts // 7)):
+        assert plan(found, partitions, host) == []
+
+
+def test_what_a_tenth_of_the_hosts_left_is_taken_once_at_the_largest_size() -> None:
+    partitions, hosts = SIZES[-1]
+    gone = hosts // 10
+
+    def owner(partition: int) -> str:
+        return name(partition % hosts) if partition % hosts >= gone else ""
+
+    found = listing(partitions, hosts, owner)
+    found = type(found)(found.ownerships, found.members[gone:])
+    plans = [plan(found, partitions, host) for host in range(gone, hosts, 60)]
+    wanted = Counter(partition for one in plans for partition in one)
+    assert wanted
+    assert max(wanted.values()) == 1
+    assert {len(one) for one in plans} <= {1, 2}
