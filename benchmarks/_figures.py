@@ -42,6 +42,8 @@ class Figure:
     rounds: int = 1
     low: float | None = None  # the ratio of the worst round, and of the best
     high: float | None = None
+    curve: str | None = None  # a picture of several figures that this one is a point of,
+    at: float | None = None  # and where on it
 
     @property
     def ratio(self) -> float | None:

@@ -3,7 +3,7 @@
     python -m benchmarks._report FOLDER
 
 The folder holds what `python -m benchmarks.NAME -o json` printed, as NAME.json. A section is the
-benchmark's own docstring, a picture and a table; one without figures has failed, and says so.
+benchmark's own docstring, pictures and a table; one without figures has failed, and says so.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import date
 from html import escape
 from pathlib import Path
 
+from benchmarks import _curves
 from benchmarks._figures import Figure, markdown_table, show, text_table
 from benchmarks._machine import describe
 from benchmarks._processes import ROOT
@@ -52,6 +53,8 @@ def section(name: str, figures: Sequence[Figure]) -> str:
     lines = [f"## {title}", "", prose, "", f"`python -m benchmarks.{name}`", ""]
     if any(figure.ratio is not None for figure in figures):
         lines += [f"![Ratios of {name}]({PICTURES}/{name}.svg)", ""]
+    if _curves.by_curve(figures):
+        lines += [f"![Curves of {name}]({PICTURES}/{name}-curves.svg)", ""]
     return "\n".join([*lines, markdown_table(figures), ""])
 
 
@@ -121,6 +124,8 @@ def write(results: dict[str, list[Figure]], docs: Path) -> None:
     for name, figures in results.items():
         if any(figure.ratio is not None for figure in figures):
             (docs / PICTURES / f"{name}.svg").write_text(picture(figures))
+        if _curves.by_curve(figures):
+            (docs / PICTURES / f"{name}-curves.svg").write_text(_curves.picture(figures))
 
 
 def main(folder: Path) -> None:

@@ -1,28 +1,33 @@
-"""A Spark session to measure with, a filled hub beside it, and what a stream of one batch takes."""
+"""A Spark session to measure with, a filled hub beside it, and what a job took and cost."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from benchmarks._figures import say
-from benchmarks._processes import ROOT
+from benchmarks._processes import ROOT, cpu_s
 from pumphouse.client.opening import open_client
 from pumphouse.events import Event
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 ROWS_PER_S, US_PER_ROW, MS = "rows/s", "cpu-us/row", "ms"
 CORES = 2
 TICKS = os.sysconf("SC_CLK_TCK")
-WAIT_S = 300.0
+WAIT_S, LOOK_S = 300.0, 0.05
+WORKERS, JVM, OTHER, HUB = "Python workers", "JVM", "other", "hub"
 
 
 @contextmanager
@@ -32,6 +37,7 @@ def spark_session() -> Iterator[SparkSession]:
     from benchmarks._spark_peers import Hop, Naive
     from pumphouse.spark import session
 
+    say("starting Spark")
     spark = session("benchmark", f"local[{CORES}]", {"spark.log.level": "OFF"})
     spark.dataSource.register(Naive)
     spark.dataSource.register(Hop)
@@ -54,53 +60,141 @@ def fill(connection: str, partitions: int, rows: int, size: int) -> None:
     asyncio.run(work())
 
 
+# -- streams --------------------------------------------------------------------------------------
+
+
 def drain(frame: DataFrame) -> list[dict[str, Any]]:
     """Everything into nothing, and what Spark tells of the batches that had rows."""
+    with started(frame, availableNow=True) as query:
+        if not query.awaitTermination(int(WAIT_S)):
+            raise TimeoutError(f"the query did not end in {WAIT_S:g} s")
+        return told(query)
+
+
+def ticking(frame: DataFrame, triggers: int, warm: int = 3) -> float:
+    """How long a trigger takes, in ms: the median of so many, after some for warming up."""
+    with started(frame, processingTime="0 seconds") as query:
+        deadline = time.monotonic() + WAIT_S
+        while (query.lastProgress or {"batchId": 0})["batchId"] < triggers + warm:
+            if query.exception() is not None or time.monotonic() > deadline:
+                raise RuntimeError("the query failed or stands still") from query.exception()
+            time.sleep(LOOK_S)
+        return float(median(map(trigger_ms, told(query)[warm:])))
+
+
+@contextmanager
+def started(frame: DataFrame, **trigger: Any) -> Iterator[StreamingQuery]:
     with tempfile.TemporaryDirectory() as folder:
         writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
-        query = writer.trigger(availableNow=True).start()
-        if not query.awaitTermination(int(WAIT_S)):
-            query.stop()
-            raise TimeoutError(f"the query did not end in {WAIT_S:g} s")
-        return [one for one in map(told, query.recentProgress) if one["numInputRows"]]
-
-
-def told(progress: Any) -> dict[str, Any]:
-    return {"numInputRows": progress["numInputRows"], "durationMs": progress["durationMs"]}
-
-
-def rate(batches: list[dict[str, Any]]) -> float:
-    """Rows per second of the batches, from their planning to their commit."""
-    rows = sum(one["numInputRows"] for one in batches)
-    return float(rows / sum(one["durationMs"]["triggerExecution"] for one in batches) * 1000)
-
-
-def trigger_ms(batches: list[dict[str, Any]]) -> float:
-    return float(median(one["durationMs"]["triggerExecution"] for one in batches))
-
-
-def cpu_of_children(process: int | None = None) -> dict[str, float]:
-    """CPU seconds of the JVM and of the Python workers that run below us."""
-    spent = {"jvm": 0.0, "python": 0.0}
-    for child in children(process or os.getpid()):
+        query = writer.trigger(**trigger).start()
         try:
-            stat = Path(f"/proc/{child}/stat").read_text()
-        except OSError:
-            continue
-        fields = stat.rpartition(")")[2].split()
-        kind = "jvm" if "(java)" in stat else "python"
-        # Its own time, and that of children that have ended.
-        spent[kind] += sum(map(int, fields[11:15])) / TICKS
-        below = cpu_of_children(child)
-        spent = {one: spent[one] + below[one] for one in spent}
-    return spent
+            yield query
+        finally:
+            query.stop()
 
 
-def children(process: int) -> list[int]:
+def told(query: StreamingQuery) -> list[dict[str, Any]]:
+    progress: list[Any] = list(query.recentProgress)
+    return [
+        {"rows": one["numInputRows"], "took": dict(one["durationMs"])}
+        for one in progress
+        if one["numInputRows"]
+    ]
+
+
+def trigger_ms(batch: dict[str, Any]) -> float:
+    return float(batch["took"]["triggerExecution"])
+
+
+# -- what it cost ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a job took, and the CPU seconds of everybody who had a part in it."""
+
+    rows: int
+    seconds: float
+    cpu: dict[str, float]
+
+    @property
+    def rate(self) -> float:
+        return self.rows / self.seconds
+
+    def per_row(self, *who: str) -> float:
+        """Microseconds; never nothing, since a ratio may be made of it."""
+        return max(sum(self.cpu[one] for one in who) / self.rows * 1e6, 1e-3)
+
+
+def cost_of(job: Callable[[], tuple[int, float]], hub: int) -> Cost:
+    """Run a job that tells its rows and seconds."""
+    with Meter() as meter:
+        before = cpu_s(hub)
+        rows, seconds = job()
+        spent = cpu_s(hub) - before
+    return Cost(rows, seconds, {**meter.spent(), HUB: spent})
+
+
+def drained(make: Callable[[], DataFrame]) -> tuple[int, float]:
+    """Rows, and the seconds of their batches from planning to commit."""
+    batches = drain(make())
+    return sum(one["rows"] for one in batches), sum(map(trigger_ms, batches)) / 1000
+
+
+class Meter:
+    """CPU seconds of the processes below us, while a block runs.
+
+    Spark ends workers that have been idle for a minute, and what they used is then gone: so they
+    are looked at again and again.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[int, float] = {}
+        self._last: dict[int, tuple[str, float]] = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="meter", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()
+        self._first = {process: seconds for process, (_, seconds) in self._last.items()}
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self._look()
+
+    def spent(self) -> dict[str, float]:
+        found = dict.fromkeys((WORKERS, JVM, OTHER), 0.0)
+        for process, (kind, seconds) in self._last.items():
+            found[kind] += seconds - self._first.get(process, 0.0)
+        return found
+
+    def _watch(self) -> None:
+        while not self._done.wait(LOOK_S * 5):
+            self._look()
+
+    def _look(self) -> None:
+        for process in below(os.getpid()):
+            with suppress(OSError):
+                stat = Path(f"/proc/{process}/stat").read_text()
+                command = Path(f"/proc/{process}/cmdline").read_text()
+                seconds = sum(map(int, stat.rpartition(")")[2].split()[11:13])) / TICKS
+                self._last[process] = (kind_of(stat, command), seconds)
+
+
+def kind_of(stat: str, command: str) -> str:
+    if "(java)" in stat:
+        return JVM
+    # Spark forks its workers from this one.
+    return WORKERS if "pyspark.daemon" in command else OTHER
+
+
+def below(process: int) -> list[int]:
+    """All processes that one has started, and those that these have started."""
     found: list[int] = []
     for thread in Path(f"/proc/{process}/task").glob("*/children"):
-        try:
+        with suppress(OSError):
             found += map(int, thread.read_text().split())
-        except OSError:
-            continue
-    return found
+    return [one for child in found for one in (child, *below(child))]

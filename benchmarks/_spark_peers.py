@@ -1,7 +1,8 @@
 """Data sources to compare ours with: the same work as most people would write it.
 
 * `naive`: the official SDK's synchronous client. Reading, one consumer per partition with a
-  prefetch of 3000, rows as tuples; writing, one producer per task, batches as full as they get.
+  prefetch of 3000, rows as tuples; writing, one producer per task, batches as full as they get, of
+  one key each if rows have keys.
 * `hop`: our own columns from memory, made before: what Spark alone can take from Python.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
+from azure.eventhub import EventData, EventDataBatch, EventHubConsumerClient, EventHubProducerClient
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceStreamReader,
@@ -68,7 +69,8 @@ class NaiveReader(OneBatch):
         consumer = make("$Default", partition, "-1", waiting.extend, prefetch=PREFETCH)
         try:
             while rows:
-                consumer.receive(batch=True, max_batch_size=PREFETCH, max_wait_time=1)
+                # What has come, as soon as something has.
+                consumer.receive(batch=True, max_batch_size=min(rows, PREFETCH))
                 for event in waiting[:rows]:
                     yield row_of(partition, event)
                 rows -= min(rows, len(waiting))
@@ -118,18 +120,29 @@ class NaiveWriter(DataSourceWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         with EventHubProducerClient.from_connection_string(self.connection) as producer:
-            batch = producer.create_batch()
+            batches: dict[str | None, EventDataBatch] = {}
             for row in iterator:
-                event = EventData(bytes(row.body))
-                try:
-                    batch.add(event)
-                except ValueError:  # it is full
-                    producer.send_batch(batch)
-                    batch = producer.create_batch()
-                    batch.add(event)
-            if len(batch):
+                put(producer, batches, row.asDict().get("partitionKey"), EventData(row.body))
+            for batch in batches.values():
                 producer.send_batch(batch)
         return Sent()
+
+
+def put(
+    producer: EventHubProducerClient,
+    batches: dict[str | None, EventDataBatch],
+    key: str | None,
+    event: EventData,
+) -> None:
+    """Into the batch of its key, which is sent when it is full."""
+    if key not in batches:
+        batches[key] = producer.create_batch(partition_key=key)
+    try:
+        batches[key].add(event)
+    except ValueError:  # it is full
+        producer.send_batch(batches[key])
+        batches[key] = producer.create_batch(partition_key=key)
+        batches[key].add(event)
 
 
 class Naive(DataSource):

@@ -125,6 +125,24 @@ def test_the_page_is_made_of_docstrings_pictures_and_tables(tmp_path: Path) -> N
     assert "<fast> & cheap" in [element.text for element in drawn.iter()]
 
 
+def test_figures_of_a_curve_are_drawn_as_one(tmp_path: Path) -> None:
+    figures = [
+        Figure(f"{at} things", speed, "rows/s", curve="by <things>", at=at)
+        for at, speed in ((64, 10.0), (1, 1000.0), (8, 100.0))
+    ]
+    _report.write({"hub": figures}, tmp_path)
+    assert "](benchmarks/hub-curves.svg)" in (tmp_path / "benchmarks.md").read_text()
+    drawn = ElementTree.parse(tmp_path / "benchmarks" / "hub-curves.svg").getroot()
+    assert "by <things>" in [element.text for element in drawn.iter()]
+    (line,) = (
+        element.get("points") or "" for element in drawn.iter() if "points" in element.attrib
+    )
+    places = [tuple(map(float, one.split(","))) for one in line.split()]
+    (x1, y1), (x2, y2), (x3, y3) = places  # from small to large: a power law is a straight line
+    assert x1 < x2 < x3
+    assert (x2 - x1, y2 - y1) == pytest.approx((x3 - x2, y3 - y2), abs=0.2)
+
+
 def test_a_benchmark_without_figures_has_failed(tmp_path: Path) -> None:
     (tmp_path / "hub.json").write_text("")
     assert _report.read_results(tmp_path) == {"hub": []}

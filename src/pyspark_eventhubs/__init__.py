@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["AzureEventHubsSource", "DefaultSource"]
+__all__ = ["DefaultSource"]
 
 SCHEMA = (
     "body binary, partition string, offset string, sequenceNumber long, enqueuedTime timestamp, "
@@ -56,11 +56,3 @@ class DefaultSource(DataSource):
         from pumphouse.spark.sink import stream_writer
 
         return stream_writer(dict(self.options), schema)
-
-
-class AzureEventHubsSource(DefaultSource):
-    """The same by another name, for class paths on which the Scala connector still lies."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "azure_eventhubs"

@@ -475,3 +475,12 @@ def test_random_sizes() -> None:
         assert index.extend(Cells(data), end) == []
     sizes = (index.ends - index.starts).tolist()
     assert sizes == [len(transfer("fixed", 0, payload)) for payload in payloads]
+
+
+def test_a_heartbeat_where_a_transfer_was_is_none() -> None:
+    """What was in the buffer before lies behind it still, and looks like a transfer's beginning."""
+    heartbeat = bytes.fromhex("0000000802000000")
+    stale = bytes.fromhex("005314d000000010")
+    index = FrameIndex(FRAME_MAX)
+    others = index.extend(Cells(bytearray(heartbeat + stale + bytes(SLACK))), len(heartbeat))
+    assert (others, len(index)) == ([heartbeat], 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,23 +16,31 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pumphouse.client.base import ReaderOptions
+from pumphouse.client.connection_string import parse
 from pumphouse.client.opening import open_client
 from pumphouse.events import Event
-from pumphouse.spark.identities import BATCH, QUERY, ROW, TASK
+from pumphouse.leases.model import Group
+from pumphouse.leases.opening import open_store
+from pumphouse.spark import drop_repeats
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.xdist_group("spark"),
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(2400),
 ]
 
 BIN = Path(sys.executable).parent
 PYSPARK = BIN.parent / "lib" / f"python3.{sys.version_info[1]}" / "site-packages" / "pyspark"
-JOB = Path(__file__).parent / "jobs" / "copy_events.py"
+ROOT = Path(__file__).parents[2]
+JOB, LAG_JOB = (Path(__file__).parent / "jobs" / f"{one}.py" for one in ("copy_events", "tell_lag"))
 ENVIRONMENT = {
     **os.environ,
     "PYSPARK_PYTHON": sys.executable,
@@ -39,7 +48,7 @@ ENVIRONMENT = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_HOME": str(PYSPARK),
 }
-UNTIL_S = 400
+UNTIL_S = 800
 EVENTS = 2000
 
 
@@ -91,13 +100,11 @@ def bodies(events: list[Event]) -> list[str]:
     return [event.body.decode() for event in events]
 
 
-def without_repeats(events: list[Event]) -> list[Event]:
-    """As drop_repeats does it."""
-    first = {
-        tuple(event.properties[name] for name in (QUERY, BATCH, TASK, ROW)): event
-        for event in events
-    }
-    return list(first.values())
+def without_repeats(spark: SparkSession, hubs: Hubs) -> list[str]:
+    """The copies, as another query of Spark reads them."""
+    source = spark.read.format("eventhubs").option("connectionString", hubs.connection("activity"))
+    rows = drop_repeats(source.load()).selectExpr("cast(body as string)").collect()
+    return [row[0] for row in rows]
 
 
 @pytest.fixture
@@ -179,12 +186,14 @@ def test_everything_is_copied_once(hubs: Hubs, tmp_path: Path, master: str) -> N
     assert len(copied) == len(sent)
 
 
-def test_a_standalone_cluster(hubs: Hubs, tmp_path: Path) -> None:
-    sent = hubs.fill()
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A standalone master with two workers, each a process of its own; the master's address."""
+    folder = tmp_path_factory.mktemp("cluster")
     spark_class = PYSPARK / "bin" / "spark-class"
     deploy = "org.apache.spark.deploy"
     here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    logs = {name: tmp_path / f"{name}.log" for name in ("master", "first", "second")}
+    logs = {name: folder / f"{name}.log" for name in ("master", "first", "second")}
     with ExitStack() as stack:
         master = (spark_class, f"{deploy}.master.Master", *here)
         head = stack.enter_context(running(*master, said=logs["master"]))
@@ -192,20 +201,98 @@ def test_a_standalone_cluster(hubs: Hubs, tmp_path: Path) -> None:
         address = told.split(" at ")[1].split()[0]
         until(lambda: "I have been elected leader" in logs["master"].read_text(), head)
         for name in ("first", "second"):
-            room = ("--cores", "1", "--memory", "1g", "--work-dir", tmp_path / name)
+            room = ("--cores", "1", "--memory", "1g", "--work-dir", folder / name)
             worker = (spark_class, f"{deploy}.worker.Worker", *here, *room, address)
             hand = stack.enter_context(running(*worker, said=logs[name]))
             line_with("Successfully registered with master", logs[name], hand)
-        done = subprocess.run(
-            [PYSPARK / "bin" / "spark-submit", "--master", address, JOB, "submit",
-             hubs.connection("sensors"), hubs.connection("activity"), tmp_path / "checkpoint",
-             "availableNow"],
-            env=ENVIRONMENT, capture_output=True, text=True, timeout=UNTIL_S,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-3000:]
+        yield address
+
+
+def submit(
+    address: str, *job: object, archives: str = "", folder: Path, **environment: str
+) -> None:
+    """As docs/spark.md says, from a folder."""
+    packed = ("--archives", archives) if archives else ()
+    command = (PYSPARK / "bin" / "spark-submit", "--master", address, *packed, *job)
+    done = subprocess.run(
+        [str(word) for word in command], env=ENVIRONMENT | environment, cwd=folder,
+        capture_output=True, text=True, timeout=UNTIL_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_a_standalone_cluster(cluster: str, hubs: Hubs, tmp_path: Path) -> None:
+    sent = hubs.fill()
+    places = (hubs.connection("sensors"), hubs.connection("activity"), tmp_path / "checkpoint")
+    submit(cluster, JOB, "submit", *places, "availableNow", folder=tmp_path)
     copied = bodies(hubs.copied())
     assert set(copied) == sent
     assert len(copied) == len(sent)
+
+
+def pack_environment(folder: Path) -> None:
+    """env and env.tar.gz; what pip would install is lent by the environment of the tests."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+    lent = "\n".join([str(PYSPARK.parent), str(ROOT / "src")])
+    python = PYSPARK.relative_to(BIN.parent).parent
+    (folder / "env" / python / "lent.pth").write_text(lent)
+    subprocess.run(["tar", "-czf", "env.tar.gz", "-C", "env", "."], cwd=folder, check=True)
+
+
+def test_executors_with_a_packed_environment_tell_the_driver_what_they_read(
+    cluster: str, hubs: Hubs, tmp_path: Path
+) -> None:
+    hubs.fill()
+    pack_environment(tmp_path)
+    job = (LAG_JOB, "submit", hubs.connection("sensors"), *lag_places(tmp_path))
+    python = {"PYSPARK_PYTHON": "./env/bin/python", "PYSPARK_DRIVER_PYTHON": "./env/bin/python"}
+    submit(cluster, *job, archives="env.tar.gz#env", folder=tmp_path, **python)
+    told = json.loads((tmp_path / "told.json").read_text())
+    # Unpacked in the folder of the executor, not where it was made.
+    assert re.search(r"/(first|second)/app-.*/env$", told["prefix"])
+    check_lag(told, hubs, tmp_path)
+
+
+def lag_places(folder: Path) -> tuple[object, ...]:
+    return folder / "checkpoint", f"sqlite://{folder}/leases.db", folder / "told.json"
+
+
+def check_lag(told: dict[str, Any], hubs: Hubs, folder: Path) -> None:
+    """After each batch of 400 there is less to read; tasks said so, and a store was told."""
+    lags = [lag["events"] for lag in told["lags"]]
+    assert lags == [EVENTS - 400 * batch for batch in range(1, 6)]
+    assert told["lags"][-1]["seconds"] == 0.0
+    marks = [one for one in told["progress"][-1]["@marks"].values() if one["newest"] is not None]
+    assert marks
+    assert all(one["read"] is not None for one in marks)  # over the socket, between processes
+    assert mirrored(hubs, folder) == asyncio.run(newest(hubs.connection("sensors")))
+
+
+def mirrored(hubs: Hubs, folder: Path) -> dict[str, int | None]:
+    async def look() -> dict[str, int | None]:
+        group = Group(parse(hubs.connection("sensors")).authority, "sensors", "$Default")
+        async with open_store(f"sqlite://{folder}/leases.db") as store:
+            return {one.partition: one.sequence for one in await store.list_checkpoints(group)}
+
+    return asyncio.run(look())
+
+
+async def newest(connection: str) -> dict[str, int | None]:
+    async with open_client(connection) as client:
+        names = (await client.properties()).partitions
+        found = [await client.partition_properties(one) for one in names]
+    return {one.partition: one.last_sequence for one in found if not one.empty}
+
+
+def test_the_listener_under_connect(hubs: Hubs, tmp_path: Path) -> None:
+    hubs.fill()
+    done = subprocess.run(
+        [str(word) for word in (sys.executable, LAG_JOB, "connect", hubs.connection("sensors"),
+                                *lag_places(tmp_path))],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=UNTIL_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    check_lag(json.loads((tmp_path / "told.json").read_text()), hubs, tmp_path)
 
 
 PIPELINE = """
@@ -251,8 +338,9 @@ VICTIMS = {
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_nothing_is_lost_or_doubled_when_one_is_killed(
-    hubs: Hubs, tmp_path: Path, victim: str
+    spark: SparkSession, hubs: Hubs, tmp_path: Path, victim: str
 ) -> None:
+    """From hub to hub by a job that loses a part of it, and from there by Spark again."""
     sent = hubs.fill()
     command = (
         sys.executable, JOB, "local[2]", hubs.connection("sensors"), hubs.connection("activity"),
@@ -272,5 +360,4 @@ def test_nothing_is_lost_or_doubled_when_one_is_killed(
     if victim == "driver":
         with running(*command) as again:
             until(lambda: set(bodies(hubs.copied())) == sent, again)
-    found = bodies(without_repeats(hubs.copied()))
-    assert sorted(found) == sorted(sent)
+    assert sorted(without_repeats(spark, hubs)) == sorted(sent)

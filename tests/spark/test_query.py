@@ -122,6 +122,12 @@ def test_an_empty_hub(spark: SparkSession, hub: Hub) -> None:
     assert read(spark, hub).count() == 0
 
 
+def test_by_the_name_that_the_scala_connector_does_not_have(spark: SparkSession, hub: Hub) -> None:
+    hub.send("a")
+    source = spark.read.format("azure_eventhubs").option("connectionString", hub.connection)
+    assert bodies(source.load()) == ["a"]
+
+
 @pytest.mark.parametrize("null", ["", " NOT NULL"])
 def test_part_of_the_columns(spark: SparkSession, hub: Hub, null: str) -> None:
     hub.send("a", "b", partition="0")
@@ -160,12 +166,8 @@ def test_several_tasks_for_a_partition(spark: SparkSession, hub: Hub) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"maxEventsPerTriger": "1"}, "did you mean maxEventsPerTrigger"),
-        ({"startingPosition": "soon"}, "startingPosition is 'soon'"),
-        ({"startingPosition": "latest", "endingPosition": "earliest"}, "lies after the end"),
-        ({"partitions": "9"}, "partitions names 9, and the hub has 0, 1, 2, 3"),
-        ({"consumerGroup": "nobody"}, "nobody"),
-        ({"name": "nowhere"}, "nowhere"),
+        ({"maxEventsPerTriger": "1"}, "did you mean maxEventsPerTrigger"),  # before it starts
+        ({"consumerGroup": "nobody"}, "hub sensors has no such group"),  # asked of the hub
     ],
 )
 def test_mistakes(spark: SparkSession, hub: Hub, options: dict[str, str], why: str) -> None:
@@ -203,20 +205,17 @@ def test_a_limit_per_trigger_and_a_run_that_ends(
     last = sunk.query.recentProgress[-1]["sources"][0]
     assert json.loads(last["endOffset"]) == {"sensors": {one: 50 for one in "0123"}}
     assert json.loads(last["latestOffset"])["sensors"] == {one: 50 for one in "0123"}
+    key = hub.connection.split("SharedAccessKey=")[1].split(";")[0]
+    assert key not in json.dumps(sunk.query.recentProgress, default=str)
+    kept = [path.read_bytes() for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
+    assert kept
+    assert not any(key.encode() in written for written in kept)
 
 
-@pytest.mark.parametrize(
-    ("schema", "why"),
-    [
-        ("body binary, temperature double", "the source has no column 'temperature'"),
-        ("body string", "the column body is binary, and the schema says string; cast it"),
-        ("publisher string NOT NULL", "the column publisher may be null"),
-    ],
-)
-def test_columns_that_there_are_not(spark: SparkSession, hub: Hub, schema: str, why: str) -> None:
+def test_columns_that_there_are_not(spark: SparkSession, hub: Hub) -> None:
     source = spark.read.format("eventhubs").option("connectionString", hub.connection)
-    with pytest.raises(Exception, match=why):
-        source.schema(schema).load().collect()
+    with pytest.raises(Exception, match="the source has no column 'temperature'"):
+        source.schema("body binary, temperature double").load().collect()
 
 
 def test_no_secret_is_told(spark: SparkSession, hub: Hub) -> None:
@@ -345,20 +344,8 @@ def test_rows_to_a_partition(spark: SparkSession, hub: Hub) -> None:
 @pytest.mark.parametrize(
     ("select", "options", "why"),
     [
-        (["partitionKey"], {}, "a row needs a column body"),
-        (["1 as body"], {}, "the column body is int; it must be string or binary"),
-        (["body", "1 as extra"], {}, "does not know the column 'extra'"),
-        (["body", "'0' as partition", "'0' as partitionId"], {}, "mean the same"),
-        (["body", "partitionKey"], {"partitionId": "0"}, "has a partition .* and a key"),
-        (["body", "partitionKey"], {"partitionKey": "k"}, "as an option and as a column"),
-        (["cast(null as string) as body"], {}, "row 0 of the task has no body"),
-        (
-            ["body", "map('a', cast(null as string)) as properties"],
-            {},
-            "has a null in its properties",
-        ),
-        (["repeat(body, 2000000) as body"], {}, "row 0 of the task, with a body of 2,000,000"),
-        (["body"], {"maxBatchBytes": "10"}, "it must be at least 1,024 bytes"),
+        (["partitionKey"], {}, "a row needs a column body"),  # before it starts
+        (["cast(null as string) as body"], {}, "row 0 of the task has no body"),  # by a task
         (["body"], {"consumerGroup": "g"}, "consumerGroup is for reading"),
     ],
 )

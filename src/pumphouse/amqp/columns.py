@@ -78,6 +78,8 @@ class FrameIndex:
         ends[:-1], ends[-1] = starts[1:], self.end
         self.check(int((ends - starts).max()))
         transfers = cells.heads(starts) & USUAL_MASK == USUAL_HEAD
+        # A heartbeat ends before what was looked at: behind it may lie what was there before.
+        transfers &= ends - starts > HEAD.size
         others = []
         for at in [] if every(transfers) else np.flatnonzero(~transfers).tolist():
             frame = bytes(cells.data[starts[at] : ends[at]])

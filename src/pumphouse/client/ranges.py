@@ -212,6 +212,8 @@ class RangeReader:
             wire.check(self.link)
             if len(inbox.index) > held:
                 since, inquired = wire.clock.monotonic(), False
+            elif not came and held >= frames:
+                return  # what there is may tell by its numbers why no more comes
             elif not came and not inquired:
                 self.inquire(self.next + held, self.options.deadline_s - patience_s)
                 inquired = True
@@ -232,6 +234,7 @@ class RangeReader:
             found = self.client.partition_properties(self.partition, seconds)
         except (AmqpError, AuthError, HubNotFound):
             return  # whoever may read need not be allowed to ask
+        # The answer may have come behind events: those are looked at first.
         if found.first_sequence > wanted and not len(self.wire.inbox.index):
             raise EventsGone(self.partition, wanted, found.first_sequence)
 

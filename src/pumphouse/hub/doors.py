@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pumphouse.hub.conversation import Conversation
 from pumphouse.hub.listening import TlsListener
-from pumphouse.hub.server import HubServer, cannot_listen
+from pumphouse.hub.server import HubServer, cannot_listen, close_port
 from pumphouse.hub.tls import CertificateFiles, Tls, development_certificate, own_certificate
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Doors:
             listening = await self.server.loop.create_server(factory, host, port)
         except OSError as failed:
             raise cannot_listen(host, port, failed) from None
-        self._ports.callback(listening.close)
+        self._ports.push_async_callback(close_port, listening)
         return opened(host, listening.sockets[0].getsockname()[1], door)
 
     async def listen_for_tls(

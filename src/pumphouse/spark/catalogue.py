@@ -155,6 +155,27 @@ CATALOGUE = (
         "secret",
         help="mirror committed batches to a store; the last one needs EventHubsLagListener",
     ),
+    # sharing a consumer group
+    Option(
+        "assignment",
+        "text",
+        "all",
+        help="which partitions are read: all, or those owned by steady, balanced, greedy, fixed:N",
+    ),
+    Option("store", "secret", help="where the hosts of the group keep their leases"),
+    Option("host", "text", help="our name there; made up once and journalled if it is not given"),
+    Option("leaseDuration", "duration", help="30s; 60s with fixed:N", least=1),
+    Option("renewInterval", "duration", help="10s; 20s with fixed:N", least=1),
+    Option("cycleInterval", "duration", help="10s; 1s with fixed:N", least=1),
+    Option(
+        "handOff", "duration", help="what owners that we ask have to finish; what their lease has"
+    ),
+    Option(
+        "tenantCheckpoints",
+        "flag",
+        "true",
+        help="false: none is written, and what comes starts at startingPosition",
+    ),
     # patience
     Option(
         "retry.total", "count", side=BOTH, help="attempts after the first; 3 to read, 8 to write"

@@ -115,12 +115,19 @@ class Mirrored:
         self.place, self.group, self.credential = place, group, credential
         self.mirror = Mirror(store, Group(place.authority, place.hub, group))
         self._unknown: dict[str, int] = {}
+        self._epochs: Mapping[str, int] = {}
 
     def follow(self, source: Source, memory: Memory) -> None:
         """Write the places that are known exactly; the others wait for the next progress."""
         if source.hub.lower() != self.place.hub.lower():
             return
         ends = {one: following - 1 for one, following in source.end.items() if following > 0}
+        self._epochs = source.epochs
+        if source.epochs:
+            # A tenant writes its checkpoints itself, and nobody else may while it runs: only of
+            # the last batch of a run it may not have heard.
+            self._unknown = ends
+            return
         marks = {one: memory.at(one, last) for one, last in ends.items()}
         # Of a batch before this one the place may have become known, which is better than none.
         early = {one: memory.at(one, last) for one, last in self._unknown.items()}
@@ -134,7 +141,7 @@ class Mirrored:
         if not unknown:
             return
         try:
-            self.mirror.write(asyncio.run(self.look(unknown)))
+            self.mirror.write(asyncio.run(self.look(unknown)), self._epochs)
         except (PumphouseError, OSError) as failed:
             log.warning("mirror group=%s last batch not written: %s", self.group, failed)
 

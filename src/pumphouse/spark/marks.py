@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-MARKS, UNAVAILABLE = "@marks", "@unavailable"
+MARKS, UNAVAILABLE, TENANCY = "@marks", "@unavailable", "@tenancy"
 REMEMBERED_MAX = 256  # marks of a partition
 
 
@@ -77,6 +77,7 @@ class Source:
     latest: Mapping[str, int]
     marks: Mapping[str, tuple[Mark, ...]]
     unavailable: tuple[str, ...]
+    epochs: Mapping[str, int] = field(default_factory=dict)  # of a tenant, at the end of the batch
 
 
 def sources_of(progress: Mapping[str, Any]) -> list[Source]:
@@ -94,9 +95,16 @@ def sources_of(progress: Mapping[str, Any]) -> list[Source]:
                     latest=latest[hub],
                     marks={one: read_marks(told) for one, told in latest[MARKS].items()},
                     unavailable=tuple(latest.get(UNAVAILABLE, ())),
+                    epochs=epochs_of(end),
                 )
             )
     return found
+
+
+def epochs_of(end: Mapping[str, Any]) -> dict[str, int]:
+    """The epochs under which a tenant has read a batch; none if the query is no tenant."""
+    stretches = end.get(TENANCY, {}).get("stretches", {})
+    return {one: epoch for one, (_, _, epoch) in stretches.items() if epoch is not None}
 
 
 def opened(told: Any) -> dict[str, Any] | None:

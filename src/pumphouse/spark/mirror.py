@@ -40,31 +40,39 @@ class Mirror:
     def __repr__(self) -> str:
         return f"<Mirror of {self.group} in {self.place.kind}>"
 
-    def write(self, marks: Mapping[str, Mark]) -> None:
-        """Write what is new; what goes wrong is logged, since a query must not fail for it."""
+    def write(self, marks: Mapping[str, Mark], epochs: Mapping[str, int] | None = None) -> None:
+        """Write what is new; what goes wrong is logged, since a query must not fail for it.
+
+        With `epochs`, those of a tenant, nothing is written that a later owner has fenced off.
+        """
         new = {one: mark for one, mark in marks.items() if self.is_new(one, mark)}
         if not new:
             return
         try:
-            asyncio.run(asyncio.wait_for(self.write_all(new), WRITE_S))
+            asyncio.run(asyncio.wait_for(self.write_all(new, epochs or {}), WRITE_S))
         except (PumphouseError, OSError, TimeoutError) as failed:
             log.warning("mirror group=%s not written: %s", self.group, failed)
 
     def is_new(self, partition: str, mark: Mark) -> bool:
         return mark.offset is not None and mark.sequence > self._written.get(partition, -1)
 
-    async def write_all(self, marks: Mapping[str, Mark]) -> None:
+    async def write_all(self, marks: Mapping[str, Mark], epochs: Mapping[str, int]) -> None:
         async with open_store(self.place) as store:
             known = {one.partition: one for one in await store.list_checkpoints(self.group)}
             for partition, mark in marks.items():
                 current = known.get(partition) or Checkpoint(self.group, partition)
-                if await write_one(store, current, mark):
+                if await write_one(store, current, mark, epochs.get(partition)):
                     self._written[partition] = mark.sequence
 
 
-async def write_one(store: CheckpointStore, current: Checkpoint, mark: Mark) -> bool:
+async def write_one(
+    store: CheckpointStore, current: Checkpoint, mark: Mark, epoch: int | None = None
+) -> bool:
     """Whether the place is written, or one behind it already was."""
     for _ in range(TRIES):
+        if epoch is not None and current.epoch != epoch:
+            log.info("checkpoint partition=%s of epoch %s is fenced off", current.partition, epoch)
+            return False
         wanted = advance(current, mark.sequence, mark.offset, mark.enqueued_ms)
         if goes_back(current, wanted):
             return True

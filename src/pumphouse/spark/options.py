@@ -23,6 +23,8 @@ from pumphouse.events import EARLIEST, LATEST, Position
 from pumphouse.spark.catalogue import BOTH, BY_NAME, GONE_BY_NAME, READ, WRITE, Option
 from pumphouse.spark.durations import read_duration, read_size
 from pumphouse.spark.positions import read_position, read_positions
+from pumphouse.spark.tenancy import Tenancy
+from pumphouse.spark.tenancyoptions import read_tenancy
 
 PREFIX = "eventhubs."
 # Spark puts options of its own beside ours.
@@ -97,6 +99,7 @@ class SourceOptions:
     reading: Reading
     feedback: bool = True
     store: str = field(default="", repr=False)
+    tenancy: Tenancy | None = None  # None: it reads all partitions, whoever else does
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,7 @@ def read_source(given: Mapping[str, str], *, streaming: bool, now_ms: int) -> So
         reading=read_reading(values, exclusive),
         feedback=values.flag("taskFeedback"),
         store=values.text("checkpointStore"),
+        tenancy=read_tenancy(values, streaming=streaming, exclusive=exclusive),
     )
 
 
@@ -308,10 +312,13 @@ class Values:
     def __init__(self, given: Mapping[str, str], side: str) -> None:
         self.side = side
         self._given: dict[str, str] = {}
+        self._own: dict[str, str] = {}
         for written, value in given.items():
             option = recognise(written, side)
             if option is not None:
                 self._given[option.name] = str(value)
+            else:
+                self._own[written.strip().lower().removeprefix(PREFIX)] = str(value)
 
     def text(self, name: str) -> str:
         option = BY_NAME[name.lower()]
@@ -322,6 +329,10 @@ class Values:
 
     def given(self, name: str) -> bool:
         return name in self._given
+
+    def own(self, name: str) -> str:
+        """An option of Spark's own."""
+        return self._own.get(name.lower(), "")
 
     def flag(self, name: str) -> bool:
         value = self.text(name).strip().lower()

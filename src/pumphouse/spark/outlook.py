@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 from pumphouse.client.base import HubClient, PartitionProperties, ReaderOptions
 from pumphouse.client.places import beyond_the_end
 from pumphouse.clock import Clock, SystemClock
-from pumphouse.errors import ConnectionFailed, PumphouseError
-from pumphouse.events import Position
+from pumphouse.errors import AuthError, ConnectionFailed, HubNotFound, PumphouseError
+from pumphouse.events import LATEST, Position
+from pumphouse.spark.advice import advised, no_such_group
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.planner import View
@@ -62,6 +63,7 @@ class Outlook:
         self._view: View | None = None
         self._seen_s = float("-inf")
         self._idle = False  # whether the last look found nothing new
+        self._group_found = False
         self._silent: dict[str, float] = {}  # partitions that did not answer: when to ask again
 
     # -- from plain code --------------------------------------------------------------------------
@@ -109,6 +111,8 @@ class Outlook:
                 f"hub {self.options.identity.hub} did not answer within {seconds:g} s "
                 "(operationTimeout)"
             ) from None
+        except PumphouseError as failed:
+            raise advised(failed, self.options.identity) from failed
 
     # -- in the loop ------------------------------------------------------------------------------
 
@@ -126,6 +130,8 @@ class Outlook:
 
     async def look(self) -> View:
         client = await self.client()
+        if not self._group_found:
+            await self.find_group(client)
         gate = asyncio.Semaphore(ASKED_AT_ONCE)
 
         async def ask(partition: str) -> PartitionProperties | PumphouseError:
@@ -143,6 +149,25 @@ class Outlook:
         there = {one: it for one, it in found.items() if isinstance(it, PartitionProperties)}
         return View(there, tuple(silent))
 
+    async def find_group(self, client: HubClient) -> None:
+        """Whether there is such a consumer group: better said now than by the first task.
+
+        A reader without an epoch takes nothing away from others. If it is refused because of them,
+        there is one; if a partition is not to be had, another look will tell.
+        """
+        partition = (await self.names(client))[0]
+        place = ReaderOptions(partition, self.options.group, LATEST, prefetch=1)
+        try:
+            async with asyncio.timeout(SILENT_S):
+                await (await client.reader(place)).close()
+        except HubNotFound as failed:
+            raise no_such_group(self.options.group, self.options.identity.hub, failed) from None
+        except AuthError:
+            raise
+        except (PumphouseError, TimeoutError) as failed:
+            log.debug("group=%s not looked at: %s", self.options.group, failed)
+        self._group_found = True
+
     async def ask_briefly(
         self, client: HubClient, partition: str
     ) -> PartitionProperties | PumphouseError:
@@ -153,7 +178,7 @@ class Outlook:
             async with asyncio.timeout(SILENT_S):
                 found = await client.partition_properties(partition)
         except (PumphouseError, TimeoutError) as failed:
-            log.warning("skip partition=%s: %s", partition, failed or "no answer")
+            log.warning("skip partition=%s: %s", partition, str(failed) or "no answer")
             self._silent[partition] = self.clock.monotonic() + SILENT_S
             return ConnectionFailed(f"partition {partition} does not answer: {failed}")
         self._silent.pop(partition, None)
@@ -168,13 +193,13 @@ class Outlook:
             self._named_s = now_s
         return self._names
 
-    async def find(self, partition: str, position: Position) -> int:
+    async def find(self, partition: str, position: Position, epoch: int | None = None) -> int:
         client = await self.client()
         found = await client.partition_properties(partition)
         if beyond_the_end(position, found):
             return found.last_sequence + 1
         options = ReaderOptions(
-            partition, self.options.group, position, epoch=self.epoch, prefetch=1
+            partition, self.options.group, position, epoch=epoch or self.epoch, prefetch=1
         )
         reader = await client.reader(options)
         try:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import importlib
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,8 @@ import pyarrow as pa
 from pumphouse.client.arrow import TYPES
 from pumphouse.client.bulk import EventsGone, RangeOptions, RangeTimeout
 from pumphouse.errors import PumphouseError, ReaderEvicted
+from pumphouse.spark.advice import advised
+from pumphouse.spark.appeals import FAIL, LEAVE, Appeal, Ruling, appeal
 from pumphouse.spark.connections import connections
 from pumphouse.spark.feedback import Address, Report, courier
 from pumphouse.spark.identity import open_hub
@@ -50,6 +52,8 @@ class Task:
     fail_on_data_loss: bool = True
     feedback: Address | None = None
     name: str = ""  # how the hub calls the reader when it tells of it to others
+    epochs: Mapping[str, int] = field(default_factory=dict)  # of partitions that a tenant owns
+    appeals: Address | None = None  # whom a tenant's task asks when its reader was evicted
 
 
 def read_task(task: Task) -> Iterator[pa.RecordBatch]:
@@ -77,6 +81,7 @@ class SpanReading:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         options = range_options(self.task)
+        options = replace(options, epoch=self.task.epochs.get(self.span.partition, options.epoch))
         shape = shape_for(self.task, options.columns)
         with closing(batches_of(self.task, self.span, options)) as found:
             while (batch := self.timed(found)) is not None:
@@ -121,7 +126,13 @@ def batches_of(task: Task, span: Span, options: RangeOptions) -> Batches:
         except EventsGone as gone:
             todo[:0] = left_after(task, piece, gone)
         except ReaderEvicted as refused:
-            raise taken_away(task, span, refused) from None
+            ruling = appealed(task, span, options, refused)
+            if ruling.verb == LEAVE:
+                return
+            options = replace(options, epoch=ruling.epoch)
+            todo.insert(0, Span(span.partition, piece.next, piece.span.last))
+        except PumphouseError as failed:
+            raise advised(failed, task.identity) from failed
 
 
 @dataclass(slots=True)
@@ -221,6 +232,19 @@ def shape_for(task: Task, read: tuple[str, ...]) -> Callable[[pa.RecordBatch], p
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return shape
+
+
+def appealed(task: Task, span: Span, options: RangeOptions, refused: ReaderEvicted) -> Ruling:
+    """What to do about a reader that took ours away; only a tenant has somebody to ask."""
+    if task.appeals is None:
+        raise taken_away(task, span, refused) from None
+    question = Appeal(span.partition, options.epoch or 0, refused.description, refused.epoch)
+    ruling = appeal(task.appeals, question)
+    told = f"partition {span.partition}: {refused.description} {ruling.why}".rstrip()
+    if ruling.verb == FAIL:
+        raise PumphouseError(told) from None
+    log.warning("%s %s", ruling.verb, told)
+    return ruling
 
 
 def taken_away(task: Task, span: Span, refused: ReaderEvicted) -> PumphouseError:

@@ -51,7 +51,7 @@ class Shape:
         self, batch: pa.RecordBatch, first_row: int, origin: Origin | None
     ) -> Iterator[tuple[str | None, Event]]:
         """Each row as the partition it goes to (None: the hub chooses) and the event."""
-        bodies = self.column(batch, "body")
+        bodies = bodies_of(batch, first_row)
         partitions = self.column(batch, self.partition_column)
         keys = self.column(batch, self.key_column)
         properties = self.column(batch, self.properties_column)
@@ -66,17 +66,21 @@ class Shape:
             given = as_properties(row, None if properties is None else properties[number])
             if origin is not None:
                 given = {**given, **origin.properties(row)}
-            yield partition, Event(as_body(row, bodies[number] if bodies else None), given, key)
+            yield partition, Event(bodies[number], given, key)
 
     @staticmethod
     def column(batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
         return None if name is None else batch.column(name).to_pylist()
 
 
-def as_body(row: int, value: Any) -> bytes:
-    if value is None:
+def bodies_of(batch: pa.RecordBatch, first_row: int) -> list[bytes]:
+    """The column body; text is UTF-8 already, so nothing is turned around row by row."""
+    column = batch.column("body")
+    if column.null_count:
+        row = first_row + column.is_null().index(True).as_py()
         raise wrong(row, "has no body (null); filter such rows out, or write an empty string")
-    return value.encode() if isinstance(value, str) else bytes(value)
+    bodies: list[bytes] = column.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
+    return bodies
 
 
 def as_properties(row: int, value: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,7 @@ from pumphouse.spark.planner import (
     wanted,
 )
 from pumphouse.spark.reading import Task, read_task
+from pumphouse.spark.tenancy import check_shared_with_nobody
 
 # A run's epochs lie above those of every earlier run: milliseconds, then a counter of batches.
 BATCH_BITS = 12
@@ -106,8 +107,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
         self.columns = Columns(columns_of(schema), required_of(schema))
         self.options = read_source(given, streaming=True, now_ms=now_ms(SystemClock()))
-        if self.options.store:
-            read_place(self.options.store)  # says so at once if it is none
+        for store in filter(None, (self.options.store, store_of(self.options))):
+            read_place(store)  # says so at once if it is none
         self._driver: Driver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -116,7 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def driver(self) -> Driver:
         if self._driver is None:
-            self._driver = Driver(self.options)
+            self._driver = driver_for(self.options)
             leave_on_sigterm()
         return self._driver
 
@@ -150,8 +151,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         driver, self._driver = self._driver, None
         if driver is not None:
+            # Spark sends it more than once; the next one must not cut short what we do here.
+            on_sigterm(signal.SIG_IGN)
             driver.close()
-        if leaving.is_set():
+        if leaving.is_set() or isinstance(sys.exc_info()[1], EOFError):
             # Spark has closed its end; what its runner would still say there is only noise.
             os._exit(0)
 
@@ -159,6 +162,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def read_part(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """A task's events. Where there is nothing to read, Spark makes up a task without a part."""
     return read_task(partition.task) if isinstance(partition, Work) else iter(())
+
+
+def store_of(options: SourceOptions) -> str:
+    return "" if options.tenancy is None else options.tenancy.store
+
+
+def driver_for(options: SourceOptions) -> Driver:
+    """Who answers Spark's questions: for all partitions, or for those that are ours."""
+    if options.tenancy is None:
+        return Driver(options)
+    from pumphouse.spark.tenantdriver import TenantDriver
+
+    return TenantDriver(options, options.tenancy)
 
 
 class Driver:
@@ -184,6 +200,7 @@ class Driver:
     def latest(
         self, start: dict[str, Any], rows: int | None, everything: bool = False
     ) -> dict[str, Any]:
+        check_shared_with_nobody(start)
         view = self.outlook.fresh()
         offsets = from_json(self.hub, start)
         seen, now_s = self.experience(len(offsets)), self.clock.monotonic()
@@ -225,6 +242,7 @@ class Driver:
         self.planner.freeze(self.outlook.fresh())
 
     def parts(self, start: dict[str, Any], end: dict[str, Any], columns: Columns) -> list[Work]:
+        check_shared_with_nobody(end)
         view = self.outlook.view()
         work = self.planner.work(from_json(self.hub, start), from_json(self.hub, end), view)
         self.epoch += 1
@@ -269,22 +287,31 @@ def parts(
         pieces = -(-options.tasks_min // len(work))
         work = [piece for span in work for piece in split(span, pieces)]
     return [
-        Work(
-            Task(
-                spans=spans,
-                identity=options.identity,
-                group=options.group,
-                columns=columns.names,
-                required=columns.required,
-                reading=options.reading,
-                epoch=epoch,
-                fail_on_data_loss=options.fail_on_data_loss,
-                feedback=feedback.address if feedback is not None else None,
-                name="spark",
-            )
-        )
+        Work(task_of(options, columns, spans, epoch, feedback))
         for spans in deal(work, options.partitions_per_task)
     ]
+
+
+def task_of(
+    options: SourceOptions,
+    columns: Columns,
+    spans: tuple[Span, ...],
+    epoch: int | None,
+    feedback: Feedback | None,
+    name: str = "spark",
+) -> Task:
+    return Task(
+        spans=spans,
+        identity=options.identity,
+        group=options.group,
+        columns=columns.names,
+        required=columns.required,
+        reading=options.reading,
+        epoch=epoch,
+        fail_on_data_loss=options.fail_on_data_loss,
+        feedback=feedback.address if feedback is not None else None,
+        name=name,
+    )
 
 
 def leave_on_sigterm() -> None:
@@ -294,8 +321,13 @@ def leave_on_sigterm() -> None:
     """
 
     def leave(*_: object) -> None:
+        on_sigterm(signal.SIG_IGN)
         leaving.set()
         sys.exit(0)
 
+    on_sigterm(leave)
+
+
+def on_sigterm(action: Callable[..., None] | signal.Handlers) -> None:
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, leave)
+        signal.signal(signal.SIGTERM, action)

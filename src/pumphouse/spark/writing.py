@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,11 +18,14 @@ from pumphouse.client.base import HubClient, Sender
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import ConnectionFailed, EventTooLarge, PumphouseError
 from pumphouse.events import Event
+from pumphouse.spark.advice import advised
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions
 from pumphouse.spark.rows import Origin, Shape
 
 CHUNK_ROWS = 10_000  # turned into events at a time: what a task holds in memory has a bound
+# A message holds events of one key: the more rows are looked at together, the fuller they are.
+KEYED_ROWS, KEYED_BYTES = 50_000, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +52,8 @@ def write_rows(
         runner.run(work.open())
         try:
             # Rows are taken outside of the loop: it is Spark that we wait for then.
-            for piece in pieces(batches, chunk_rows(options.rate_max)):
-                runner.run(work.write(piece))
+            for some in gathered(batches, shape, options.rate_max):
+                runner.run(work.write(some))
         finally:
             runner.run(work.close())
         return work.written
@@ -59,6 +62,23 @@ def write_rows(
 def chunk_rows(rate_max: int | None) -> int:
     """Rows sent at a time: with a rate, a tenth of a second's, so that they flow evenly."""
     return CHUNK_ROWS if rate_max is None else max(1, min(CHUNK_ROWS, rate_max // 10))
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], shape: Shape, rate_max: int | None
+) -> Iterator[list[pa.RecordBatch]]:
+    """Rows that are sent together: one piece of a batch, or several if they have keys."""
+    together = shape.key_column is not None and rate_max is None
+    some: list[pa.RecordBatch] = []
+    rows = size = 0
+    for piece in pieces(batches, chunk_rows(rate_max)):
+        some.append(piece)
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+        if not together or rows >= KEYED_ROWS or size >= KEYED_BYTES:
+            yield some
+            some, rows, size = [], 0, 0
+    if some:
+        yield some
 
 
 def pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
@@ -97,15 +117,8 @@ class Writing:
             client, self._client = self._client, None
             await client.__aexit__(None, None, None)
 
-    async def write(self, piece: pa.RecordBatch) -> None:
-        by_place: defaultdict[str | None, list[Row]] = defaultdict(list)
-        events = self.shape.events(piece, self._rows, self.origin)
-        for number, (partition, event) in enumerate(events, self._rows):
-            by_place[partition].append(Row(number, event))
-        for rows in by_place.values():
-            # A message holds events of one key: those of a key side by side make full ones.
-            rows.sort(key=lambda row: row.event.partition_key or "")
-        self._rows += piece.num_rows
+    async def write(self, some: Sequence[pa.RecordBatch]) -> None:
+        by_place = self.by_place(some)
         sends = [self.send(place, rows) for place, rows in by_place.items()]
         # Those under way are waited for: cut off, they would all be sent twice.
         for failed in await asyncio.gather(*sends, return_exceptions=True):
@@ -114,6 +127,20 @@ class Writing:
         size = sum(len(row.event.body) for rows in by_place.values() for row in rows)
         self.written = Written(self._rows, self.written.bytes + size)
         await self.keep_pace()
+
+    def by_place(self, some: Sequence[pa.RecordBatch]) -> dict[str | None, list[Row]]:
+        """Rows by the partition they go to; None is for the hub to choose."""
+        found: defaultdict[str | None, list[Row]] = defaultdict(list)
+        for piece in some:
+            events = self.shape.events(piece, self._rows, self.origin)
+            for number, (partition, event) in enumerate(events, self._rows):
+                found[partition].append(Row(number, event))
+            self._rows += piece.num_rows
+        if self.shape.key_column is not None:
+            for rows in found.values():
+                # Those of a key side by side make full messages; their order stays.
+                rows.sort(key=lambda row: row.event.partition_key or "")
+        return found
 
     async def send(self, partition: str | None, rows: list[Row]) -> None:
         try:
@@ -137,7 +164,8 @@ class Writing:
             ) from None
         except PumphouseError as failed:
             where = f"partition {partition}" if partition is not None else "the hub"
-            raise type_of(failed)(f"{told(rows)} to {where}: {failed}") from failed
+            why = advised(failed, self.options.identity)
+            raise type_of(failed)(f"{told(rows)} to {where}: {why}") from failed
 
     async def sender(self, partition: str | None) -> Sender:
         found = self._senders.get(partition)

@@ -1,0 +1,402 @@
+"""What goes wrong between a query and its hub: said with the option that helps, or lived through.
+
+Readers are asked as Spark asks them, without a Spark around: the code is the same, and a hub that
+misbehaves can be had in this process.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from pumphouse.amqp.messages import Message
+from pumphouse.clock import MovableClock
+from pumphouse.errors import OptionError, PumphouseError
+from pumphouse.hub import management
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.log import Retention
+from pumphouse.spark import source
+from pumphouse.spark.connections import connections
+from pumphouse.spark.feedback import Report
+from pumphouse.spark.outlook import SILENT_S
+from pumphouse.spark.sink import batch_writer
+from pumphouse.spark.source import StreamReader
+
+from .conftest import Hub
+from .runs import Run, given, read_batch
+
+ROOT = Path(__file__).parents[2]
+UNTIL_S = 60
+both_drivers = pytest.mark.parametrize("driver", ["native", "azure"])
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + UNTIL_S
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _this_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """It is no worker of Spark: SIGTERM stays as it was, and connections are not kept for later."""
+    monkeypatch.setattr(source, "leave_on_sigterm", lambda: None)
+    yield
+    connections.close()
+
+
+# -- what is said ---------------------------------------------------------------------------------
+
+
+@both_drivers
+def test_a_wrong_key(hub: Hub, driver: str) -> None:
+    key = hub.connection.split("SharedAccessKey=")[1].split(";")[0]
+    wrong = hub.connection.replace(key, "d3Jvbmc=")
+    with pytest.raises(Exception, match=r"signature.* The key is in connectionString") as failed:
+        read_batch(hub, connectionString=wrong, driver=driver)
+    assert "d3Jvbmc=" not in str(failed.value)
+
+
+@both_drivers
+def test_a_hub_that_is_not_there(hub: Hub, driver: str) -> None:
+    with pytest.raises(Exception, match=r"nowhere.* could not be found.* the option name"):
+        read_batch(hub, name="nowhere", driver=driver)
+
+
+@both_drivers
+def test_a_group_that_is_not_there_is_noticed_before_there_are_events(
+    hub: Hub, driver: str
+) -> None:
+    why = "consumerGroup is 'nobody', and hub sensors has no such group"
+    with (
+        Run(hub, consumerGroup="nobody", driver=driver) as run,
+        pytest.raises(Exception, match=why),
+    ):
+        run.plan()
+
+
+def test_a_group_that_others_read_with_an_epoch_is_there(hub: Hub) -> None:
+    hub.send("a", partition="0")
+    with Run(hub) as first, Run(hub, useExclusiveReceiver="false") as second:
+        parts = first.plan()
+        reading = first.reader.read(parts[0])
+        next(reading)  # its reader is attached, with an epoch
+        assert second.plan()
+        reading.close()  # type: ignore[attr-defined]
+
+
+@both_drivers
+def test_a_host_that_does_not_answer(hub: Hub, driver: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    gone = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=k;SharedAccessKey=a2V5"
+    gone += ";EntityPath=sensors;UseDevelopmentEmulator=true"
+    why = r"The host is 127\.0\.0\.1, from connectionString or fullyQualifiedNamespace"
+    with pytest.raises(Exception, match=why):
+        read_batch(hub, connectionString=gone, driver=driver)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"startingPosition": "soon"}, "startingPosition is 'soon', which is no position"),
+        (
+            {"startingPosition": "latest", "endingPosition": "earliest"},
+            r"partition 0: the start \(event 1\) lies after the end .* look at startingPosition",
+        ),
+        ({"partitions": "9"}, "partitions names 9, and the hub has 0, 1, 2, 3"),
+        ({"startingPositions": '{"7": "earliest"}'}, "startingPositions names partition 7"),
+    ],
+)
+def test_positions_that_make_no_sense(hub: Hub, options: dict[str, str], why: str) -> None:
+    hub.send("x", partition="0")
+    with pytest.raises(OptionError, match=why):
+        read_batch(hub, **options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ([("body", StringType())], "column body is binary, and the schema says string; cast it"),
+        ([("publisher", StringType(), False)], "the column publisher may be null"),
+        ([("body", BinaryType())] * 2, "names the column body twice"),
+    ],
+)
+def test_columns_that_there_are_not(hub: Hub, columns: list[Any], why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        StreamReader(given(hub), StructType([StructField(*column) for column in columns]))
+
+
+# -- what cannot be written -----------------------------------------------------------------------
+
+TEXT_MAP = pa.map_(pa.string(), pa.string())
+
+
+def write(hub: Hub, rows: pa.RecordBatch, **options: str) -> None:
+    """As a task of Spark's would."""
+    writer = batch_writer(given(hub, **options), from_arrow_schema(rows.schema), overwrite=False)
+    writer.write(iter([rows]))
+
+
+def two(**columns: Any) -> pa.RecordBatch:
+    """Two rows with a body, and more."""
+    return pa.RecordBatch.from_pydict({"body": ["a", "b"], **columns})
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "why"),
+    [
+        (pa.RecordBatch.from_pydict({"x": ["a"]}), {}, "a row needs a column body"),
+        (two(body=[1, 2]), {}, "the column body is bigint; it must be string or binary"),
+        (two(extra=["1", "2"]), {}, "does not know the column 'extra'"),
+        (two(partition=["0", "0"], partitionId=["0", "0"]), {}, "mean the same"),
+        (two(partitionKey=["k", "k"]), {"partitionId": "0"}, "row 0 .* has a partition .* and a k"),
+        (two(partitionKey=["k", "k"]), {"partitionKey": "k"}, "as an option and as a column"),
+        (
+            two(partition=[None, "1"], partitionKey=["k", "k"]),
+            {},
+            r"row 1 of the task has a partition \(1\) and a key \(k\); one excludes the other",
+        ),
+        (two(body=["a", None]), {}, "row 1 of the task has no body .*; filter such rows out"),
+        (
+            two(properties=pa.array([[("a", "b")], [("a", None)]], TEXT_MAP)),
+            {},
+            "row 1 of the task has a null in its properties .*; leave the entry out",
+        ),
+        (two(body=["a", "b" * 2_000_000]), {}, "row 1 of the task, with a body of 2,000,000"),
+        (two(partition=["0", "77"]), {}, "77"),
+        (two(), {"maxBatchBytes": "10"}, "it must be at least 1,024 bytes"),
+        (two(), {"name": "nowhere"}, "nowhere.* the option name"),
+    ],
+)
+def test_rows_that_cannot_be_written(
+    hub: Hub, rows: pa.RecordBatch, options: dict[str, str], why: str
+) -> None:
+    with pytest.raises(PumphouseError, match=why):
+        write(hub, rows, **options)
+
+
+def test_what_is_good_is_written(hub: Hub) -> None:
+    """So that the refusals above are for their reasons."""
+    write(hub, two(partitionKey=["k", None], properties=pa.array([[("a", "b")], None], TEXT_MAP)))
+    assert read_batch(hub).total() == 2
+
+
+# -- what has gone --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    return MovableClock()
+
+
+@pytest.fixture
+def short_memory(clock: MovableClock) -> Iterator[Hub]:
+    """A hub that keeps events for a minute."""
+    with EmbeddedHub({"sensors": 1}, clock=clock, retention=Retention(seconds=60)) as house:
+        yield Hub(house, "sensors")
+
+
+def lose_all(hub: Hub, clock: MovableClock) -> None:
+    clock.advance(120)
+    hub.house.tick()
+
+
+def test_events_that_left_before_a_batch_was_planned(
+    short_memory: Hub, clock: MovableClock
+) -> None:
+    short_memory.send(*"abc", partition="0")
+    with Run(short_memory) as run:
+        assert run.batch(1) == {"0": 1}
+        lose_all(short_memory, clock)
+        short_memory.send("d", partition="0")
+        with pytest.raises(Exception, match=r"events 1 to 2 have left .* failOnDataLoss=false"):
+            run.batch()
+
+
+def test_events_that_left_are_skipped_if_that_is_allowed(
+    short_memory: Hub, clock: MovableClock
+) -> None:
+    short_memory.send(*"abc", partition="0")
+    with Run(short_memory, failOnDataLoss="false") as run:
+        assert run.batch(1) == {"0": 1}
+        lose_all(short_memory, clock)
+        short_memory.send("d", "e", partition="0")
+        assert run.batch() == {"0": 2}
+
+
+@both_drivers
+@pytest.mark.parametrize("lenient", ["true", "false"])
+def test_a_gap_that_a_task_finds(
+    short_memory: Hub, clock: MovableClock, driver: str, lenient: str
+) -> None:
+    """The batch was planned while all events were there; its task comes too late for some."""
+    short_memory.send(*"abc", partition="0")
+    with Run(short_memory, failOnDataLoss=lenient, driver=driver) as run:
+        (part,) = run.plan()
+        lose_all(short_memory, clock)
+        short_memory.send("d", partition="0")
+        if lenient == "true":
+            with pytest.raises(Exception, match=r"no longer has event 0.* failOnDataLoss=false"):
+                list(run.reader.read(part))
+        else:
+            assert list(run.reader.read(part)) == []
+            assert run.batch() == {"0": 1}
+
+
+# -- what is lived through ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deaf(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Partitions of which the hub does not know anything at the moment, as in a failover."""
+    names: set[str] = set()
+    answer = management.answer
+
+    def grudgingly(request: Message, *others: Any) -> Message:
+        if str(request.application.get("partition")) in names:
+            busy = "com.microsoft:server-busy"
+            return management.refuse(request, 503, busy, "The partition is moving.")
+        return answer(request, *others)
+
+    monkeypatch.setattr(management, "answer", grudgingly)
+    return names
+
+
+def test_a_partition_that_does_not_answer_fails_the_query(hub: Hub, deaf: set[str]) -> None:
+    deaf.add("2")
+    with Run(hub, **{"retry.total": "0"}) as run, pytest.raises(Exception, match="is moving"):
+        run.plan()
+
+
+def test_a_partition_that_does_not_answer_is_left_out_and_taken_up_again(
+    hub: Hub, deaf: set[str], clock: MovableClock
+) -> None:
+    for partition in "0123":
+        hub.send("a", "b", partition=partition)
+    with Run(hub, unavailablePartitions="skip", **{"retry.total": "0"}) as run:
+        run.reader.driver.outlook.clock = clock
+        assert run.batch() == dict.fromkeys("0123", 2)
+        deaf.add("2")
+        for partition in "0123":
+            hub.send("c", partition=partition)
+        assert run.batch() == dict.fromkeys("013", 1)
+        assert run.reported()["@unavailable"] == ["2"]
+        deaf.clear()
+        assert run.batch() == {}  # it is left alone for a while
+        clock.advance(SILENT_S)
+        assert run.batch() == {"2": 1}
+        assert "@unavailable" not in run.reported()
+
+
+def test_if_no_partition_answers_the_query_fails(hub: Hub, deaf: set[str]) -> None:
+    deaf.update("0123")
+    with (
+        Run(hub, unavailablePartitions="skip", **{"retry.total": "0"}) as run,
+        pytest.raises(Exception, match="does not answer"),
+    ):
+        run.plan()
+
+
+def test_a_slow_partition_gets_less(hub: Hub) -> None:
+    """All the way: measured by a task, told over a socket, and planned with."""
+    for partition in "0123":
+        hub.send(*map(str, range(100)), partition=partition)
+    hub.house.faults.delay(2.0, on="deliver", partition="1")
+    options = {"slowPartitionAdjustment": "true", "maxAcceptableBatchReceiveTime": "500ms"}
+    with Run(hub, **options) as run:
+        assert run.batch(40) == dict.fromkeys("0123", 10)
+        feedback = run.reader.driver.feedback
+        assert feedback is not None
+        until(lambda: len(feedback.marks()) == 4)
+        second = run.batch(40)
+        assert 1 <= second["1"] < 10
+        assert [second[one] for one in "023"] == [10, 10, 10]
+
+
+@both_drivers
+def test_a_connection_that_went_silent_is_given_up(hub: Hub, driver: str) -> None:
+    """The first is deaf for an hour: only another can bring the events."""
+    hub.send(*map(str, range(10)), partition="0")
+    hub.house.faults.delay(3600, on="deliver", times=1)
+    options = {"maxSilentTime": "500ms", "receiverTimeout": "60s", "driver": driver}
+    assert read_batch(hub, **options) == {"0": 10}
+
+
+def test_without_a_silent_time_patience_ends(hub: Hub) -> None:
+    hub.send(*map(str, range(10)), partition="0")
+    hub.house.faults.freeze("sensors", "0")
+    with pytest.raises(Exception, match="did not come"):
+        read_batch(hub, receiverTimeout="300ms")
+
+
+# What Spark's runner does: answer questions until there are no more, and stop() in the end.
+RUNNER = """
+import sys
+from pumphouse.spark.source import StreamReader
+from tests.spark.runs import SCHEMA
+reader = StreamReader({"connectionString": sys.argv[1], "startingPosition": "earliest"}, SCHEMA)
+try:
+    reader.initialOffset()
+    print("ready", flush=True)
+    sys.stdin.read()
+finally:
+    reader.stop()
+"""
+
+
+def test_a_runner_that_is_told_to_end_says_good_bye(hub: Hub) -> None:
+    """Spark ends it with SIGTERM: it closes its connection, and says nothing to the terminal."""
+    runner = subprocess.Popen(
+        [sys.executable, "-c", RUNNER, hub.connection], cwd=ROOT, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    with runner:
+        assert runner.stdout is not None
+        assert runner.stdout.readline() == "ready\n"
+        assert hub.house.server.conversations
+        runner.terminate()
+        _, noise = runner.communicate(timeout=UNTIL_S)
+    assert (runner.returncode, noise) == (0, "")
+    until(lambda: not hub.house.server.conversations)
+
+
+# -- what is told ---------------------------------------------------------------------------------
+
+told: list[Report] = []
+
+
+def on_read(report: Report) -> None:
+    told.append(report)
+
+
+def raising(report: Report) -> None:
+    raise RuntimeError("the plugin is broken")
+
+
+def test_a_plugin_is_told_what_each_task_measured(hub: Hub) -> None:
+    told.clear()
+    hub.send(*map(str, range(10)), partition="0")
+    hub.send("a", partition="3")
+    assert read_batch(hub, metricPlugin=f"{__name__}:on_read") == Counter({"0": 10, "3": 1})
+    assert {(one.partition, one.events) for one in told} == {("0", 10), ("3", 1)}
+    assert all(one.seconds > 0 and one.bytes > 0 for one in told)
+
+
+def test_a_plugin_that_fails_does_not_fail_the_query(
+    hub: Hub, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.send("a", partition="0")
+    assert read_batch(hub, metricPlugin=f"{__name__}:raising") == {"0": 1}
+    assert "metricPlugin" in caplog.text
