@@ -8,15 +8,18 @@ help: ## show the targets
 setup: ## make .venv from requirements.lock (PYTHON=... chooses the interpreter)
 	@scripts/setup
 
-demo: setup ## set everything up and run the demonstration
-	@.venv/bin/pumphouse demo
+demo: setup ## homes, hub, Spark, processors and the page (DEMO_ARGS=... is handed to it)
+	@scripts/java
+	@.venv/bin/pumphouse demo $(DEMO_ARGS)
 
 test: setup ## everything that must pass (PYTEST_ARGS=... is handed to pytest)
 	@scripts/npm-ci
 	@scripts/java
+	@scripts/chromium >/dev/null
+	@scripts/postgres
 	@scripts/proton
 	@scripts/check
-	.venv/bin/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	.venv/bin/python -m pytest -n 2 --dist loadgroup --durations=40 $(PYTEST_ARGS)
 	@scripts/check-wheel
 
 conformance: setup ## the official clients by every door, all tests by each (make test: one in three)
@@ -26,7 +29,7 @@ conformance: setup ## the official clients by every door, all tests by each (mak
 
 test-spark: setup ## Spark on a cluster, by Connect, in pipelines; and killing parts of it
 	@scripts/java
-	.venv/bin/python -m pytest -m cluster $(PYTEST_ARGS) tests/spark
+	.venv/bin/python -m pytest -m cluster $(PYTEST_ARGS) tests/spark tests/homes
 
 check: setup ## formatting, lint, types, spelling
 	@scripts/check

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import settings
 
 from tests.azurite.fixtures import azurite, storage
+from tests.groups import pytest_xdist_make_scheduler
 
-__all__ = ["azurite", "storage"]
+__all__ = ["azurite", "pytest_xdist_make_scheduler", "storage"]
 
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.load_profile("house")

@@ -25,7 +25,7 @@ MAP = {
 }
 EVERYTHING = " ".join(MAP)
 NOUNS = "errors events clock"
-MAP |= {"__init__": EVERYTHING, "cli": EVERYTHING, "pytest_plugin": "hub"}
+MAP |= {"__init__": EVERYTHING, "cli": EVERYTHING, "__main__": "cli", "pytest_plugin": "hub"}
 MAP |= dict.fromkeys(NOUNS.split(), "")
 
 # A pure file sees pure files only. A name without a dot stands for all of that room.
@@ -36,8 +36,13 @@ PURE = """amqp errors events hub.epochs hub.routing hub.filters hub.auth hub.iss
     leases.bloblease_body leases.bloblease_steps
     processor.plan processor.options processor.overview processor.resets
     spark.offsets spark.planner spark.positions spark.options spark.catalogue spark.durations
-    spark.marks spark.identities
-    homes.sensors dashboard.snapshot
+    spark.marks spark.identities spark.advice spark.tenancy spark.tenancyoptions
+    homes.schema homes.sensors homes.rhythm homes.incidents homes.mishaps homes.bodies homes.days
+    homes.dice homes.replay homes.slices homes.partitions
+    homes.seen homes.past homes.rules homes.unusual homes.score homes.verdicts
+    homes.parquet homes.positions homes.minutes homes.upkeep dashboard.snapshot
+    dashboard.lanes dashboard.rates dashboard.columns dashboard.town dashboard.alertbook
+    dashboard.delays dashboard.homesview dashboard.guard dashboard.sse
     client.connection_string client.sas client.selectors client.batches client.rows client.base
     client.routes client.retries client.refusals client.prefetch client.places
     client.azure_errors"""

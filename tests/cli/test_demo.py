@@ -1,67 +1,151 @@
-"""`pumphouse demo`: the official client through the hub, with the numbers to show for it."""
+"""`pumphouse demo`: all of it at once, small; seen in a browser, and gone without a trace."""
 
 from __future__ import annotations
 
 import re
 import signal
+import socket
 import sys
-from collections.abc import Callable
-from random import Random
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from playwright.sync_api import Browser, Page, expect
 
-from pumphouse.cli import main
-from pumphouse.cli.demo import Sample
-from pumphouse.cli.traffic import BATCH_EVENTS_MAX, BATCHES_PER_TICK, due, reading
+from pumphouse.cli import cast, main
+from pumphouse.cli.gauges import Gauge, Stage, read_stages, stages_of
+from pumphouse.homes.schema import HUBS
+from pumphouse.hub.emulator_config import parse_config
+from tests.dashboard.browser import PATIENCE_MS, Witness, open_browser
 
 from .conftest import Program, refused
 
-
-def test_what_is_sent_is_read(program: Callable[..., Program]) -> None:
-    demo = program("demo", "--duration", "2s", "--rate", "400", "--partitions", "4")
-    assert demo.line().startswith("hub        sb://127.0.0.1:")
-    assert demo.line().startswith("connect    export EVENT_HUB_CONN_STR='Endpoint=sb://127.0.0.1:")
-    assert demo.line().startswith("Ctrl-C stops it.")
-    samples = []
-    while (line := demo.line()).lstrip()[:1].isdigit():
-        samples.append(line)
-    assert len(samples) >= 2
-    assert all(re.search(r"in +[\d,]+/s +out +[\d,]+/s +total +[\d,]+ +lag", s) for s in samples)
-    found = re.fullmatch(r"sent ([\d,]+) events, read ([\d,]+)\n", line)
-    assert found
-    assert found[1] == found[2] != "0"
-    assert demo.wait() == (0, "")
+MARK = "PUMPHOUSE_TEST_MARK"
+HOMES = 400
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_stops_within_five_seconds(program: Callable[..., Program], number: int) -> None:
-    demo = program("demo", "--partitions", "2", "--rate", "100")
-    while not demo.line().lstrip()[:1].isdigit():
-        pass
-    assert demo.end(number, within_s=5.0) == (0, "")
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
+    with open_browser() as opened:
+        yield opened
 
 
-def test_without_the_official_client_it_says_what_to_install(
+def marked(mark: str) -> list[str]:
+    """The processes that carry our mark in their environment: ours, and all that they started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and mark.encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("browser")
+def test_the_whole_of_it_is_seen_and_leaves_nothing_behind(
+    program: Callable[..., Program],
+    browser: Browser,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "pumphouse.cli.traffic", raising=False)
-    monkeypatch.delattr("pumphouse.cli.traffic", raising=False)
-    monkeypatch.setitem(sys.modules, "azure.eventhub", None)
-    assert "pip install 'pumphouse[azure]'" in refused(CliRunner().invoke(main, ["demo"]))
+    monkeypatch.setenv(MARK, mark := uuid.uuid4().hex)
+    words = ("--homes", str(HOMES), "--hosts", "1", "--data", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        demo = program("demo", *words, "--port", str(taken.getsockname()[1]))
+        told = told_until(demo, r"page +(http://127\.0\.0\.1:\d+/)")
+    assert re.search(r"port \d+ is taken: the page takes another", told)
+    url = re.findall(r"page +(http://\S+)", told)[-1]
+    look_at(url, browser)
+    told_until(demo, r"sift lag [\d,]+ .*watch lag [\d,]+ .*record lag [\d,]+")
+    assert len(marked(mark)) > 5
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.wait(60.0) == (0, "")
+    # This very process has the mark too, but not in the environment it was started with.
+    assert marked(mark) == []
+    stages = {stage.name for stage in read_stages(tmp_path / "homes" / "status.json")}
+    assert stages == {"sift", "watch", "record"}
 
 
-def test_a_burst_has_a_bound() -> None:
-    assert due(2.0, 100.0, 150) == 50
-    assert due(0.001, 100.0, 0) == 0
-    assert due(1e6, 100.0, 0) == BATCHES_PER_TICK * BATCH_EVENTS_MAX
+def told_until(demo: Program, pattern: str) -> str:
+    told = ""
+    while not re.search(pattern, told):
+        line = demo.line()
+        assert line, f"it ended: {demo.wait()}\n{told}"
+        told += line
+    return told
 
 
-def test_a_reading_is_json_of_its_street() -> None:
-    assert reading(Random(1), 7, 1.5).startswith(b'{"home": "street-7/home-')
+def look_at(url: str, browser: Browser) -> None:
+    context = browser.new_context(base_url=url)
+    context.set_default_timeout(PATIENCE_MS)
+    witness = Witness(context, int(url.rstrip("/").rpartition(":")[2]))
+    page = context.new_page()
+    see_the_fleet(page)
+    context.close()
+    assert witness.elsewhere == []
+    assert witness.errors == []
 
 
-def test_a_sample_on_a_line() -> None:
-    assert str(Sample(12.3, 2000, 1998, 24001, 43)) == (
-        "    12 s   in   2,000/s   out   1,998/s   total      24,001   lag      43"
+def see_the_fleet(page: Page) -> None:
+    """Every partition of every group is owned by its one host, and says so."""
+    page.goto("/fleet")
+    for face, group in cast.FACES.items():
+        table = page.locator("section", has_text=group).locator("table.ownership tbody tr")
+        expect(table).to_have_count(16)
+        expect(table.first).to_contain_text(face)
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "starlette"])
+def test_what_is_missing_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    said = refused(CliRunner().invoke(main, ["demo"]))
+    assert said == (f"the demo needs {missing}: pip install 'pumphouse[azure,dashboard,spark]'")
+
+
+def test_a_namespace_without_the_hubs_is_refused(
+    program: Callable[..., Program], event_hub: object
+) -> None:
+    from pumphouse.hub.embedded import EmbeddedHub
+
+    assert isinstance(event_hub, EmbeddedHub)
+    event_hub.create_hub("sensors", 1)
+    demo = program("demo", "--homes", "10", "--azure", event_hub.connection_string())
+    code, said = demo.wait(120)
+    assert code == 1
+    assert said.startswith("pumphouse: the hub activity of that namespace does not answer")
+    assert "create sensors, activity, alerts, deadletter" in said
+    assert event_hub.connection_string().partition("SharedAccessKey=")[2] not in said
+
+
+def test_every_hub_has_the_groups_that_its_readers_need() -> None:
+    import json
+
+    found = {spec.name: spec for spec in parse_config(json.dumps(cast.hubs_config(4)))}
+    assert tuple(found) == HUBS
+    assert {spec.partitions for spec in found.values()} == {4}
+    assert set(found["activity"].groups) == {
+        *("sift", "watch", "record", "page"),
+        *("tallies", "notices", "archive"),
+    }
+
+
+def test_a_line_tells_all_of_it() -> None:
+    stages = stages_of({"stages": {"sift": {"state": "running", "lag_events": 1200}, "watch": {}}})
+    gauge = Gauge(75.0, 100_000, 16_700, 2.0, 7, stages)
+    assert str(gauge) == (
+        "    75 s   100,000 homes   in  8,350/s   sift lag 1,200   watch starting   alerts 7"
     )
+    assert gauge.lag == 1200
+    assert "Spark is starting" in str(Gauge(1.0, 10, 0, 0.0, 0, ()))
+
+
+def test_stages_that_say_nothing_yet_are_no_error(tmp_path: Path) -> None:
+    assert read_stages(tmp_path / "status.json") == ()
+    (tmp_path / "status.json").write_text('{"stages": {"sift": {"lag_ev')
+    assert read_stages(tmp_path / "status.json") == ()
+    assert Stage("sift", "running", None).lag is None

@@ -24,8 +24,10 @@ COMMANDS = (
     "send",
     "tail",
     "process",
+    "homes",
     "simulate",
     "faults",
+    "dash",
     "doctor",
     "demo",
 )

@@ -1,164 +1,395 @@
-"""`pumphouse demo`: a hub, the official Azure client sending and reading, and what it comes to.
+"""`pumphouse demo`: the whole of it. A hub, homes, three Spark stages, processors, and the page.
 
-Until the pipeline of homes is there, this is the demonstration: real events through the real
-client, at a rate that leaves a laptop cool.
+    Cast -> hub -> page with its fleets -> senders and Spark -> a line of numbers a second -> end
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+
+Every part is a process of its own, as it would be in earnest. Whoever falls behind is not hidden:
+if the machine is too small, it is said, and there are fewer homes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import shutil
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from random import Random
-from typing import TYPE_CHECKING, Any
+import tempfile
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pumphouse.cli.options import DURATION_FORM, verbose_option
-from pumphouse.cli.up import show_address, stop_on_signal
-from pumphouse.clock import SystemClock
+from pumphouse.cli.console import plural
+from pumphouse.cli.options import verbose_option
+from pumphouse.cli.up import stop_on_signal
+from pumphouse.errors import PortTaken, PumphouseError
 
 if TYPE_CHECKING:
-    from pumphouse.cli.traffic import Meter
+    from pumphouse.cli.cast import Cast
+    from pumphouse.cli.gauges import Gauge
+    from pumphouse.cli.pace import Sample
+    from pumphouse.cli.players import Player
+    from pumphouse.client.base import HubClient
+    from pumphouse.dashboard.app import Dashboard
+    from pumphouse.dashboard.options import DashboardOptions, WatchedGroup
 
-HUB = "sensors"
-SETTLE_S = 5.0  # after the last event was sent: time for it to be read
-LOOK_S = 0.05
-STOP_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One second of traffic."""
-
-    at_s: float
-    sent: int
-    received: int
-    total: int
-    lag: int
-
-    def __str__(self) -> str:
-        rates = f"in {self.sent:>7,}/s   out {self.received:>7,}/s"
-        return f"{self.at_s:>6.0f} s   {rates}   total {self.total:>11,}   lag {self.lag:>7,}"
+HOMES, PORT, HOSTS = 100_000, 8080, 2
+READY_S, CALL_S = 60.0, 20.0
+STOP_S = 7.0  # for those who send and count; the hub and the page have the rest of ten seconds
+STOP_HUB_S = 2.0
+LOOK_S = 1.0
+PIPED_EVERY_S = 5.0
+SAMPLES_MAX = 600
+EXTRAS = "pip install 'pumphouse[azure,dashboard,spark]'"
 
 
 @click.command()
 @click.option(
-    "--rate",
-    type=click.FloatRange(min=1, max=20_000),
-    default=2000,
+    "--homes",
+    type=click.IntRange(1, 1_000_000),
+    default=HOMES,
     show_default=True,
-    help="Events a second to send. One Python process sends and reads about ten thousand.",
+    help="How many homes; five sensors each, once a minute.",
 )
-@click.option("--duration", type=DURATION_FORM, help="Stop after so long (20s, 5m); else Ctrl-C.")
-@click.option("--partitions", type=click.IntRange(1, 32), default=16, show_default=True)
+@click.option("--minutes", type=click.FloatRange(0.05), help="Stop after so long; else Ctrl-C.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    default=0,
+    default=PORT,
     show_default=True,
-    help="Port of the hub; 0 picks a free one.",
+    help="Port of the page; another is taken if it is not free.",
 )
+@click.option(
+    "--hosts",
+    type=click.IntRange(0, 8),
+    default=HOSTS,
+    show_default=True,
+    help="Hosts of each processor to begin with; the page adds and kills more.",
+)
+@click.option(
+    "--azure",
+    metavar="CONNECTION",
+    envvar="PUMPHOUSE_DEMO_AZURE",
+    help="Connection string of a namespace in Azure to play on, in place of an embedded hub.",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder that keeps logs and results; without it they go when the demonstration ends.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other days.")
 @verbose_option
-def demo(rate: float, duration: float | None, partitions: int, port: int) -> None:
-    """Send and read events with the official Azure client, and show the rates.
+def demo(
+    homes: int,
+    minutes: float | None,
+    port: int,
+    hosts: int,
+    azure: str | None,
+    data: Path | None,
+    seed: int,
+) -> None:
+    """Run homes, hub, Spark pipeline, processors and the page, until Ctrl-C.
 
-    Needs the extra `azure`. Ctrl-C stops it.
+    Needs the extras `spark` and `dashboard`, and Java 17 or newer.
     """
+    check_parts()
+    from pumphouse.cli.cast import Cast
+
+    fitting = fit(homes)
+    with folder_of(data) as folder:
+        cast = Cast(folder, fitting, seed, azure=azure)
+        asyncio.run(play(cast, port, hosts, minutes))
+
+
+def check_parts() -> None:
+    """What the demonstration is made of must be there before anything of it starts."""
     try:
-        from pumphouse.cli import traffic
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
     except ImportError as missing:
-        raise click.ClickException(
-            f"the demo needs the official Azure client ({missing.name} is missing): "
-            "pip install 'pumphouse[azure]'"
-        ) from None
-    from pumphouse.hub.embedded import EmbeddedHub
+        raise click.ClickException(f"the demo needs {missing.name}: {EXTRAS}") from None
+    from pumphouse.spark.session import find_java
 
-    traffic.quieten()
-    meter = traffic.Meter()
-
-    async def run() -> None:
-        with stop_on_signal() as stop:
-            async with EmbeddedHub({HUB: partitions}, port=port) as hub:
-                show_address(hub)
-                print("Ctrl-C stops it.", flush=True)
-                connection = hub.connection_string(HUB)
-                sending = traffic.produce(connection, rate, meter, SystemClock(), Random())
-                reading = traffic.consume(connection, meter)
-                await watch(sending, reading, meter, stop, duration)
-
-    asyncio.run(run())
-    print(f"sent {meter.sent:,} events, read {meter.received:,}")
+    find_java()
 
 
-async def watch(
-    sending: Coroutine[Any, Any, None],
-    reading: Coroutine[Any, Any, None],
-    meter: Meter,
-    stop: asyncio.Event,
-    duration_s: float | None,
-) -> None:
-    """Run both sides until it is time, or somebody says so, or one of them fails."""
-    tasks = [asyncio.create_task(side) for side in (sending, reading)]
+def fit(homes: int) -> int:
+    """As many homes as the machine has room for, said if these are fewer."""
+    from pumphouse.cli.pace import fitting
+
+    cores = len(os.sched_getaffinity(0))
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    fits = fitting(homes, cores, memory_gib)
+    if fits < homes:
+        click.echo(
+            f"this machine ({cores} cores, {memory_gib:.0f} GiB) is too small for {homes:,} homes: "
+            f"starting with {fits:,}"
+        )
+    return fits
+
+
+@contextmanager
+def folder_of(data: Path | None) -> Iterator[Path]:
+    """Where everything goes. It holds keys, so it is nobody else's."""
+    if data is not None:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield data.resolve()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="pumphouse-demo-"))
     try:
-        await report(meter, stop, duration_s, tasks)
-        # What is under way is counted before the end, or more would have come out than went in.
-        meter.open = False
-        await asyncio.wait(tasks[:1], timeout=STOP_S / 2)
-        await settle(meter, 0.0 if stop.is_set() else SETTLE_S)
+        yield folder
     finally:
-        for task in tasks:
-            task.cancel()
-        # Not a task group: the official client may take its time, and Ctrl-C is to be quick.
-        await asyncio.wait(tasks, timeout=STOP_S)
-    for task in tasks:
-        if task.done() and not task.cancelled():
-            task.result()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-async def report(
-    meter: Meter, stop: asyncio.Event, duration_s: float | None, tasks: list[asyncio.Task[None]]
-) -> None:
-    """Show a sample a second."""
-    loop = asyncio.get_running_loop()
-    start, sent, received = loop.time(), 0, 0
-    with samples() as show:
-        while not stop.is_set() and not any(task.done() for task in tasks):
-            if duration_s is not None and loop.time() - start >= duration_s:
-                return
-            await wait_a_second(stop)
-            new = Sample(
-                loop.time() - start,
-                meter.sent - sent,
-                meter.received - received,
-                meter.received,
-                meter.lag,
+# -- the play -------------------------------------------------------------------------------------
+
+
+async def play(cast: Cast, port: int, hosts: int, minutes: float | None) -> None:
+    with stop_on_signal() as stop:
+        said = Said(asyncio.get_running_loop().time)
+        try:
+            async with AsyncExitStack() as ending:
+                connection = await open_hub(cast, ending, said)
+                page = await open_page(cast, connection, port, hosts, ending, said)
+                troupe = await ending.enter_async_context(troupe_of(cast, connection, said))
+                said(f"page       {page.url}   (Ctrl-C stops everything)")
+                show = lines() if not sys.stdout.isatty() else one_line()
+                until_s = None if minutes is None else said.since_s() + minutes * 60
+                with show as put:
+                    async for gauge in troupe.gauges(stop, until_s):
+                        put(gauge, page.url)
+                print("stopping", flush=True)
+        finally:
+            said("stopped")
+
+
+class Said:
+    """What was done, with the seconds it was done at."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now, self.begun_s = now, now()
+
+    def since_s(self) -> float:
+        return self.now() - self.begun_s
+
+    def __call__(self, text: str) -> None:
+        print(f"{self.since_s():>6.0f} s   {text}", flush=True)
+
+
+async def open_hub(cast: Cast, ending: AsyncExitStack, said: Said) -> str:
+    """The namespace to play on: one of ours, or the one in Azure if it has all that is needed."""
+    from pumphouse.cli import cast as parts
+    from pumphouse.cli import players
+
+    if cast.azure is not None:
+        await check_hubs(cast.azure)
+        said("hub        in Azure: sensors, activity, alerts, deadletter are there")
+        return cast.azure
+    cast.config.write_text(json.dumps(parts.hubs_config(cast.partitions)))
+    player = await players.start(parts.hub(cast), cast.folder)
+    ending.push_async_callback(players.stop, [player], STOP_HUB_S)
+    ready = json.loads(await player.first_line(READY_S))
+    said(f"hub        sb://127.0.0.1:{ready['port']}   4 hubs of {cast.partitions} partitions")
+    return str(ready["namespace_connection_string"])
+
+
+async def check_hubs(connection: str) -> None:
+    from pumphouse.client.opening import open_client
+    from pumphouse.homes.schema import HUBS
+
+    for hub in HUBS:
+        try:
+            async with asyncio.timeout(CALL_S), open_client(connection, hub) as client:
+                await client.properties()
+        except (PumphouseError, TimeoutError) as failed:
+            raise PumphouseError(
+                f"the hub {hub} of that namespace does not answer ({failed or 'no answer'}); "
+                f"create {', '.join(HUBS)}, with the consumer groups that docs/homes.md lists"
+            ) from failed
+
+
+async def open_page(
+    cast: Cast, connection: str, port: int, hosts: int, ending: AsyncExitStack, said: Said
+) -> Dashboard:
+    """The page, on the port that was asked for or another."""
+    from pumphouse.dashboard.app import Dashboard
+
+    options = page_options(cast, connection, port)
+    try:
+        page = await ending.enter_async_context(Dashboard(options))
+    except PortTaken:
+        said(f"port {port} is taken: the page takes another")
+        page = await ending.enter_async_context(Dashboard(replace(options, port=0)))
+    for group in page.options.groups:
+        assert group.fleet is not None
+        for _ in range(hosts):
+            await group.fleet.add()
+    said(f"processors {plural(hosts, 'host')} of each face, on a consumer group of its own")
+    return page
+
+
+def page_options(cast: Cast, connection: str, port: int) -> DashboardOptions:
+    from pumphouse.cli.cast import FACES, FLEET_HUB, LEASE_S
+    from pumphouse.dashboard.fleet import ProcessFleet
+    from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
+    from pumphouse.homes.schema import HUBS
+
+    def watched(face: str, group: str) -> WatchedGroup:
+        fleet = ProcessFleet(
+            connection, FLEET_HUB, group, cast.store, face=face, lease_s=LEASE_S, prefix=face
+        )
+        return WatchedGroup(connection, FLEET_HUB, group, cast.store, LEASE_S, face, fleet)
+
+    return DashboardOptions(
+        port=port,
+        connection=connection,
+        hubs=HUBS,
+        groups=tuple(watched(face, group) for face, group in FACES.items()),
+        homes=HomesFeed(connection, homes=cast.homes),
+        status=cast.status,
+        events_group="page",
+        write=True,
+    )
+
+
+# -- those who send and those who count -----------------------------------------------------------
+
+
+@asynccontextmanager
+async def troupe_of(cast: Cast, connection: str, said: Said) -> AsyncIterator[Troupe]:
+    from pumphouse.client.opening import open_client
+    from pumphouse.homes.schema import ALERTS_HUB, SENSORS_HUB
+
+    async with AsyncExitStack() as stack:
+        sensors = await stack.enter_async_context(open_client(connection, SENSORS_HUB))
+        alerts = await stack.enter_async_context(open_client(connection, ALERTS_HUB))
+        troupe = Troupe(cast, connection, said, sensors, alerts)
+        stack.push_async_callback(troupe.stop)
+        await troupe.start()
+        yield troupe
+
+
+class Troupe:
+    """The homes that send and the Spark stages, and what is seen of them."""
+
+    def __init__(
+        self, cast: Cast, connection: str, said: Said, sensors: HubClient, alerts: HubClient
+    ) -> None:
+        self.cast, self.connection, self.said = cast, connection, said
+        self.sensors, self.alerts = sensors, alerts
+        self.homes = cast.homes
+        self.changed_s = 0.0
+        self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self.players: dict[str, Player] = {}
+
+    async def start(self) -> None:
+        from pumphouse.cli import cast as parts
+        from pumphouse.cli import players
+
+        self.cast.results.mkdir(parents=True, exist_ok=True)
+        spark = await players.start(parts.stages(self.cast, self.connection), self.cast.folder)
+        self.players["spark"] = spark
+        await self.send(self.homes)
+        self.said("Spark      is starting: sift, watch and record")
+
+    async def send(self, homes: int) -> None:
+        """So many homes from now on."""
+        from pumphouse.cli import cast as parts
+        from pumphouse.cli import players
+
+        if (before := self.players.pop("homes", None)) is not None:
+            await players.stop([before], STOP_S)
+        part = parts.senders(self.cast, self.connection, homes)
+        self.players["homes"] = await players.start(part, self.cast.folder)
+        self.homes, self.changed_s = homes, self.said.since_s()
+        self.said(f"homes      {homes:,}, each with five sensors, once a minute")
+
+    async def stop(self) -> None:
+        from pumphouse.cli import players
+
+        await players.stop(self.players.values(), STOP_S)
+
+    async def gauges(self, stop: asyncio.Event, until_s: float | None) -> AsyncIterator[Gauge]:
+        """A look a second, until it is time; whoever has ended too early is told of."""
+        before, before_s = 0, self.said.since_s()
+        while not stop.is_set() and (until_s is None or self.said.since_s() < until_s):
+            await wait(stop, LOOK_S)
+            self.check()
+            sent, alerts = await self.counts()
+            now_s = self.said.since_s()
+            gauge = self.gauge(now_s, sent - before, now_s - before_s, alerts)
+            before, before_s = sent, now_s
+            yield gauge
+            await self.keep_pace(gauge)
+
+    def check(self) -> None:
+        for player in self.players.values():
+            if player.ended:
+                raise PumphouseError(
+                    f"{player.name} ended with exit code {player.process.returncode}:\n"
+                    f"{player.last_words()}"
+                )
+
+    async def counts(self) -> tuple[int, int]:
+        from pumphouse.cli.gauges import count
+
+        return await count(self.sensors, CALL_S), await count(self.alerts, CALL_S)
+
+    def gauge(self, now_s: float, sent: int, over_s: float, alerts: int) -> Gauge:
+        from pumphouse.cli.gauges import Gauge, read_stages
+
+        stages = read_stages(self.cast.status)
+        return Gauge(now_s, self.homes, sent, over_s, alerts, stages)
+
+    async def keep_pace(self, gauge: Gauge) -> None:
+        """Fewer homes, if the first stage falls farther and farther behind."""
+        from pumphouse.cli.pace import Sample, judge
+
+        if gauge.lag is None:
+            self.changed_s = gauge.at_s
+            return
+        self.samples.append(Sample(gauge.at_s, gauge.lag))
+        homes = judge(self.homes, self.samples, self.changed_s)
+        if homes < self.homes:
+            print()
+            self.said(
+                f"this machine is too small for {self.homes:,} homes (the pipeline is "
+                f"{gauge.lag:,} events behind and falls farther): going on with {homes:,}"
             )
-            show(new)
-            sent, received = meter.sent, meter.received
+            await self.send(homes)
 
 
-async def wait_a_second(stop: asyncio.Event) -> None:
+async def wait(stop: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(seconds):
             await stop.wait()
 
 
 @contextmanager
-def samples() -> Iterator[Callable[[Sample], None]]:
-    """Lines that stay when piped; on a terminal one line that is written over."""
-    if not sys.stdout.isatty():
-        yield lambda sample: print(sample, flush=True)
-        return
-    yield lambda sample: print(f"\r\x1b[2K{sample}", end="", flush=True)
+def one_line() -> Iterator[Callable[[Gauge, str], None]]:
+    """On a terminal: one line that is written over."""
+    width = max(40, shutil.get_terminal_size().columns - 1)
+    yield lambda gauge, url: print(f"\r\x1b[2K{f'{gauge}   {url}'[:width]}", end="", flush=True)
     print()
 
 
-async def settle(meter: Meter, seconds: float) -> None:
-    """Let the readers catch up, for a while."""
-    for _ in range(int(seconds / LOOK_S)):
-        if not meter.lag:
-            return
-        await asyncio.sleep(LOOK_S)
+@contextmanager
+def lines() -> Iterator[Callable[[Gauge, str], None]]:
+    """In a file or pipe: a line every few seconds."""
+    shown_s = -PIPED_EVERY_S
+
+    def put(gauge: Gauge, url: str) -> None:
+        nonlocal shown_s
+        if gauge.at_s - shown_s >= PIPED_EVERY_S:
+            shown_s = gauge.at_s
+            print(f"{gauge}   {url}", flush=True)
+
+    yield put

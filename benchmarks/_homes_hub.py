@@ -1,0 +1,30 @@
+"""The hubs of the homes in a process of their own: `python -m benchmarks._homes_hub [BYTES]`.
+
+BYTES bound a partition. It tells the namespace's connection string, and ends when its input closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from benchmarks._processes import tell, wait_for_the_end
+from pumphouse.homes.schema import GROUPS, HUBS, PARTITIONS
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.log import Retention
+
+BYTES_MAX = 256 << 20
+
+
+async def serve(bytes_max: int) -> None:
+    hubs = dict.fromkeys(HUBS, PARTITIONS)
+    async with EmbeddedHub(hubs, retention=Retention(bytes_max=bytes_max)) as hub:
+        for name in HUBS:
+            for group in GROUPS:
+                hub.create_group(name, group)
+        tell(connection=hub.connection_string())
+        await asyncio.to_thread(wait_for_the_end)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1]) if len(sys.argv) > 1 else BYTES_MAX))

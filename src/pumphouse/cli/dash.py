@@ -1,0 +1,216 @@
+"""`pumphouse dash`: the page of a hub and its consumer groups, in a browser on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pumphouse.cli import console
+from pumphouse.cli.options import (
+    DURATION_FORM,
+    ca_file,
+    connection_option,
+    hub_option,
+    lease_option,
+    need_connection,
+    output_option,
+    store_option,
+    verbose_option,
+)
+from pumphouse.errors import OptionError
+
+if TYPE_CHECKING:
+    from pumphouse.dashboard.options import DashboardOptions, WatchedGroup
+
+PORT = 8080
+FLEET_FORM = "[HUB/]GROUP:FACE[:HOSTS]"
+
+
+@click.command()
+@hub_option
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="[HUB/]GROUP",
+    help="A consumer group whose ownership table is shown; may be given again. $Default unless "
+    "there are homes or fleets to show.",
+)
+@connection_option
+@store_option
+@lease_option
+@click.option(
+    "--fleet",
+    "fleets",
+    multiple=True,
+    metavar=FLEET_FORM,
+    help="Run hosts in this group (FACE: pull, push or fixed; 2 unless said) that the page may "
+    "add to, stop and kill; may be given again.",
+)
+@click.option("--homes", "homes", is_flag=True, help="Show homes: hubs sensors, activity, alerts.")
+@click.option(
+    "--homes-count",
+    type=click.IntRange(1, 1_000_000),
+    default=100_000,
+    show_default=True,
+    help="How many homes there are.",
+)
+@click.option(
+    "--status",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What the Spark stages write of themselves: DIR/status.json of `homes run --data DIR`.",
+)
+@click.option(
+    "--events",
+    "hubs",
+    multiple=True,
+    metavar="HUB",
+    help="A hub that the Events page offers; may be given again. All that are shown unless given.",
+)
+@click.option(
+    "--events-group",
+    default="$Default",
+    show_default=True,
+    metavar="GROUP",
+    help="The consumer group in which the Events page reads.",
+)
+@click.option("--write", is_flag=True, help="Let the page send samples and plan faults.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port of the page; 0 picks a free one.",
+)
+@click.option(
+    "--every", type=DURATION_FORM, default="1s", show_default=True, help="How often it looks."
+)
+@output_option
+@verbose_option
+def dash(
+    hub: str | None,
+    groups: tuple[str, ...],
+    connection: str | None,
+    store: str,
+    lease_s: float,
+    fleets: tuple[str, ...],
+    homes: bool,
+    homes_count: int,
+    status: Path | None,
+    hubs: tuple[str, ...],
+    events_group: str,
+    write: bool,
+    port: int,
+    every: float,
+    output: str,
+) -> None:
+    """Show a hub in the browser: who owns which partition, how far behind, which events come.
+
+    It listens on this machine only, and changes nothing unless --write or --fleet say that it may.
+    Works with hubs of `pumphouse up` and with Azure's. Needs the extra `dashboard`. Ctrl-C stops
+    it. With `-o json` one line says when it is ready: {"url": ..., "port": ...}.
+    """
+    try:
+        from pumphouse.dashboard.options import DashboardOptions, HomesFeed
+    except ImportError as missing:
+        raise lacking(missing) from None
+
+    string = need_connection(connection)
+    place = Place(string, hub or "", store, lease_s)
+    watched = [*map(place.watch, groups), *map(place.fleet, fleets)]
+    if not watched and not homes:
+        watched = [place.watch("$Default")]
+    options = DashboardOptions(
+        port=port,
+        connection=string,
+        hubs=hubs or tuple(dict.fromkeys(offered(watched, homes))),
+        groups=tuple(watched),
+        homes=HomesFeed(string, homes_count) if homes else None,
+        status=status,
+        events_group=events_group,
+        write=write,
+        ca_file=ca_file(),
+        look_s=every,
+    )
+    asyncio.run(serve(options, output))
+
+
+def lacking(missing: ImportError) -> click.ClickException:
+    return click.ClickException(
+        f"the page needs a package that is not here ({missing.name}): "
+        "pip install 'pumphouse[dashboard]'"
+    )
+
+
+class Place:
+    """Where groups are found: the hub and store that they share."""
+
+    def __init__(self, connection: str, hub: str, store: str, lease_s: float) -> None:
+        from pumphouse.client.connection_string import read_place
+
+        self.connection, self.store, self.lease_s = connection, store, lease_s
+        self.hub = read_place(connection, hub).hub
+
+    def split(self, name: str) -> tuple[str, str]:
+        """Hub and group out of HUB/GROUP, or GROUP alone."""
+        hub, slash, group = name.rpartition("/")
+        hub = hub if slash else self.hub
+        if not hub:
+            raise OptionError(f"no hub is named for group {group}: give --hub, or HUB/{group}")
+        return hub, group
+
+    def watch(self, name: str) -> WatchedGroup:
+        from pumphouse.dashboard.options import WatchedGroup
+
+        hub, group = self.split(name)
+        return WatchedGroup(self.connection, hub, group, self.store, self.lease_s)
+
+    def fleet(self, text: str) -> WatchedGroup:
+        from dataclasses import replace
+
+        from pumphouse.dashboard.fleet import ProcessFleet
+
+        name, _, rest = text.partition(":")
+        face, _, count = rest.partition(":")
+        if not name or not face or (count and not count.isdecimal()):
+            raise OptionError(f"{text!r} is no fleet; write {FLEET_FORM}, such as counters:pull:2")
+        watched = self.watch(name)
+        fleet = ProcessFleet(
+            self.connection,
+            watched.hub,
+            watched.group,
+            self.store,
+            face=face,
+            hosts=int(count or 2),
+            lease_s=self.lease_s,
+            prefix=face,
+        )
+        return replace(watched, title=face, fleet=fleet)
+
+
+def offered(watched: list[WatchedGroup], homes: bool) -> list[str]:
+    from pumphouse.homes.schema import HUBS
+
+    return [*(HUBS if homes else ()), *(one.hub for one in watched)]
+
+
+async def serve(options: DashboardOptions, output: str) -> None:
+    """Run the page until a signal comes."""
+    from pumphouse.cli.up import stop_on_signal
+
+    try:
+        from pumphouse.dashboard.app import Dashboard
+    except ImportError as missing:
+        raise lacking(missing) from None
+
+    with stop_on_signal() as stop:
+        async with Dashboard(options) as page:
+            if output == "json":
+                console.put({"url": page.url, "port": page.port})
+            else:
+                print(f"page       {page.url}\nCtrl-C stops it.", flush=True)
+            await stop.wait()

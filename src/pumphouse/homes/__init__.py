@@ -1,0 +1,1 @@
+"""Homes: sensors of many homes, through three Spark stages, to alerts and records."""

@@ -1,0 +1,344 @@
+"""What is written into the hubs of the homes: readings, activities, alerts, and their limits.
+
+One word list for everybody who makes, sifts, watches, records or shows them. Bodies are JSON in
+UTF-8; `v` is the version of the schema. Times are milliseconds since 1970, UTC.
+
+    sensors -> sensors (hub) -> sift -> activity (hub) -> watch -> alerts (hub) -> record
+               Reading                  Activity                   Alert
+               ^^^^^^^                  ^^^^^^^^                   ^^^^^ this module
+
+The functions here judge one record at a time and are the reference; what works on columns (the
+generator, the Spark stages) is tested against them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pumphouse.errors import BadRecord
+
+VERSION: Final = 1
+
+# The hubs, what they are keyed by (the home, everywhere) and who reads them in which group.
+SENSORS_HUB: Final = "sensors"
+ACTIVITY_HUB: Final = "activity"
+ALERTS_HUB: Final = "alerts"
+DEADLETTER_HUB: Final = "deadletter"
+HUBS: Final = (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB)
+GROUPS: Final = ("sift", "watch", "record", "page")
+PARTITIONS: Final = 16
+
+# The five sensors of every home, in the order in which a home sends them; climate by replay only.
+SENSORS: Final = ("motion", "door", "window", "glass", "smoke")
+CLIMATE: Final = ("temperature", "humidity")
+KINDS: Final = SENSORS + CLIMATE
+MODES: Final = ("home", "away", "asleep")
+# The alarm is armed in these: nobody should come in.
+ARMED: Final = ("away", "asleep")
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+HOMES_MAX: Final = 1_000_000  # a home's name has six digits
+
+SMOKE_ALARM_PPM: Final = 60.0
+LOW_BATTERY: Final = 15  # percent, and below
+ALIVE_EVERY: Final = 10  # every tenth reading is kept as a sign of life
+CHANGE_MS: Final = MINUTE_MS  # a change since the last reading: at - since is below this
+
+# What the alerts are about. The rules' thresholds:
+ALERT_KINDS: Final = ("break-in", "fire", "forgotten-window", "silent-sensor", "unusual-reading")
+FORGOTTEN_ARMED_MS: Final = 2 * HOUR_MS  # a window open for so long while away or asleep
+FORGOTTEN_MS: Final = 8 * HOUR_MS  # or for so long at all
+SILENT_MS: Final = 30 * MINUTE_MS  # three signs of life missed
+# Alerts of these kinds are about one sensor: its name is part of the alert's identity.
+PER_SENSOR: Final = ("silent-sensor", "unusual-reading")
+
+# Why an activity was kept. If several are true, the first of this order is written.
+WHYS: Final = ("fault", "change", "active", "battery", "alive")
+
+REGIONS: Final = (
+    "Alder Grove",
+    "Beacon Hill",
+    "Canal Side",
+    "Dock Row",
+    "East Gate",
+    "Fern Valley",
+    "Garden End",
+    "Harbour View",
+    "Iron Bridge",
+    "Juniper Rise",
+    "Kiln Lane",
+    "Lime Walk",
+    "Mill Pond",
+    "North Field",
+    "Orchard Park",
+    "Priory Green",
+)
+
+# The same shapes for Spark, as DDL; `value` is null in a fault and `fault` is null otherwise.
+READING_DDL: Final = (
+    "v INT, home STRING, sensor STRING, seq BIGINT, at BIGINT, value DOUBLE, since BIGINT, "
+    "mode STRING, battery INT, fault STRING"
+)
+ACTIVITY_DDL: Final = f"{READING_DDL}, why STRING, region STRING"
+ALERT_DDL: Final = (
+    "v INT, id STRING, home STRING, kind STRING, sensor STRING, at BIGINT, since BIGINT, "
+    "region STRING, text STRING"
+)
+
+# Why a record went to the dead letters: the first word of its reason.
+NOT_JSON: Final = "not-json"
+MISSING_KEY: Final = "missing-key"
+WRONG_TYPE: Final = "wrong-type"
+UNKNOWN_VERSION: Final = "unknown-version"
+UNKNOWN_SENSOR: Final = "unknown-sensor"
+UNKNOWN_MODE: Final = "unknown-mode"
+BAD_HOME: Final = "bad-home"
+REASONS: Final = (
+    NOT_JSON,
+    MISSING_KEY,
+    WRONG_TYPE,
+    UNKNOWN_VERSION,
+    UNKNOWN_SENSOR,
+    UNKNOWN_MODE,
+    BAD_HOME,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one sensor said once. (home, sensor, seq) is its identity: a repeat has the same."""
+
+    home: str
+    sensor: str
+    seq: int  # counts the readings of this sensor; generated ones: the minute since 1970
+    at: int
+    value: float | None  # None in a fault
+    since: int  # when the sensor last changed between quiet and not
+    mode: str  # of the home's alarm panel
+    battery: int  # percent
+    fault: str | None = None
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        return self.home, self.sensor, self.seq
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """A reading that matters, why it does, and where its home is."""
+
+    reading: Reading
+    why: str
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Somebody should look. The same incident has the same id, whoever computes it."""
+
+    home: str
+    kind: str
+    sensor: str
+    at: int  # of the reading that raised it
+    since: int  # when the condition began
+    region: str
+    text: str
+
+    @property
+    def id(self) -> str:
+        return alert_id(self.kind, self.home, self.sensor, self.since)
+
+
+def home_id(number: int) -> str:
+    """The name of a home.
+
+    >>> home_id(42)
+    'h000042'
+    """
+    if not 0 <= number < HOMES_MAX:
+        raise ValueError(f"a home's number is from 0 to {HOMES_MAX - 1} (got {number})")
+    return f"h{number:06d}"
+
+
+def home_number(home: str) -> int:
+    digits = home[1:]
+    if home[:1] != "h" or len(digits) != 6 or not (digits.isascii() and digits.isdigit()):
+        raise BadRecord(BAD_HOME, f"a home is 'h' and six digits (got {home!r:.40})")
+    return int(digits)
+
+
+def region_of(number: int) -> str:
+    """Where a home is, by its number.
+
+    >>> region_of(17)
+    'Beacon Hill'
+    """
+    return REGIONS[number % len(REGIONS)]
+
+
+def alert_id(kind: str, home: str, sensor: str, since: int) -> str:
+    """The same incident has the same id, whoever computes it.
+
+    >>> alert_id("break-in", "h000042", "door", 1792031571000)
+    'break-in:h000042:1792031571000'
+    >>> alert_id("silent-sensor", "h000042", "door", 1792031571000)
+    'silent-sensor:h000042:door:1792031571000'
+    """
+    about = f"{home}:{sensor}" if kind in PER_SENSOR else home
+    return f"{kind}:{about}:{since}"
+
+
+def is_quiet(sensor: str, value: float) -> bool:
+    """Whether nothing goes on: no movement, shut, whole, no smoke. Climate is always quiet."""
+    if sensor in CLIMATE:
+        return True
+    return value < SMOKE_ALARM_PPM if sensor == "smoke" else value == 0
+
+
+def why(reading: Reading) -> str | None:
+    """Why a reading is worth keeping; None if it is not."""
+    if reading.fault is not None or reading.value is None:
+        return "fault"
+    if 0 <= reading.at - reading.since < CHANGE_MS:
+        return "change"
+    if not is_quiet(reading.sensor, reading.value):
+        return "active"
+    if reading.battery <= LOW_BATTERY:
+        return "battery"
+    if (reading.seq + home_number(reading.home)) % ALIVE_EVERY == 0:
+        return "alive"
+    return None
+
+
+def activity_of(reading: Reading) -> Activity | None:
+    """What the sift makes of a reading: its activity, or nothing."""
+    kept = why(reading)
+    if kept is None:
+        return None
+    return Activity(reading, kept, region_of(home_number(reading.home)))
+
+
+# -- to and from bytes
+
+
+def encode_reading(reading: Reading) -> bytes:
+    return _bytes(_reading_fields(reading))
+
+
+def encode_activity(activity: Activity) -> bytes:
+    ours = {"why": activity.why, "region": activity.region}
+    return _bytes(_reading_fields(activity.reading) | ours)
+
+
+def encode_alert(alert: Alert) -> bytes:
+    fields = {name: getattr(alert, name) for name in Alert.__slots__}
+    return _bytes({"v": VERSION, "id": alert.id} | fields)
+
+
+def decode_reading(body: bytes) -> Reading:
+    """A reading from its body; `BadRecord` says why there is none in it."""
+    return _reading(_fields(body))
+
+
+def decode_activity(body: bytes) -> Activity:
+    fields = _fields(body)
+    return Activity(_reading(fields), _text(fields, "why"), _text(fields, "region"))
+
+
+def decode_alert(body: bytes) -> Alert:
+    fields = _fields(body)
+    return Alert(
+        home=_text(fields, "home"),
+        kind=_text(fields, "kind"),
+        sensor=_text(fields, "sensor"),
+        at=_whole(fields, "at"),
+        since=_whole(fields, "since"),
+        region=_text(fields, "region"),
+        text=_text(fields, "text"),
+    )
+
+
+def _bytes(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _reading_fields(reading: Reading) -> dict[str, Any]:
+    fields = {name: getattr(reading, name) for name in Reading.__slots__}
+    if reading.fault is None:
+        del fields["fault"]
+    if isinstance(reading.value, float) and reading.value.is_integer():
+        fields["value"] = int(reading.value)
+    return {"v": VERSION} | fields
+
+
+def _reading(fields: dict[str, Any]) -> Reading:
+    if _whole(fields, "v") != VERSION:
+        raise BadRecord(UNKNOWN_VERSION, f"v is {fields['v']}, this reads {VERSION}")
+    reading = Reading(
+        home=_text(fields, "home"),
+        sensor=_text(fields, "sensor"),
+        seq=_whole(fields, "seq"),
+        at=_whole(fields, "at"),
+        value=_number(fields, "value"),
+        since=_whole(fields, "since"),
+        mode=_text(fields, "mode"),
+        battery=_whole(fields, "battery"),
+        fault=None if fields.get("fault") is None else _text(fields, "fault"),
+    )
+    _check(reading)
+    return reading
+
+
+def _check(reading: Reading) -> None:
+    home_number(reading.home)
+    if reading.sensor not in KINDS:
+        raise BadRecord(UNKNOWN_SENSOR, f"{reading.sensor!r:.40} is not one of {', '.join(KINDS)}")
+    if reading.mode not in MODES:
+        raise BadRecord(UNKNOWN_MODE, f"{reading.mode!r:.40} is not one of {', '.join(MODES)}")
+    if reading.value is None and reading.fault is None:
+        raise BadRecord(WRONG_TYPE, "value is null, which only a fault may have")
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadRecord(NOT_JSON, f"{error}") from None
+    if not isinstance(found, dict):
+        raise BadRecord(NOT_JSON, f"an object was expected, got {type(found).__name__}")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _present(fields: dict[str, Any], name: str) -> Any:
+    if name not in fields:
+        raise BadRecord(MISSING_KEY, name)
+    return fields[name]
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    found = _present(fields, name)
+    if not isinstance(found, str):
+        raise BadRecord(WRONG_TYPE, f"{name} is {type(found).__name__}, not text")
+    return found
+
+
+def _whole(fields: dict[str, Any], name: str) -> int:
+    found = _present(fields, name)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise BadRecord(WRONG_TYPE, f"{name} is {type(found).__name__}, not a whole number")
+    return found
+
+
+def _number(fields: dict[str, Any], name: str) -> float | None:
+    found = _present(fields, name)
+    if found is None or (isinstance(found, int | float) and not isinstance(found, bool)):
+        return found
+    raise BadRecord(WRONG_TYPE, f"{name} is {type(found).__name__}, not a number")

@@ -1,0 +1,64 @@
+"""The second look at a body that is not plainly right: what is wrong with it, or what it is.
+
+second_look: body, when it arrived -> Verdict
+^^^^^^^^^^^ this module, by the reference in schema.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pumphouse.errors import BadRecord
+from pumphouse.homes.schema import (
+    KINDS,
+    REASONS,
+    Reading,
+    activity_of,
+    decode_reading,
+    encode_activity,
+    home_number,
+)
+
+# Beside the reasons of the schema: only here it is known when a record arrived.
+BAD_TIME = "bad-time"
+ALL_REASONS = (*REASONS, BAD_TIME)
+EARLIEST_MS = 946_684_800_000  # the year 2000: a clock that lost its battery says 1970
+NUMBER_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`complaint` says what is wrong. A reading without one that is not kept has no `body`."""
+
+    complaint: str | None = None
+    home: str = ""
+    sensor: int = 0
+    seq: int = 0
+    body: bytes | None = None
+    late: bool = False
+
+
+def second_look(body: bytes, enqueued_ms: int, ahead_max_ms: int | None, late_ms: int) -> Verdict:
+    """What a body is worth after all."""
+    try:
+        reading = decode_reading(body)
+        check_numbers(reading, enqueued_ms, ahead_max_ms)
+    except BadRecord as bad:
+        return Verdict(complaint=str(bad))
+    kept = activity_of(reading)
+    return Verdict(
+        home=reading.home,
+        sensor=home_number(reading.home) * 8 + KINDS.index(reading.sensor),
+        seq=reading.seq,
+        body=None if kept is None else encode_activity(kept),
+        late=enqueued_ms - reading.at > late_ms,
+    )
+
+
+def check_numbers(reading: Reading, enqueued_ms: int, ahead_max_ms: int | None) -> None:
+    if max(map(abs, (reading.seq, reading.at, reading.since, reading.battery))) > NUMBER_MAX:
+        raise BadRecord("wrong-type", "a number is too large")
+    if reading.at < EARLIEST_MS:
+        raise BadRecord(BAD_TIME, "at is before the year 2000")
+    if ahead_max_ms is not None and reading.at - enqueued_ms > ahead_max_ms:
+        raise BadRecord(BAD_TIME, f"at is more than {ahead_max_ms / 1000:g} s ahead of us")

@@ -1,0 +1,216 @@
+"""The second stage: activities from `activity`, and what somebody should look at to `alerts`.
+
+What it needs, and why:
+- the last 24 hours: a window is forgotten after hours, a sensor is silent by what it said before.
+  They are in Spark's state (RocksDB), one compact value for each partition (`past`).
+- no checkpoint: state that is a day old at most is rebuilt from the hub, which holds that day.
+  Every start reads from 24 hours ago with a fresh checkpoint folder, so new rules see the whole
+  day, and a lost or half-written folder costs nothing but that time.
+- partitions that never move (`assignment=fixed:N`, if several applications share the work): a
+  partition that came from elsewhere would come without its day.
+- each alert once, also after a restart: the same incident has the same id, and what is in the hub
+  `alerts` already is read at the start and not raised again. What a killed run still had under way,
+  and what a task that Spark runs again has sent, may come twice: with the same id, so whoever reads
+  alerts drops them by that.
+
+    activity -> heard -> Watcher (rules) -> alerts
+                ^^^^^^^^^^^^^^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pumphouse.homes import past, rules
+from pumphouse.homes.past import Heard, Words
+from pumphouse.homes.place import Place
+from pumphouse.homes.schema import (
+    ACTIVITY_HUB,
+    ALERT_DDL,
+    ALERT_KINDS,
+    ALERTS_HUB,
+    KINDS,
+    MODES,
+    VERSION,
+    Alert,
+    encode_alert,
+)
+from pumphouse.homes.tuning import STATE, tuned
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NAME = "watch"
+EVERY = {"processingTime": "1 second"}
+NEEDED = "body BINARY, partition STRING"
+# Of an activity; what is not asked for is not parsed.
+HEARD = "v INT, home STRING, sensor STRING, at BIGINT, value DOUBLE, since BIGINT, mode STRING"
+OUT = "id STRING, home STRING, body BINARY"
+STATE_SCHEMA = StructType([StructField("past", BinaryType())])
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """`store` and `assignment` are for several applications that share the partitions."""
+
+    back: str = "24h"  # how far back every start reads
+    events_max: int = 400_000  # of a batch
+    partitions_per_task: int = 8
+    tasks: int = 2  # that apply the rules
+    grace_s: float = 300.0  # how late readings may be before a sensor counts as silent
+    store: str | None = None
+    assignment: str | None = None
+
+
+def start(
+    spark: SparkSession,
+    place: Place,
+    checkpoint: str,
+    settings: WatchSettings | None = None,
+    trigger: Mapping[str, Any] | None = None,
+) -> StreamingQuery:
+    """The running query. `checkpoint` is a folder for the fresh one that every start makes."""
+    settings = settings or WatchSettings()
+    events = spark.readStream.format("eventhubs").schema(NEEDED)
+    events = events.options(**source_options(place, settings))
+    known = raised_before(spark, place)
+    alerts = watched(heard(events.load()), round(settings.grace_s * 1000), known)
+    writer = outgoing(alerts).writeStream.queryName(NAME).format("eventhubs")
+    writer = writer.options(**place.of(ALERTS_HUB)).outputMode("append")
+    writer = writer.option("checkpointLocation", fresh(checkpoint))
+    with tuned(spark, {**STATE, "spark.sql.shuffle.partitions": str(settings.tasks)}):
+        return writer.trigger(**(trigger or EVERY)).start()
+
+
+def source_options(place: Place, settings: WatchSettings) -> dict[str, str]:
+    shared = settings.store is not None
+    return place.of(
+        ACTIVITY_HUB,
+        NAME,
+        startingPosition=f"time:-{settings.back}",
+        maxEventsPerTrigger=settings.events_max,
+        # Owned partitions are read by tasks of their own.
+        partitionsPerTask=None if shared else settings.partitions_per_task,
+        store=settings.store,
+        assignment=settings.assignment,
+        tenantCheckpoints=False if shared else None,
+    )
+
+
+def fresh(checkpoint: str) -> str:
+    """A new folder; those of earlier runs are removed where they are on this machine."""
+    if "://" in checkpoint:
+        return f"{checkpoint.rstrip('/')}/{NAME}-{uuid4().hex}"
+    folder = Path(checkpoint)
+    for old in folder.glob(f"{NAME}-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    return str(folder / f"{NAME}-{uuid4().hex}")
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def heard(events: DataFrame) -> DataFrame:
+    """Activities as numbers; what is none is left out: the sift has judged them all."""
+    told = events.select("partition", f.from_json(f.col("body").cast("string"), HEARD).alias("r"))
+    numbers = told.select(
+        "partition",
+        f.col("r.home").substr(2, 6).cast("int").alias("number"),
+        place_in(KINDS, "r.sensor").alias("kind"),
+        "r.at",
+        "r.value",
+        "r.since",
+        place_in(MODES, "r.mode").alias("mode"),
+        "r.v",
+    )
+    whole = numbers.where(f.col("v") == VERSION).where("kind >= 0 and mode >= 0")
+    return whole.drop("v").where("number is not null and at is not null and since is not null")
+
+
+def place_in(words: tuple[str, ...], column: str) -> Column:
+    return f.array_position(f.array(*map(f.lit, words)), f.col(column)).cast("int") - 1
+
+
+def raised_before(spark: SparkSession, place: Place) -> Words:
+    """Marks of the alerts that the hub holds."""
+    events = spark.read.format("eventhubs").schema("body BINARY")
+    found = events.options(**place.of(ALERTS_HUB, NAME, partitionsPerTask=64)).load()
+    told = found.select(f.from_json(f.col("body").cast("string"), ALERT_DDL).alias("a"))
+    rows = told.select("a.kind", "a.home", "a.sensor", "a.since").where("since is not null")
+    alerts = [Alert(r.home, r.kind, r.sensor, 0, r.since, "", "") for r in rows.collect()]
+    return rules.marks_of(
+        [one for one in alerts if one.kind in ALERT_KINDS and one.sensor in KINDS]
+    )
+
+
+# -- judging --------------------------------------------------------------------------------------
+
+
+def watched(numbers: DataFrame, grace_ms: int, known: Words) -> DataFrame:
+    """Alerts. By partition: that is where a home's readings are in order, and whose time counts."""
+    return numbers.groupBy("partition").transformWithStateInPandas(
+        statefulProcessor=Watcher(grace_ms, known),
+        outputStructType=OUT,
+        outputMode="Append",
+        timeMode="None",
+    )
+
+
+class Watcher(StatefulProcessor):
+    """Hands what was heard, and what is remembered, to the rules. Time is that of the readings, so
+    no timer of Spark's is needed: what has become due is found whenever the partition speaks."""
+
+    def __init__(self, grace_ms: int, known: Words) -> None:
+        self.grace_ms, self.known = grace_ms, known
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.state = handle.getValueState("past", STATE_SCHEMA)
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        packed = self.state.get()
+        before = past.EMPTY if packed is None else past.from_bytes(packed[0])
+        found, after = rules.judge(before, as_heard(pd.concat(rows)), self.grace_ms, self.known)
+        self.state.update((after.to_bytes(),))
+        if len(found):  # Spark cannot convert a frame without rows
+            yield as_frame(found.as_alerts())
+
+
+def as_frame(alerts: list[Alert]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "id": [one.id for one in alerts],
+            "home": [one.home for one in alerts],
+            "body": [encode_alert(one) for one in alerts],
+        }
+    )
+
+
+def as_heard(rows: pd.DataFrame) -> Heard:
+    return Heard(
+        number=rows["number"].to_numpy(np.int32),
+        kind=rows["kind"].to_numpy(np.int32),
+        at=rows["at"].to_numpy(np.int64),
+        value=rows["value"].to_numpy(np.float64),
+        since=rows["since"].to_numpy(np.int64),
+        mode=rows["mode"].to_numpy(np.int32),
+    )
+
+
+def outgoing(alerts: DataFrame) -> DataFrame:
+    """As the sink wants them; the id is outside of the body too, for those who drop repeats."""
+    identity = f.create_map(f.lit("id"), f.col("id")).alias("properties")
+    return alerts.select("body", f.col("home").alias("partitionKey"), identity)

@@ -1,0 +1,141 @@
+"""A page in a browser: the hub, `pumphouse dash` as a process of its own, and Debian's chromium.
+
+The browser is driven by Playwright's blocking interface, which keeps an event loop of its own in
+this thread; what has to be awaited beside it is awaited in another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from pumphouse.homes.schema import HUBS
+from pumphouse.hub.embedded import EmbeddedHub
+
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--disable-sync",
+)
+PATIENCE_MS = 60_000
+STOP_S = 30.0
+
+
+def find_chromium() -> str:
+    """The browser that scripts/chromium would find."""
+    names = os.environ.get("CHROMIUM", "chromium chromium-browser google-chrome").split()
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    raise AssertionError("there is no browser: run scripts/chromium, or set CHROMIUM")
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=[*ARGUMENTS])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def await_apart(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in a thread: in this one the browser's loop runs."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+class Dash:
+    """`pumphouse dash` as a process. It is ended with the block, and can be ended before."""
+
+    def __init__(self, connection: str, *words: str, port: int = 0) -> None:
+        self.connection, self.words, self.port = connection, words, port
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "pumphouse", "dash", "-o", "json"),
+                *("--port", str(self.port), *self.words),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "EVENT_HUB_CONN_STR": self.connection},
+            text=True,
+        )
+        assert self.process.stdout is not None
+        ready = json.loads(self.process.stdout.readline())
+        self.port, self.url = ready["port"], ready["url"]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(STOP_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+    def dispose(self) -> None:
+        if self.process.poll() is None:
+            try:
+                self.stop()
+            finally:
+                self.process.kill()
+                self.process.wait()
+
+
+@contextmanager
+def homes_hub(partitions: int) -> Iterator[EmbeddedHub]:
+    """The hubs of the homes, each with a group for the page, and one for hosts."""
+    with EmbeddedHub(dict.fromkeys(HUBS, partitions)) as hub:
+        for name in HUBS:
+            hub.create_group(name, "page")
+        hub.create_group("sensors", "counters")
+        yield hub
+
+
+def dash_words(folder: Path, *, homes: int, fleet: str, lease: str, every: str) -> list[str]:
+    return [
+        *("--homes", "--homes-count", str(homes), "--events-group", "page", "--write"),
+        *("--fleet", f"sensors/{fleet}", "--lease", lease, "--every", every),
+        *("--store", str(folder / "leases.db"), "--status", str(folder / "status.json")),
+    ]
+
+
+class Witness:
+    """Hears what a browser says, and sees whom it asks."""
+
+    def __init__(self, context: BrowserContext, port: int) -> None:
+        self.context, self.own = context, f"127.0.0.1:{port}"
+        self.errors: list[str] = []
+        self.elsewhere: list[str] = []
+        context.on("request", lambda request: self.asked(request.url))
+        context.on("page", self.watch)
+
+    def watch(self, page: Page) -> None:
+        page.on("console", lambda said: self.said(said.type, said.text))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def asked(self, url: str) -> None:
+        if urlsplit(url).netloc != self.own:
+            self.elsewhere.append(url)
+
+    def said(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.errors.append(text)

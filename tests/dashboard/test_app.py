@@ -1,0 +1,349 @@
+"""The page as a server: real hub, real store, real processes, spoken to over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pumphouse.dashboard.app import STREAMS_MAX, Dashboard
+from pumphouse.dashboard.fleet import ProcessFleet
+from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
+from pumphouse.dashboard.routes import STATIC
+from pumphouse.errors import OptionError, PortTaken
+from pumphouse.events import Event
+from pumphouse.homes.schema import HUBS
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.model import Group
+from pumphouse.leases.sqlite import SqliteStore
+
+from .place import Caller, activity, alert, send, send_activities, send_alerts, until
+
+LEASE_S = 4.0
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[EmbeddedHub]:
+    async with EmbeddedHub(dict.fromkeys(HUBS, 4)) as running:
+        for name in HUBS:
+            running.create_group(name, "page")
+        running.create_group("sensors", "counters")
+        yield running
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "leases.db")
+
+
+def options(hub: EmbeddedHub, store: str, **more: Any) -> DashboardOptions:
+    connection = hub.connection_string()
+    given: dict[str, Any] = {
+        "port": 0,
+        "connection": connection,
+        "hubs": HUBS,
+        "groups": (WatchedGroup(connection, "sensors", "counters", store, LEASE_S),),
+        "homes": HomesFeed(connection, 100),
+        "events_group": "page",
+        "write": True,
+        "look_s": 0.1,
+    }
+    return DashboardOptions(**given | more)
+
+
+async def first(
+    caller: Caller, path: str, name: str, wanted: Callable[[Any], object] = lambda data: True
+) -> Any:
+    """The first message of this name that is as wanted."""
+    async with asyncio.timeout(60), aclosing(caller.messages(path)) as messages:
+        async for found, data in messages:
+            if found == name and wanted(data):
+                return data
+    raise AssertionError("the stream ended before that")
+
+
+async def test_the_document_and_all_that_it_names(hub: EmbeddedHub, store: str) -> None:
+    async with Dashboard(options(hub, store)) as page:
+        caller = Caller(page.port)
+        for path in ("/", "/homes", "/fleet", "/events"):
+            answer = await caller.get(path)
+            assert (answer.status, b"<title>Pumphouse" in answer.body) == (200, True)
+            assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+            assert answer.headers["x-content-type-options"] == "nosniff"
+        names = [one.name for one in STATIC.iterdir() if one.is_file()]
+        assert {"main.js", "page.css", "favicon.svg"} <= set(names)
+        for name in [*names, "vendor/uPlot.iife.min.js", "vendor/uPlot.min.css"]:
+            assert (await caller.get(f"/static/{name}")).status == 200
+        assert (await caller.get("/static/../app.py")).status == 404
+        assert (await caller.get("/nowhere")).status == 404
+
+
+def test_the_document_has_nothing_inline() -> None:
+    html = (STATIC / "index.html").read_text()
+    assert " style=" not in html
+    assert "<style" not in html
+    assert " onclick" not in html
+    assert html.count("<script") == html.count("<script src=") + html.count(
+        '<script type="module" src='
+    )
+    assert "//" not in html.replace("http://www.w3.org", "")
+
+
+async def test_who_comes_by_another_name_is_refused(hub: EmbeddedHub, store: str) -> None:
+    async with Dashboard(options(hub, store)) as page:
+        caller = Caller(page.port)
+        for path in ("/", "/api/about", "/stream/fleet"):
+            assert (await caller.get(path, host="evil.example")).status == 421
+        sample = {"hub": "sensors", "body": "x"}
+        refused = await caller.post("/api/send", sample, origin="http://evil.example")
+        assert refused.status == 403
+        assert (await caller.post("/api/send", sample, **{"x-pumphouse-token": "no"})).status == 403
+        assert (await caller.post("/api/send", sample)).json == {"sent": 1}
+
+
+async def test_bad_requests_are_answered_with_sentences(hub: EmbeddedHub, store: str) -> None:
+    async with Dashboard(options(hub, store, write=False)) as page:
+        caller = Caller(page.port)
+        for path, data, sentence in [
+            ("/api/send", b"{", "not JSON"),
+            ("/api/send", b"[]", "not a JSON object"),
+            ("/api/send", b"x" * 70_000, "at most"),
+            ("/api/send", {"hub": "sensors", "body": "x"}, "read-only"),
+            ("/api/faults/plan", {"action": "drop", "hub": "sensors"}, "read-only"),
+            ("/api/hosts/add", {"key": "g0"}, "no hosts that the page may start"),
+        ]:
+            answer = await caller.post(path, data)
+            assert (answer.status, sentence in answer.json["error"]) == (400, True), answer.json
+        assert "no such home" in (await caller.get("/stream/home/5000")).json["error"]
+        assert (
+            "is no position"
+            in (await caller.get("/stream/events?hub=sensors&from=x")).json["error"]
+        )
+        assert "no hub" in (await caller.get("/stream/events?hub=x")).json["error"]
+
+
+async def test_homes_are_fed_from_the_hubs(hub: EmbeddedHub, store: str) -> None:
+    connection = hub.connection_string()
+    await send_activities(connection, activity(42, "door", 1), activity(7, "motion", 0))
+    async with Dashboard(options(hub, store)) as page:
+        caller = Caller(page.port)
+        shown = await first(caller, "/stream/homes", "homes", lambda data: data["known"] == 2)
+        assert shown["states"] == [98, 1, 0, 1, 0, 0]
+        assert shown["size"] == 100
+        far = alert(42).body.replace(b'"at":', b'"at":99999999999999999999,"was":')
+        strange = [Event(b"nonsense"), Event(far)]
+        await send_alerts(connection, alert(42), alert(42, "fire"), *strange)
+        shown = await first(
+            caller, "/stream/home/42", "home", lambda data: len(data["alerts"]) == 2
+        )
+        assert (shown["home"], shown["word"]) == ("h000042", "alert")
+        assert [one["text"] for one in shown["sensors"]] == ["open"]
+        shown = await first(
+            caller, "/stream/homes", "homes", lambda data: data["delay"]["total_s"] is not None
+        )
+        assert shown["unreadable"] == 2
+
+
+async def test_a_stream_of_homes_sends_what_changes(hub: EmbeddedHub, store: str) -> None:
+    connection = hub.connection_string()
+    async with Dashboard(options(hub, store)) as page:
+        async with (
+            asyncio.timeout(60),
+            aclosing(Caller(page.port).messages("/stream/homes")) as all_,
+        ):
+            assert "grid" in (await anext(all_))[1]
+            await send_activities(connection, activity(3, "motion", 2))
+            async for _, data in all_:
+                assert "grid" not in data
+                if data["changed"]:
+                    break
+        assert data["changed"] == "GgAAAA=="  # 3 << 3 | active
+
+
+async def test_a_hub_that_went_and_came_back_is_read_on(store: str, tmp_path: Path) -> None:
+    data = tmp_path / "hub"
+    first_hub = EmbeddedHub(dict.fromkeys(HUBS, 2), data=data)
+    await first_hub.start()
+    for name in HUBS:
+        first_hub.create_group(name, "page")
+    first_hub.create_group("sensors", "counters")
+    port, connection = first_hub.port, first_hub.connection_string()
+    async with Dashboard(options(first_hub, store)) as page:
+        await send_activities(connection, activity(1, "door", 0))
+        assert page.feeding is not None
+        town = page.feeding.town
+        await until(lambda: town.known == 1, "the first home")
+        await until(lambda: page.watches[0].shown["lines"], "the first look")
+        await first_hub.stop()
+        await until(lambda: page.watches[0].shown["trouble"], "the trouble being told")
+        assert page.watches[0].shown["lines"], "what was known stays"
+        async with EmbeddedHub(dict.fromkeys(HUBS, 2), port=port, data=data) as again:
+            await send_activities(again.connection_string(), activity(2, "door", 0))
+            await until(lambda: town.known == 2, "the second home")
+            await until(lambda: not page.watches[0].shown["trouble"], "the end of the trouble")
+            assert town.absorbed == 2
+
+
+async def test_a_fleet_of_processes_is_seen_stopped_and_killed(
+    hub: EmbeddedHub, store: str
+) -> None:
+    connection = hub.connection_string()
+    fleet = ProcessFleet(
+        connection, "sensors", "counters", store, hosts=1, hosts_max=2, lease_s=LEASE_S
+    )
+    group = WatchedGroup(connection, "sensors", "counters", store, LEASE_S, "pull", fleet)
+    async with Dashboard(options(hub, store, groups=(group,), homes=None)) as page:
+        caller = Caller(page.port)
+
+        def owners() -> set[str]:
+            return {line["owner"] for line in page.watches[0].shown["lines"]}
+
+        await until(lambda: owners() == {"host-1"}, "host-1 owning all")
+        await send(connection, "sensors", [Event(b"x")] * 40)
+        assert (await caller.post("/api/hosts/add", {"key": "g0"})).json == {"name": "host-2"}
+        full = await caller.post("/api/hosts/add", {"key": "g0"})
+        assert "2 hosts run already" in full.json["error"]
+        await until(lambda: owners() == {"host-1", "host-2"}, "two owners")
+        words = [change.word for _, change in page.watches[0].changes]
+        assert "hand-off" in words
+        pids = {host.name: host.pid for host in fleet.hosts()}
+        await caller.post("/api/hosts/kill", {"key": "g0", "name": "host-1"})
+        await until(lambda: owners() == {"host-2"}, "host-2 owning all")
+        assert "expire" in [change.word for _, change in page.watches[0].changes]
+        assert not alive(pids["host-1"])
+        unknown = await caller.post("/api/hosts/stop", {"key": "g0", "name": "host-1"})
+        assert "no host 'host-1' runs here" in unknown.json["error"]
+        await caller.post("/api/hosts/stop", {"key": "g0", "name": "host-2"})
+        await until(lambda: owners() == {""}, "nobody owning anything")
+        ended = [("host-2", "stopped"), ("host-1", "killed")]
+        await until(lambda: [(one.name, one.state) for one in fleet.hosts()] == ended, "both gone")
+        seen = await first(caller, "/stream/fleet", "history")
+        assert {"claim", "hand-off", "expire", "release"} <= {
+            one["word"] for one in seen["g0"]["changes"]
+        }
+        # What the hosts handled was checkpointed, whoever did: nothing waits.
+        shown = await first(caller, "/stream/fleet", "fleet")
+        assert [line["lag"] for line in shown["groups"][0]["lines"]] == [0, 0, 0, 0]
+        await caller.post("/api/hosts/add", {"key": "g0"})
+        last = fleet.hosts()[0].pid
+    assert not alive(last)
+
+
+@pytest.mark.parametrize("face", ["push", "fixed"])
+async def test_hosts_of_the_other_faces(hub: EmbeddedHub, store: str, face: str) -> None:
+    connection = hub.connection_string()
+    given = ProcessFleet(
+        connection, "sensors", "counters", store, face=face, hosts=1, lease_s=LEASE_S, prefix=face
+    )
+    group = Group(hub.authority, "sensors", "counters")
+    async with given as fleet, SqliteStore(store) as rows:
+        owned: list[str] = []
+
+        async def look() -> bool:
+            found = (await rows.list_ownership(group)).ownerships
+            owned[:] = [row.partition for row in found if row.owner == f"{face}-1"]
+            return len(owned) == 4
+
+        while not await look():
+            assert [host.state for host in fleet.hosts()] == ["running"]
+            await asyncio.sleep(0.05)
+        pid = fleet.hosts()[0].pid
+    assert not alive(pid)
+
+
+def test_a_face_that_there_is_not() -> None:
+    with pytest.raises(OptionError, match="face must be one of pull, push, fixed"):
+        ProcessFleet("c", "h", "g", "s", face="sideways")
+
+
+def alive(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+async def test_faults_are_planned_and_taken_away(hub: EmbeddedHub, store: str) -> None:
+    async with Dashboard(options(hub, store)) as page:
+        caller = Caller(page.port)
+        asked = {"action": "freeze", "hub": "sensors", "partition": "2"}
+        number = (await caller.post("/api/faults/plan", asked)).json["id"]
+        (planned,) = (await caller.get("/api/faults")).json["planned"]
+        assert (planned["action"], planned["partition"]) == ("freeze", "2")
+        assert (await caller.post("/api/faults/cancel", {"id": number})).status == 200
+        assert (await caller.get("/api/faults")).json["planned"] == []
+        gone = await caller.post("/api/faults/cancel", {"id": number})
+        assert (gone.status, "no fault" in gone.json["error"]) == (502, True)
+
+
+async def test_a_tail_from_a_position_with_a_filter(hub: EmbeddedHub, store: str) -> None:
+    connection = hub.connection_string()
+    await send(connection, "sensors", [Event(f"event {n}".encode()) for n in range(20)])
+    async with Dashboard(options(hub, store)) as page:
+        caller = Caller(page.port)
+        shown = await first(
+            caller,
+            "/stream/events?hub=sensors&from=earliest&text=T+1",
+            "tail",
+            lambda data: data["seen"] == 20,
+        )
+        assert (shown["matched"], shown["left_out"]) == (11, 0)
+        ended = await first(caller, "/stream/events?hub=sensors&partition=9", "ended")
+        assert "has no partition 9" in ended["why"]
+        ended = await first(caller, "/stream/events?hub=sensors&group=none", "ended")
+        assert "none" in ended["why"]
+
+
+async def test_there_is_a_bound_on_open_streams(hub: EmbeddedHub, store: str) -> None:
+    async with Dashboard(options(hub, store)) as page:
+        caller = Caller(page.port)
+        streams = [caller.messages("/stream/fleet") for _ in range(STREAMS_MAX)]
+        for stream in streams:
+            await anext(stream)
+        assert (await caller.get("/stream/homes")).status == 503
+        for stream in streams:
+            await stream.aclose()
+        await until(lambda: not page.full, "the streams being given back")
+        assert (await first(caller, "/stream/homes", "homes"))["size"] == 100
+
+
+async def test_leaving_ends_open_streams(hub: EmbeddedHub, store: str) -> None:
+    async with Dashboard(options(hub, store)) as page:
+        stream = Caller(page.port).messages("/stream/fleet")
+        await anext(stream)
+    async with asyncio.timeout(60):
+        assert [name async for name, _ in stream][-1:] in ([], ["fleet"])
+    with pytest.raises(ConnectionRefusedError):
+        await Caller(page.port).get("/")
+
+
+async def test_a_port_that_is_taken_is_said_to_be(hub: EmbeddedHub, store: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTaken, match=f"port {port} of 127.0.0.1 cannot be had"):
+            await Dashboard(options(hub, store, port=port)).__aenter__()
+
+
+async def test_what_cannot_be_reached_is_told_and_nothing_secret(store: str) -> None:
+    connection = (
+        "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=c2VjcmV0;"
+        "UseDevelopmentEmulator=true"
+    )
+    group = WatchedGroup(connection, "sensors", "counters", store)
+    given = DashboardOptions(port=0, groups=(group,), homes=HomesFeed(connection), look_s=0.1)
+    async with Dashboard(given) as page:
+        caller = Caller(page.port)
+        shown = await first(
+            caller, "/stream/fleet", "fleet", lambda data: data["groups"][0]["trouble"]
+        )
+        assert "no hub answers at 127.0.0.1:1" in shown["groups"][0]["trouble"]
+        shown = await first(caller, "/stream/homes", "homes", lambda data: data["trouble"])
+        assert "c2VjcmV0" not in str(shown)

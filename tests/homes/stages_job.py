@@ -1,0 +1,28 @@
+"""A job for the tests: sift and watch in one application, in small batches, until it is killed.
+
+python -m tests.homes.stages_job FOLDER, with the namespace's connection string on stdin.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pumphouse.homes import sift, watch
+from pumphouse.homes.place import Place
+from pumphouse.spark import session
+
+OFTEN = {"processingTime": "200 milliseconds"}
+
+
+def main(folder: str) -> None:
+    place = Place(sys.stdin.readline().strip())
+    spark = session("stages", "local[2]", {"spark.log.level": "ERROR"})
+    sifting = sift.SiftSettings(events_max=2_000, partitions_per_task=1, ahead_max_s=None)
+    watching = watch.WatchSettings(events_max=2_000, partitions_per_task=1)
+    sift.start(spark, place, f"{folder}/sift", sifting, OFTEN)
+    watch.start(spark, place, f"{folder}/watch", watching, OFTEN)
+    spark.streams.awaitAnyTermination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

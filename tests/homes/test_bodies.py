@@ -1,0 +1,62 @@
+"""Packed bytes are what the client would have sent, and homes go where the hub would put them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.amqp.messages import encode_batch
+from pumphouse.client.batches import write_event
+from pumphouse.homes import schema
+from pumphouse.homes.bodies import CHUNK, DROP, pack, stencil
+from pumphouse.homes.mishaps import Mishaps
+from pumphouse.homes.partitions import partitions_of
+from pumphouse.homes.sensors import Town
+from pumphouse.hub.annotations import parse_payload
+from pumphouse.hub.routing import partition_for
+
+MINUTE = 20_605 * 1440 + 700
+MISHAPS = Mishaps(malformed=0.05, faults=0.05, duplicates=0.05)
+
+
+@pytest.mark.parametrize("mishaps", [Mishaps(), MISHAPS])
+def test_packed_records_are_a_batch_as_the_client_writes_it(mishaps: Mishaps) -> None:
+    batch = Town(200, 3, mishaps=mishaps).minute(MINUTE)
+    messages = [write_event(event) for event in batch.events()]
+    assert batch.packed.records(0, len(batch)) == encode_batch(messages)
+
+
+def test_a_run_of_records_is_a_batch_too() -> None:
+    batch = Town(20, 3).minute(MINUTE)
+    events = list(batch.events())[7:31]
+    assert batch.packed.records(7, 31) == encode_batch(map(write_event, events))
+
+
+def test_the_hub_finds_the_key_of_every_event() -> None:
+    batch = Town(20, 3).minute(MINUTE)
+    parsed = parse_payload(batch.packed.data, 0x80013700)
+    keys = [group.prefix.key for group in parsed.groups for _ in group.rests]
+    assert keys == [schema.home_id(home) for home in batch.columns.home.tolist()]
+
+
+def test_a_large_batch_is_packed_in_pieces() -> None:
+    columns = Town(CHUNK // 5 + 10, 3).readings(MINUTE)
+    assert len(columns) > CHUNK
+    packed = pack(columns)
+    assert len(packed) == len(columns)
+    for i in (0, CHUNK - 1, CHUNK, len(columns) - 1):
+        assert schema.decode_reading(packed.body(i)) == columns.reading(i)
+
+
+def test_what_marks_bytes_to_drop_is_nowhere_else() -> None:
+    shape = stencil()
+    dropped = (shape.rows == DROP[0]).sum(axis=1)
+    assert dropped.tolist() == shape.spare.tolist()
+
+
+@given(st.integers(1, 32), st.lists(st.integers(0, schema.HOMES_MAX - 1), min_size=1))
+def test_homes_go_where_the_hub_puts_them(partitions: int, numbers: list[int]) -> None:
+    found = partitions_of(np.array(numbers, np.int32), partitions)
+    assert found.tolist() == [partition_for(schema.home_id(n), partitions) for n in numbers]

@@ -1,0 +1,70 @@
+"""However a stream is cut and repeated, a store that keeps its position takes each row once."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.homes.positions import advanced, ends, fresh, least
+
+
+def rows(partition: str, first: int, after: int) -> pa.Table:
+    numbers = list(range(first, after))
+    return pa.table({"partition": [partition] * len(numbers), "sequence": numbers})
+
+
+def both(*tables: pa.Table) -> pa.Table:
+    return pa.concat_tables(tables)
+
+
+def test_rows_before_the_position_are_stored_already() -> None:
+    batch = both(rows("0", 5, 9), rows("1", 0, 3))
+    assert fresh(batch, {}).num_rows == 7
+    assert fresh(batch, {"0": 7})["sequence"].to_pylist() == [7, 8, 0, 1, 2]
+    assert fresh(batch, {"0": 9, "1": 3}).num_rows == 0
+
+
+def test_the_end_is_behind_the_last_row() -> None:
+    assert ends(both(rows("0", 5, 9), rows("1", 0, 3))) == {"0": 9, "1": 3}
+
+
+@pytest.mark.parametrize(
+    ("before", "reached", "after"),
+    [
+        ({}, {"a": {"0": 3}}, {"a": {"0": 3}}),
+        ({"a": {"0": 3, "1": 9}}, {"a": {"0": 5}}, {"a": {"0": 5, "1": 9}}),
+        ({"a": {"0": 3}}, {"a": {"0": 2}}, {"a": {"0": 3}}),  # a batch again: nothing moves back
+        ({"a": {"0": 3}}, {"b": {"0": 1}}, {"a": {"0": 3}, "b": {"0": 1}}),
+    ],
+)
+def test_positions_only_rise(
+    before: dict[str, dict[str, int]],
+    reached: dict[str, dict[str, int]],
+    after: dict[str, dict[str, int]],
+) -> None:
+    assert advanced(before, reached) == after
+
+
+def test_both_have_come_as_far_as_the_slower_one() -> None:
+    assert least([{"a": {"0": 3, "1": 5}}, {"a": {"0": 4}}]) == {"a": {"0": 3, "1": 0}}
+    assert least([{"a": {"0": 3}}]) == {"a": {"0": 3}}
+    assert least([]) == {}
+
+
+@given(st.lists(st.tuples(st.sampled_from("01"), st.integers(0, 9), st.integers(1, 9))))
+def test_each_row_is_taken_once_however_it_is_cut(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    """Each step goes back a little (a repeated batch, cut anew) and then on."""
+    position: dict[str, dict[str, int]] = {"hub": {}}
+    taken: dict[str, list[int]] = {"0": [], "1": []}
+    for partition, back, forth in steps:
+        at = position["hub"].get(partition, 0)
+        first = max(0, at - back)
+        batch = rows(partition, first, first + forth)
+        taken[partition] += fresh(batch, position["hub"])["sequence"].to_pylist()
+        position = advanced(position, {"hub": ends(batch)})
+    for partition, found in taken.items():
+        assert found == list(range(position["hub"].get(partition, 0)))

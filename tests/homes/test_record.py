@@ -1,0 +1,100 @@
+"""From the hubs through Spark into files and a database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pumphouse.client.opening import open_client
+from pumphouse.events import Event
+from pumphouse.homes import record
+from pumphouse.homes.archive import snapshot
+from pumphouse.homes.place import Place
+from pumphouse.homes.record import Recorder, RecordSettings
+from pumphouse.homes.schema import (
+    ACTIVITY_HUB,
+    ALERTS_HUB,
+    Activity,
+    Alert,
+    encode_activity,
+    encode_alert,
+)
+from tests.homes.rows import activity, alert
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+
+
+def send(place: Place, hub: str, events: Sequence[Event]) -> None:
+    async def work() -> None:
+        async with open_client(place.connection, hub) as client:
+            await (await client.sender()).send(events)
+
+    asyncio.run(work())
+
+
+def as_event(one: Activity | Alert) -> Event:
+    if isinstance(one, Alert):
+        return Event(encode_alert(one), partition_key=one.home)
+    return Event(encode_activity(one), partition_key=one.reading.home)
+
+
+def run(spark: SparkSession, place: Place, folder: Path, checkpoint: str) -> Recorder:
+    settings = RecordSettings(str(folder / "records"), f"sqlite://{folder}/homes.db", events_max=64)
+    recorder = Recorder.open(settings)
+    query = record.start(
+        spark, place, str(folder / checkpoint), settings, {"availableNow": True}, recorder
+    )
+    query.awaitTermination()
+    recorder.close()
+    return recorder
+
+
+def in_database(folder: Path, table: str) -> list[tuple[object, ...]]:
+    with sqlite3.connect(folder / "homes.db") as file:
+        found = file.execute(f"SELECT home, at, partition, sequence FROM {table}").fetchall()
+    file.close()
+    return sorted(found)
+
+
+def in_files(folder: Path, hub: str) -> list[tuple[object, ...]]:
+    rows = snapshot(folder / "records").table(hub)
+    assert rows is not None
+    names = ("home", "at", "partition", "sequence")
+    return sorted(zip(*(rows[name].to_pylist() for name in names), strict=True))
+
+
+def test_both_hubs_are_recorded_once_also_without_a_checkpoint(
+    spark: SparkSession, place: Place, tmp_path: Path
+) -> None:
+    activities = [activity(home, minute) for home in range(10) for minute in range(9)]
+    send(place, ACTIVITY_HUB, [as_event(one) for one in activities])
+    odd = [Event(b"{", partition_key="h000001"), Event(json.dumps({"home": 3}).encode())]
+    send(place, ACTIVITY_HUB, odd)
+    send(place, ALERTS_HUB, [as_event(alert(3)), as_event(alert(4))])
+
+    first = run(spark, place, tmp_path, "checkpoint").recorded
+    assert (first.rows, first.unreadable, first.repeats) == (92, 2, 0)
+    assert 0 < first.delay_p50_ms <= first.delay_p99_ms
+
+    send(place, ACTIVITY_HUB, [as_event(activity(0, 20)), as_event(activity(0, 0))])
+    # Spark has lost its memory, and brings everything again: the positions know it all.
+    second = run(spark, place, tmp_path, "another").recorded
+    assert (second.rows, second.repeats) == (2, 1)
+
+    stored = in_database(tmp_path, ACTIVITY_HUB)
+    wanted = {(one.reading.home, one.reading.at) for one in [*activities, activity(0, 20)]}
+    assert [(home, at) for home, at, *_ in stored] == sorted(wanted)
+    files = in_files(tmp_path, ACTIVITY_HUB)
+    assert len(files) == len(set(files)) == 92  # with the repeat: it is an event of its own
+    assert set(stored) <= set(files)
+    assert in_files(tmp_path, ALERTS_HUB) == in_database(tmp_path, ALERTS_HUB)
+    assert len(in_database(tmp_path, ALERTS_HUB)) == 2

@@ -1,0 +1,141 @@
+"""Bodies both ways, and what a body that is none is called."""
+
+from __future__ import annotations
+
+import doctest
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.errors import BadRecord
+from pumphouse.homes import schema
+from pumphouse.homes.schema import Activity, Alert, Reading
+
+DOOR = Reading("h000042", "door", 29_867_193, 1_792_031_580_000, 1, 1_792_031_571_000, "away", 87)
+
+READINGS = st.builds(
+    Reading,
+    home=st.integers(0, schema.HOMES_MAX - 1).map(schema.home_id),
+    sensor=st.sampled_from(schema.KINDS),
+    seq=st.integers(0, 10**15),
+    at=st.integers(0, 10**14),
+    value=st.integers(0, 1000) | st.floats(allow_nan=False, allow_infinity=False),
+    since=st.integers(0, 10**14),
+    mode=st.sampled_from(schema.MODES),
+    battery=st.integers(0, 100),
+    fault=st.none() | st.text(min_size=1),
+)
+
+
+def test_examples_in_the_text_are_true() -> None:
+    assert doctest.testmod(schema).failed == 0
+
+
+def test_a_reading_is_short_and_readable() -> None:
+    assert schema.encode_reading(DOOR) == (
+        b'{"v":1,"home":"h000042","sensor":"door","seq":29867193,"at":1792031580000,"value":1,'
+        b'"since":1792031571000,"mode":"away","battery":87}'
+    )
+
+
+@given(READINGS)
+def test_a_reading_comes_back_as_it_was(reading: Reading) -> None:
+    assert schema.decode_reading(schema.encode_reading(reading)) == reading
+
+
+def test_a_fault_has_no_value() -> None:
+    fault = replace(DOOR, value=None, fault="stuck")
+    assert json.loads(schema.encode_reading(fault))["value"] is None
+    assert schema.decode_reading(schema.encode_reading(fault)) == fault
+    assert schema.why(fault) == "fault"
+
+
+def test_an_activity_and_an_alert_come_back_as_they_were() -> None:
+    activity = Activity(DOOR, "change", "Kiln Lane")
+    assert schema.decode_activity(schema.encode_activity(activity)) == activity
+    alert = Alert("h000042", "break-in", "door", DOOR.at, DOOR.since, "Kiln Lane", "Door opened")
+    body = schema.encode_alert(alert)
+    assert schema.decode_alert(body) == alert
+    assert json.loads(body)["id"] == "break-in:h000042:1792031571000"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"v": 2}, schema.UNKNOWN_VERSION),
+        ({"v": True}, schema.WRONG_TYPE),
+        ({"home": "42"}, schema.BAD_HOME),
+        ({"home": "h00042٣"}, schema.BAD_HOME),  # a digit, but not one of ours
+        ({"home": None}, schema.WRONG_TYPE),
+        ({"sensor": "toaster"}, schema.UNKNOWN_SENSOR),
+        ({"mode": "party"}, schema.UNKNOWN_MODE),
+        ({"at": "soon"}, schema.WRONG_TYPE),
+        ({"at": 1.5}, schema.WRONG_TYPE),
+        ({"value": "1"}, schema.WRONG_TYPE),
+        ({"value": True}, schema.WRONG_TYPE),
+        ({"value": None}, schema.WRONG_TYPE),  # without a fault
+        ({"fault": 7}, schema.WRONG_TYPE),
+    ],
+)
+def test_what_is_wrong_with_a_reading_is_said_in_a_word(
+    change: dict[str, object], reason: str
+) -> None:
+    body = json.dumps(json.loads(schema.encode_reading(DOOR)) | change).encode()
+    with pytest.raises(BadRecord) as wrong:
+        schema.decode_reading(body)
+    assert wrong.value.reason == reason
+
+
+@pytest.mark.parametrize("name", ["v", *Reading.__slots__[:-1]])
+def test_every_key_must_be_there(name: str) -> None:
+    fields = json.loads(schema.encode_reading(DOOR))
+    del fields[name]
+    with pytest.raises(BadRecord, match=f"^{schema.MISSING_KEY}: {name}$"):
+        schema.decode_reading(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"7", b"[]", b"\xff\xfe", b'{"v":NaN}', b"[" * 5000])
+def test_what_is_not_json_is_said_to_be_that(body: bytes) -> None:
+    with pytest.raises(BadRecord) as wrong:
+        schema.decode_reading(body)
+    assert wrong.value.reason == schema.NOT_JSON
+
+
+@given(st.binary(max_size=200))
+def test_nothing_but_a_bad_record_comes_of_bytes(body: bytes) -> None:
+    with pytest.raises(BadRecord):
+        schema.decode_reading(body)
+
+
+@pytest.mark.parametrize(
+    ("reading", "why"),
+    [
+        (DOOR, "change"),
+        (replace(DOOR, since=DOOR.at - schema.MINUTE_MS), "active"),
+        (replace(DOOR, since=DOOR.at + 1, value=0, seq=9), None),  # a clock that went back
+        (replace(DOOR, since=0, value=0, seq=9), None),
+        (replace(DOOR, since=0, value=0, seq=8), "alive"),  # 8 and the 42 of the home make fifty
+        (replace(DOOR, since=0, value=0, seq=9, battery=15), "battery"),
+        (replace(DOOR, sensor="smoke", since=0, value=59.9, seq=9), None),
+        (replace(DOOR, sensor="smoke", since=0, value=60, seq=9), "active"),
+        (replace(DOOR, sensor="temperature", since=0, value=21, seq=9), None),
+    ],
+)
+def test_why_a_reading_is_kept(reading: Reading, why: str | None) -> None:
+    assert schema.why(reading) == why
+    activity = schema.activity_of(reading)
+    assert (activity and activity.why) == why
+
+
+def test_a_home_s_number_has_six_digits() -> None:
+    assert schema.home_number(schema.home_id(999_999)) == 999_999
+    with pytest.raises(ValueError, match="got 1000000"):
+        schema.home_id(1_000_000)
+
+
+def test_regions_are_even() -> None:
+    regions = [schema.region_of(number) for number in range(1600)]
+    assert {regions.count(region) for region in schema.REGIONS} == {100}

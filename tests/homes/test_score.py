@@ -1,0 +1,39 @@
+"""Recall and precision, by hand."""
+
+from __future__ import annotations
+
+from pumphouse.homes.incidents import Incident
+from pumphouse.homes.schema import MINUTE_MS, Alert
+from pumphouse.homes.score import Score, overall, score
+
+T = 1_792_000_000_000
+
+
+def incident(kind: str, since: int = T, sensor: str = "door", home: str = "h000001") -> Incident:
+    return Incident(home, kind, sensor, since, since + 60 * MINUTE_MS, since)
+
+
+def alert(kind: str, since: int = T, sensor: str = "door", home: str = "h000001") -> Alert:
+    return Alert(home, kind, sensor, since + 1, since, "Beacon Hill", "")
+
+
+def test_found_missed_wrong_and_repeated() -> None:
+    truth = [incident("break-in"), incident("fire"), incident("fire", home="h000002")]
+    alerts = [alert("break-in"), alert("break-in"), alert("fire"), alert("fire", since=T + 1)]
+    found = score(truth, alerts)
+    assert found == {"break-in": Score(1, 1, 1, 1, 1), "fire": Score(2, 1, 2, 1, 0)}
+    whole = overall(found)
+    assert (whole.recall, whole.precision) == (2 / 3, 2 / 3)
+
+
+def test_a_silence_is_known_by_the_last_sign_of_life_before_it() -> None:
+    truth = [incident("silent-sensor")]
+    assert score(truth, [alert("silent-sensor", T - 9 * MINUTE_MS)])["silent-sensor"].recall == 1
+    assert score(truth, [alert("silent-sensor", T - 12 * MINUTE_MS)])["silent-sensor"].recall == 0
+    other = [alert("silent-sensor", T, sensor="window")]
+    assert score(truth, other)["silent-sensor"] == Score(1, 0, 1, 0, 0)
+
+
+def test_nothing_to_find_and_nothing_found_is_perfect() -> None:
+    assert score([], []) == {}
+    assert str(overall({})) == "recall 100.00% (0/0), precision 100.00% (0/0), 0 repeats"

@@ -1,0 +1,157 @@
+"""The first stage: every reading is judged as the schema would, and goes where it belongs once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pumphouse.errors import BadRecord
+from pumphouse.events import Event
+from pumphouse.homes import schema, sift
+from pumphouse.homes.mishaps import Mishaps
+from pumphouse.homes.place import Place
+from pumphouse.homes.schema import Reading, decode_reading, encode_activity, encode_reading
+from pumphouse.homes.sensors import Town
+from pumphouse.homes.verdicts import second_look
+from tests.homes.streams import TO_THE_END, finish, put, read_all
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+
+NOW = 1_792_031_580_000
+AHEAD_MS, LATE_MS = 3_600_000, 120_000
+SETTINGS = sift.SiftSettings(partitions_per_task=1)
+READING = Reading("h000042", "door", 29_867_193, NOW, 1, NOW - 9_000, "away", 87)
+GOOD = encode_reading(READING)
+
+
+def changed(**keys: Any) -> bytes:
+    return json.dumps(json.loads(GOOD) | keys).encode()
+
+
+def without(key: str) -> bytes:
+    return json.dumps({k: v for k, v in json.loads(GOOD).items() if k != key}).encode()
+
+
+ODD_VALUES = (None, "x", "5", 5, -1, 1.5, 1.0, True, [1], {"a": 1})
+BODIES = [
+    GOOD, b"", b"null", b"3", b"\xff\xfe", b"[" + GOOD + b"]", GOOD + b" zz", GOOD + GOOD,
+    GOOD[:-5], b" " + GOOD + b"\r\n", GOOD.replace(b'"value":1', b'"value":NaN'),
+    GOOD.replace(b'"', b"'"), GOOD.replace(b"{", b'{"more":{"a":[1,2]},'),
+    *(without(key) for key in json.loads(GOOD)),
+    *(changed(**{key: odd}) for key in json.loads(GOOD) if key != "at" for odd in ODD_VALUES),
+    *(changed(at=odd) for odd in ODD_VALUES if type(odd) is not int),
+    *(changed(value=value, fault=fault) for value in (None, 1) for fault in ("}{", 5, None)),
+]  # fmt: skip
+
+QUIET = replace(READING, value=0, since=NOW - 3_600_000, seq=3)
+WORTH = [
+    READING, QUIET, replace(QUIET, seq=8), replace(QUIET, seq=9), replace(QUIET, battery=15),
+    replace(QUIET, battery=16), replace(QUIET, value=1), replace(QUIET, since=NOW - 60_000),
+    replace(QUIET, since=NOW - 59_999), replace(QUIET, since=NOW + 1),
+    replace(QUIET, sensor="smoke", value=59.9), replace(QUIET, sensor="smoke", value=60),
+    replace(QUIET, sensor="temperature", value=21.5), replace(QUIET, value=None, fault="stuck"),
+    replace(QUIET, home="h999999", value=7), replace(QUIET, sensor="motion", value=12),
+]  # fmt: skip
+
+
+def judged(spark: SparkSession, bodies: Sequence[bytes]) -> dict[int, tuple[bool, bytes]]:
+    """What the first look lets through, by place: whether it is plainly right, and its body."""
+    from pyspark.sql import functions as f
+
+    from pumphouse.homes.judging import glance, worth_a_look
+
+    rows = [(body, "0", place) for place, body in enumerate(bodies)]
+    frame = spark.createDataFrame(rows, "body binary, partition string, sequenceNumber long")
+    events = frame.withColumn("enqueuedTime", f.timestamp_millis(f.lit(NOW + 500)))
+    looked = worth_a_look(glance(events, AHEAD_MS, LATE_MS)).collect()
+    return {row.sequence: (row.right, bytes(row.body)) for row in looked}
+
+
+def test_the_first_look_says_what_the_second_would(spark: SparkSession) -> None:
+    town = Town(100, 3, mishaps=Mishaps(faults=0.01, malformed=0.02)).minute(29_867_193)
+    bodies = [*BODIES, *map(encode_reading, WORTH), *town.bodies()]
+    looked = judged(spark, bodies)
+    for place, body in enumerate(bodies):
+        verdict = second_look(body, NOW + 500, AHEAD_MS, LATE_MS)
+        right, text = looked.get(place, (True, b""))
+        if not right:
+            assert text == body
+        else:
+            assert verdict.complaint is None, body
+            # Keys that we do not know go on as they came.
+            kept = json.loads(text or b"{}")
+            assert kept | json.loads(verdict.body or b"{}") == kept, body
+            assert bool(text) == (verdict.body is not None), body
+    sound = [place for place, body in enumerate(bodies) if looked.get(place, (True,))[0]]
+    assert len(bodies) * 0.7 < len(sound) < len(bodies) - 50
+    as_they_should_be = {text for right, text in looked.values() if right}
+    assert encode_activity(schema.Activity(READING, "change", "Kiln Lane")) in as_they_should_be
+
+
+def sift_all(
+    spark: SparkSession, place: Place, folder: Path, settings: sift.SiftSettings = SETTINGS
+) -> sift.Counts:
+    query = finish(lambda: sift.start(spark, place, str(folder), settings, TO_THE_END))
+    return sift.total(map(sift.counts, query.recentProgress))
+
+
+def test_what_matters_goes_on_once_and_what_is_bad_to_the_dead_letters(
+    spark: SparkSession, place: Place, tmp_path: Path
+) -> None:
+    mishaps = Mishaps(late=0.05, duplicates=0.1, malformed=0.05, faults=0.02, low_battery=0.1)
+    town = Town(60, 5, mishaps=mishaps)
+    batches = [town.minute(minute) for minute in range(29_867_193, 29_867_198)]
+    sent = [event for batch in batches for event in batch.events()]
+    clock_wrong = Event(changed(at=10**13), partition_key="h000042")
+    put(place, "sensors", [*sent[: len(sent) // 2]])
+    ahead = replace(SETTINGS, ahead_max_s=10.0**9)
+    first = sift_all(spark, place, tmp_path / "checkpoint", ahead)
+    put(place, "sensors", [*sent[len(sent) // 2 :], clock_wrong])
+    second = sift_all(spark, place, tmp_path / "checkpoint", ahead)
+    counted = sift.total([first, second])
+
+    good, bad = parted(event.body for event in [*sent, clock_wrong])
+    identities = {activity.reading.identity: activity for activity in good}
+    activities = read_all(place, "activity")
+    assert sorted(event.body for event in activities) == sorted(
+        encode_activity(activity) for activity in identities.values()
+    )
+    assert all(event.partition_key == json.loads(event.body)["home"] for event in activities)
+    letters = read_all(place, "deadletter")
+    reasons = Counter(str(letter.properties["reason"]) for letter in letters)
+    assert sorted(letter.body for letter in letters) == sorted(bad)
+    assert len({(one.properties["partition"], one.properties["sequence"]) for one in letters}) == (
+        len(bad)
+    )
+    assert reasons == counted.reasons
+    assert reasons["bad-time"] == 1
+    assert counted.kept == len(identities)
+    assert counted.repeated == len(good) - len(identities) > 0
+    assert counted.bad == len(bad) > 1
+    assert counted.seen == len(sent) + 1
+    assert counted.dropped == counted.seen - counted.kept - counted.bad - counted.repeated
+
+
+def parted(bodies: Any) -> tuple[Sequence[schema.Activity], Sequence[bytes]]:
+    """Activities and bad bodies, by the reference."""
+    good, bad = [], []
+    for body in bodies:
+        try:
+            reading = decode_reading(body)
+        except BadRecord:
+            bad.append(body)
+            continue
+        if reading.at > 10**12 * 5:
+            bad.append(body)
+        elif (activity := schema.activity_of(reading)) is not None:
+            good.append(activity)
+    return good, bad

@@ -1,0 +1,102 @@
+"""kill -9 of the application in the middle: nothing is lost, and what comes twice can be told.
+
+Slow: `make test-spark` runs it (`-m cluster`), `make test` does not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pumphouse.homes.incidents import MANY
+from pumphouse.homes.place import Place
+from pumphouse.homes.schema import (
+    DAY_MS,
+    KINDS,
+    MINUTE_MS,
+    decode_activity,
+    decode_alert,
+    home_id,
+)
+from pumphouse.homes.score import Truth, due_by, overall, score
+from pumphouse.homes.sensors import Town
+from tests.homes.hearing import FIRST_MINUTE, identities, kept
+from tests.homes.streams import put, read_all
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1500)]
+
+ROOT = Path(__file__).parents[2]
+UNTIL_S = 600
+MINUTES = 480
+
+
+@contextmanager
+def stages(place: Place, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The job with all its processes; at the end they are killed, as if the machine had died."""
+    with open(folder / "said", "ab") as said:
+        job = subprocess.Popen(
+            [sys.executable, "-m", "tests.homes.stages_job", str(folder)],
+            stdin=subprocess.PIPE, stdout=said, stderr=said, cwd=ROOT, start_new_session=True,
+        )  # fmt: skip
+    assert job.stdin is not None
+    job.stdin.write(place.connection.encode() + b"\n")
+    job.stdin.flush()
+    try:
+        yield job
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.stdin.close()
+        job.wait(60)
+
+
+def until(done: Callable[[], bool], job: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + UNTIL_S
+    while not done():
+        assert time.monotonic() < deadline
+        assert job.poll() is None, "the job has ended"
+        time.sleep(0.5)
+
+
+def test_nothing_is_lost_and_what_comes_twice_can_be_told(place: Place, tmp_path: Path) -> None:
+    town, end = Town(40, 7, MANY), FIRST_MINUTE + MINUTES
+    batches = [town.minute(minute) for minute in range(FIRST_MINUTE, end)]
+    wanted = {one for batch in batches for one in identities(kept(batch.columns))}
+    due = due_by(town.truth(FIRST_MINUTE, end), (end - 6) * MINUTE_MS)
+    half = MINUTES // 2
+    put(place, "sensors", [event for batch in batches[:half] for event in batch.events()])
+    with stages(place, tmp_path) as job:
+        # In the middle of both: some of each has been written, and more is on its way.
+        until(lambda: len(read_all(place, "alerts")) > 0, job)
+        put(place, "sensors", [event for batch in batches[half:] for event in batch.events()])
+    before = len(read_all(place, "activity"))
+    assert before < len(wanted)
+    with stages(place, tmp_path) as job:
+        until(
+            lambda: len({event.body for event in read_all(place, "activity")}) >= len(wanted), job
+        )
+        until(lambda: recall(place, due) == 1.0, job)
+
+    found = [decode_activity(event.body).reading for event in read_all(place, "activity")]
+    assert {one.identity for one in found} == {as_identity(*one) for one in wanted}
+    # A repeat is the same in every byte.
+    assert len({event.body for event in read_all(place, "activity")}) == len(wanted)
+    alerts = [decode_alert(event.body) for event in read_all(place, "alerts")]
+    truth = town.truth(FIRST_MINUTE - 2 * DAY_MS // MINUTE_MS, end)
+    assert overall(score(truth, alerts)).precision == 1.0
+
+
+def recall(place: Place, due: list[Truth]) -> float:
+    alerts = [decode_alert(event.body) for event in read_all(place, "alerts")]
+    return overall(score(due, alerts)).recall
+
+
+def as_identity(home: int, sensor: int, seq: int) -> tuple[str, str, int]:
+    return home_id(home), KINDS[sensor], seq

@@ -1,0 +1,56 @@
+"""The commands of the tutorial exist, with the options that it gives them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from pumphouse.cli import main
+from pumphouse.homes.pipeline import HUBS
+from pumphouse.hub.emulator_config import parse_config
+
+PAGE = (Path(__file__).parents[2] / "docs" / "homes.md").read_text()
+LINES = re.findall(r"^pumphouse .*$", PAGE, re.MULTILINE)
+
+
+def parse(words: list[str]) -> None:
+    """As the command line would, without doing anything."""
+    command: click.Command = main
+    context = click.Context(main, info_name="pumphouse")
+    while isinstance(command, click.Group):
+        found = command.get_command(context, words[0])
+        assert found is not None, words[0]
+        command, words = found, words[1:]
+    command.make_context(command.name, words)
+
+
+def test_there_are_commands() -> None:
+    assert len(LINES) >= 6
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_is_understood(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in re.findall(r"\w+\.(?:json|csv)", line):
+        (tmp_path / name).write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    parse(shlex.split(line)[1:])
+
+
+def test_a_command_that_is_none_is_seen() -> None:
+    with pytest.raises(click.NoSuchOption):
+        parse(["homes", "run", "--stage", "sift"])
+
+
+def test_the_hubs_are_those_that_the_stages_want() -> None:
+    (block,) = re.findall(r"```json\n(\{\"UserConfig\".*?)```", PAGE, re.DOTALL)
+    hubs = {spec.name: spec for spec in parse_config(block)}
+    assert set(hubs) == {name for names in HUBS.values() for name in names}
+    assert "sift" in hubs["sensors"].groups
+    for name in ("activity", "alerts"):
+        assert {"watch", "record"} <= set(hubs[name].groups)

@@ -1,0 +1,82 @@
+"""What is unlike a sensor's own recent readings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pumphouse.homes.past import EMPTY, RECENT, Heard, Past
+from pumphouse.homes.schema import KINDS
+from pumphouse.homes.unusual import LEARN, NEW_NORMAL, unusual
+from tests.homes.sensor_network import Sample, samples
+
+TEMPERATURE, HUMIDITY = KINDS.index("temperature"), KINDS.index("humidity")
+
+
+def readings(*values: float, kind: int = TEMPERATURE, home: int = 1) -> Heard:
+    count = len(values)
+    return Heard(
+        number=np.full(count, home, np.int32),
+        kind=np.full(count, kind, np.int32),
+        at=np.arange(count, dtype=np.int64),
+        value=np.array(values, np.float64),
+        since=np.zeros(count, np.int64),
+        mode=np.zeros(count, np.int32),
+    )
+
+
+def odd(*values: float, past: Past = EMPTY) -> tuple[list[int], Past]:
+    places, past = unusual(past, readings(*values))
+    return places.tolist(), past
+
+
+STEADY = [20.0 + 0.1 * (place % 5) for place in range(LEARN)]
+
+
+def test_a_jump_is_unusual_once() -> None:
+    assert odd(*STEADY, 40.0, 41.0, 42.0, 20.0, 20.1)[0] == [LEARN]
+    assert odd(*STEADY, 40.0, 20.0, 40.0)[0] == [LEARN, LEARN + 2]
+
+
+def test_nobody_knows_what_is_usual_in_the_beginning() -> None:
+    assert odd(*STEADY[:-1], 40.0)[0] == []
+
+
+def test_a_slow_change_is_no_jump_and_a_fault_is_nothing() -> None:
+    assert odd(*(20.0 + 0.05 * place for place in range(400)))[0] == []
+    assert odd(*STEADY, float("nan"), 20.2)[0] == []
+
+
+def test_what_stays_becomes_the_usual() -> None:
+    places, past = odd(*STEADY, *[40.0] * (NEW_NORMAL + LEARN))
+    assert places == [LEARN]
+    assert odd(40.0, 20.0, past=past)[0] == [1]
+
+
+def test_batches_change_nothing_and_sensors_are_apart() -> None:
+    values = [*STEADY, *STEADY, 30.0, 20.0, *STEADY[::-1], 31.0]
+    whole, past = odd(*values), EMPTY
+    found = []
+    for place, value in enumerate(values):
+        some, past = odd(value, past=past)
+        found += [place] * len(some)
+    assert found == whole[0]
+    assert past.recent.shape == (1, RECENT)
+    places, past = unusual(past, readings(*[90.0] * 3, kind=HUMIDITY))
+    assert places.tolist() == []
+    assert past.sensors.tolist() == [8 + TEMPERATURE, 8 + HUMIDITY]
+
+
+def test_data_that_nobody_here_wrote() -> None:
+    """Of every tenth sample, as the sift keeps them."""
+    right, wrong = set(), 0
+    for mote in (1, 2, 3, 4):
+        kept = [one for one in samples() if one.mote == mote][::10]
+        for name, kind in (("temperature", TEMPERATURE), ("humidity", HUMIDITY)):
+            values = [float(getattr(one, name)) for one in kept]
+            begins: list[Sample] = [
+                kept[i] for i in unusual(EMPTY, readings(*values, kind=kind))[0]
+            ]
+            right |= {(mote, name) for one in begins if one.unusual}
+            wrong += sum(not one.unusual for one in begins)
+    assert right == {(mote, name) for mote in (1, 4) for name in ("temperature", "humidity")}
+    assert wrong <= 1

@@ -1,0 +1,51 @@
+"""The second look, by the reference and by the clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pumphouse.homes.schema import Activity, Reading, encode_activity, encode_reading
+from pumphouse.homes.verdicts import EARLIEST_MS, Verdict, second_look
+
+NOW = 1_792_031_580_000
+READING = Reading("h000042", "door", 7, NOW, 1, NOW - 9_000, "away", 87)
+
+
+def look(reading: Reading, ahead_max_ms: int | None = 1000) -> Verdict:
+    return second_look(encode_reading(reading), NOW, ahead_max_ms, 120_000)
+
+
+def test_a_reading_after_all() -> None:
+    fault = replace(READING, value=None, fault="stuck", at=NOW - 120_001)
+    body = encode_activity(Activity(fault, "fault", "Kiln Lane"))
+    assert look(fault) == Verdict(None, "h000042", 42 * 8 + 1, 7, body, late=True)
+    assert look(READING).late is False
+
+
+def test_a_reading_that_is_not_worth_keeping() -> None:
+    boring = look(replace(READING, value=0, since=NOW - 100_000))
+    assert (boring.body, boring.complaint) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("at", "complaint"),
+    [
+        (NOW + 1000, None),
+        (NOW + 1001, "bad-time: at is more than 1 s ahead of us"),
+        (EARLIEST_MS, None),
+        (EARLIEST_MS - 1, "bad-time: at is before the year 2000"),
+        (2**63, "wrong-type: a number is too large"),
+    ],
+)
+def test_clocks_that_cannot_be_right(at: int, complaint: str | None) -> None:
+    assert look(replace(READING, at=at)).complaint == complaint
+
+
+def test_without_a_clock_to_compare_with_any_future_will_do() -> None:
+    assert look(replace(READING, at=NOW * 2), ahead_max_ms=None).complaint is None
+
+
+def test_what_is_no_reading() -> None:
+    assert second_look(b"{}", NOW, None, 0).complaint == "missing-key: v"
