@@ -48,6 +48,18 @@ def put(place: Place, hub: str, events: Iterable[Event]) -> None:
     asyncio.run(work())
 
 
+def put_in_turn(place: Place, hub: str, slices: Iterable[Iterable[Event]]) -> None:
+    """Slice after slice: in one go the events of a home would overtake those of others by hours."""
+
+    async def work() -> None:
+        async with open_client(connection(place, hub)) as client:
+            sender = await client.sender()
+            for events in slices:
+                await sender.send(events)
+
+    asyncio.run(work())
+
+
 def read_all(place: Place, hub: str) -> list[Event]:
     async def work() -> list[Event]:
         found: list[Event] = []

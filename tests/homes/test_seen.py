@@ -37,6 +37,7 @@ def test_late_is_not_repeated() -> None:
 
 def test_what_is_older_than_the_window_is_taken_as_new() -> None:
     assert run([(1, 0)], [(1, WINDOW)], [(1, 0), (1, WINDOW)]) == [[True], [True], [True, False]]
+    assert run([(1, 0)], [(1, WINDOW)], [(1, 1)]) == [[True], [True], [True]]
     assert run([(1, 0)], [(1, WINDOW - 1)], [(1, 0)]) == [[True], [True], [False]]
 
 

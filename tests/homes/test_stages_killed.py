@@ -29,7 +29,7 @@ from pumphouse.homes.schema import (
 from pumphouse.homes.score import Truth, due_by, overall, score
 from pumphouse.homes.sensors import Town
 from tests.homes.hearing import FIRST_MINUTE, identities, kept
-from tests.homes.streams import put, read_all
+from tests.homes.streams import put_in_turn, read_all
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1500)]
 
@@ -71,11 +71,11 @@ def test_nothing_is_lost_and_what_comes_twice_can_be_told(place: Place, tmp_path
     wanted = {one for batch in batches for one in identities(kept(batch.columns))}
     due = due_by(town.truth(FIRST_MINUTE, end), (end - 6) * MINUTE_MS)
     half = MINUTES // 2
-    put(place, "sensors", [event for batch in batches[:half] for event in batch.events()])
+    put_in_turn(place, "sensors", [batch.events() for batch in batches[:half]])
     with stages(place, tmp_path) as job:
         # In the middle of both: some of each has been written, and more is on its way.
         until(lambda: len(read_all(place, "alerts")) > 0, job)
-        put(place, "sensors", [event for batch in batches[half:] for event in batch.events()])
+        put_in_turn(place, "sensors", [batch.events() for batch in batches[half:]])
     before = len(read_all(place, "activity"))
     assert before < len(wanted)
     with stages(place, tmp_path) as job:

@@ -21,7 +21,7 @@ from pumphouse.homes.sending import send
 from pumphouse.homes.sensors import Town
 from tests.homes.hearing import FIRST_MINUTE, activities
 from tests.homes.sensor_network import as_csv, unusual_at
-from tests.homes.streams import TO_THE_END, finish, put, read_all
+from tests.homes.streams import TO_THE_END, finish, put_in_turn, read_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def test_from_sensors_to_alerts_and_each_of_them_once(
     everything = [activities(town, minute) for minute in range(FIRST_MINUTE, end)]
     settings = sift.SiftSettings(ahead_max_s=None, partitions_per_task=1)
     for part in (everything[: minutes // 2], everything[minutes // 2 :]):
-        put(place, "sensors", [event for minute in part for event in minute])
+        put_in_turn(place, "sensors", part)
         finish(lambda: sift.start(spark, place, str(tmp_path / "sift"), settings, TO_THE_END))
         found = watch_all(spark, place, tmp_path / "watch")
     alerts = decoded(found)
@@ -72,7 +72,7 @@ def test_every_start_reads_the_day_anew_and_leaves_one_folder(
 ) -> None:
     town = Town(40, 7, MANY)
     minutes = range(FIRST_MINUTE, FIRST_MINUTE + 480)
-    put(place, "activity", [event for minute in minutes for event in activities(town, minute)])
+    put_in_turn(place, "activity", [activities(town, minute) for minute in minutes])
     first = watch_all(spark, place, tmp_path)
     (folder,) = tmp_path.iterdir()
     again = watch_all(spark, place, tmp_path)

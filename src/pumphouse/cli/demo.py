@@ -222,7 +222,7 @@ async def open_page(
     """The page, on the port that was asked for or another."""
     from pumphouse.dashboard.app import Dashboard
 
-    options = page_options(cast, connection, port)
+    options = page_options(cast, connection, port, hosts)
     try:
         page = await ending.enter_async_context(Dashboard(options))
     except PortTaken:
@@ -236,16 +236,18 @@ async def open_page(
     return page
 
 
-def page_options(cast: Cast, connection: str, port: int) -> DashboardOptions:
+def page_options(cast: Cast, connection: str, port: int, hosts: int) -> DashboardOptions:
     from pumphouse.cli.cast import FACES, FLEET_HUB, LEASE_S
     from pumphouse.dashboard.fleet import ProcessFleet
     from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
     from pumphouse.homes.schema import HUBS
 
+    # Those with fixed partitions share them out exactly; whoever comes later stands by.
+    each = -(-cast.partitions // max(hosts, 1))
+
     def watched(face: str, group: str) -> WatchedGroup:
-        fleet = ProcessFleet(
-            connection, FLEET_HUB, group, cast.store, face=face, lease_s=LEASE_S, prefix=face
-        )
+        place = (connection, FLEET_HUB, group, cast.store)
+        fleet = ProcessFleet(*place, face=face, lease_s=LEASE_S, prefix=face, partitions=each)
         return WatchedGroup(connection, FLEET_HUB, group, cast.store, LEASE_S, face, fleet)
 
     return DashboardOptions(
