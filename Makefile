@@ -12,6 +12,7 @@ demo: setup ## homes, hub, Spark, processors and the page (DEMO_ARGS=... is hand
 	@scripts/java
 	@.venv/bin/pumphouse demo $(DEMO_ARGS)
 
+# Four workers, however few the cores: most tests wait for a client most of the time.
 test: setup ## everything that must pass (PYTEST_ARGS=... is handed to pytest)
 	@scripts/npm-ci
 	@scripts/java
@@ -19,7 +20,7 @@ test: setup ## everything that must pass (PYTEST_ARGS=... is handed to pytest)
 	@scripts/postgres
 	@scripts/proton
 	@scripts/check
-	.venv/bin/python -m pytest -n 2 --dist loadgroup --durations=40 $(PYTEST_ARGS)
+	.venv/bin/python -m pytest -n 4 --dist loadgroup --durations=40 $(PYTEST_ARGS)
 	@scripts/check-wheel
 
 conformance: setup ## the official clients by every door, all tests by each (make test: one in three)

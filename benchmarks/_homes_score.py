@@ -49,7 +49,10 @@ def figures(homes: int, minutes: int) -> Iterator[Figure]:
         found, right = scored(town, minutes, raised(town, minutes))
         yield Figure(f"recall, {name}", shorten(found.recall * 100), "%", goal=goal)
         yield Figure(f"precision, {name}", shorten(right.precision * 100), "%", goal=goal)
-        say(f"{name}: {found}; all alerts: {right}")
+        say(
+            f"{name}: {found.found} of {found.incidents} incidents found, {right.right} of "
+            f"{right.alerts} alerts right, {right.repeats} repeats"
+        )
 
 
 def scored(town: Town, minutes: int, alerts: list[Alert]) -> tuple[Score, Score]:
