@@ -75,14 +75,14 @@ def test_lag_after_every_batch(
 ) -> None:
     for partition in "01":
         hub.send(*map(str, range(50)), partition=partition)
-    run(stream(spark, hub, maxEventsPerTrigger="40"), tmp_path)
-    until(lambda: len(lags) >= 3)
-    assert [lag.events for lag in lags[:3]] == [60, 20, 0]
-    assert lags[2].seconds == 0.0
+    run(stream(spark, hub, maxEventsPerTrigger="20"), tmp_path)
+    until(lambda: len(lags) >= 5)
+    assert [lag.events for lag in lags[:5]] == [80, 60, 40, 20, 0]
+    assert lags[4].seconds == 0.0
     assert [one.partition for one in lags[0].partitions] == ["0", "1", "2", "3"]
     assert {lag.hub for lag in lags} == {"sensors"}
-    # Which event the first batch ended with is known by the second at the latest.
-    assert lags[1].seconds is not None
+    # Which event a batch ended with is told by its tasks, who may be slow to tell.
+    assert any(lag.seconds for lag in lags[:4])
 
 
 def test_a_store_needs_to_know_the_hub() -> None:
