@@ -96,6 +96,8 @@ def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
 
 
 def stored(data: Path, table: str = ACTIVITY_HUB) -> list[tuple[Any, ...]]:
+    if not (data / "homes.db").is_file():  # it has hardly begun
+        return []
     file = sqlite3.connect(data / "homes.db")
     try:
         return sorted(file.execute(f"SELECT partition, sequence, home FROM {table}").fetchall())
@@ -198,6 +200,8 @@ def kept() -> set[tuple[str, str, int]]:
 
 
 def identities(data: Path) -> list[tuple[Any, ...]]:
+    if not (data / "homes.db").is_file():  # it has hardly begun
+        return []
     file = sqlite3.connect(data / "homes.db")
     try:
         return sorted(file.execute("SELECT home, sensor, seq FROM activity").fetchall())

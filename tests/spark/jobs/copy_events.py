@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STARTS_MAX = 5
+STARTS_MAX = 12  # Spark has a daemon for each kind of Python work; each that died costs a start
 
 
 def open_session(master: str) -> SparkSession:
