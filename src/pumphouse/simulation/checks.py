@@ -68,7 +68,9 @@ class Checks:
         partition, now_s = row.partition, self.now_s
         track = self.track(partition)
         self.rows[partition] = row
-        track.overdue_s = track.deadline_s
+        known = (track.overdue_s, track.deadline_s)
+        # The earliest of a stay: who has missed one deadline has lost it, whoever asks next.
+        track.overdue_s = min((at_s for at_s in known if at_s is not None), default=None)
         track.deadline_s = None
         if row.deadline_s is not None and row.successor:
             track.deadline_s = now_s + row.deadline_s
@@ -95,6 +97,8 @@ class Checks:
         self.tell(
             "row", f"{seat} writes {words}{f' for {row.successor}' * bool(row.successor)}{waits}"
         )
+        if (row.owner, row.epoch) != (owner, epoch):
+            track.overdue_s = None
 
     def row_answered(self, seat: Seat, row: Ownership, sent_s: float) -> None:
         """A host has heard that a write of its own was granted: its lease runs from there.

@@ -188,7 +188,9 @@ class HostStore:
             listing, at_s = self._seen
             return await self._travel(lambda: older(listing, now_s - at_s))
         listing = await self._read(self.store.list_rows)
-        self._seen = (listing, now_s)
+        # Its ages are those of the moment it was read, which was on the way: from the answer on
+        # they are too young, and never too old, as an old answer of a real store is.
+        self._seen = (listing, asyncio.get_running_loop().time())
         return listing
 
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
