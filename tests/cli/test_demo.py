@@ -137,17 +137,28 @@ def test_every_hub_has_the_groups_that_its_readers_need() -> None:
 
 
 def test_a_line_tells_all_of_it() -> None:
-    stages = stages_of({"stages": {"sift": {"state": "running", "lag_events": 1200}, "watch": {}}})
-    gauge = Gauge(75.0, 100_000, 16_700, 2.0, 7, stages)
+    status = {
+        "sift": {"state": "running", "taken": {"sensors": 98_800}},
+        "record": {"state": "running", "taken": {"activity": 900, "alerts": 6}},
+        "watch": {"state": "waiting"},
+    }
+    counts = {"sensors": 100_000, "activity": 1000, "alerts": 7}
+    gauge = Gauge(75.0, 100_000, 8350.0, counts, stages_of({"stages": status}))
     assert str(gauge) == (
-        "    75 s   100,000 homes   in  8,350/s   sift lag 1,200   watch starting   alerts 7"
+        "    75 s   100,000 homes   in  8,350/s   sift lag 1,200   record lag 101   watch waiting"
+        "   alerts 7"
     )
     assert gauge.lag == 1200
-    assert "Spark is starting" in str(Gauge(1.0, 10, 0, 0.0, 0, ()))
+    assert "Spark is starting" in str(Gauge(1.0, 10, 0.0, {}, ()))
+
+
+def test_a_stage_that_knows_more_than_the_hub_told_is_not_behind() -> None:
+    """The counts are asked for before the status is read."""
+    assert Stage("sift", "running", {"sensors": 12}).lag({"sensors": 10}) == 0
 
 
 def test_stages_that_say_nothing_yet_are_no_error(tmp_path: Path) -> None:
     assert read_stages(tmp_path / "status.json") == ()
     (tmp_path / "status.json").write_text('{"stages": {"sift": {"lag_ev')
     assert read_stages(tmp_path / "status.json") == ()
-    assert Stage("sift", "running", None).lag is None
+    assert Stage("sift", "running", {}).lag({"sensors": 10}) is None

@@ -85,6 +85,7 @@ def test_what_is_seen_in_the_progress() -> None:
         rows=90,
         input_rate=45.0,
         batch_ms=12,
+        taken={"sensors": 90},
         lag_events=10,
         lag_s=2.0,
         state_rows=7,

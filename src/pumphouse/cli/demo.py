@@ -15,9 +15,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,19 +31,13 @@ from pumphouse.errors import PortTaken, PumphouseError
 if TYPE_CHECKING:
     from pumphouse.cli.cast import Cast
     from pumphouse.cli.gauges import Gauge
-    from pumphouse.cli.pace import Sample
-    from pumphouse.cli.players import Player
-    from pumphouse.client.base import HubClient
     from pumphouse.dashboard.app import Dashboard
     from pumphouse.dashboard.options import DashboardOptions, WatchedGroup
 
 HOMES, PORT, HOSTS = 100_000, 8080, 2
 READY_S, CALL_S = 60.0, 20.0
-STOP_S = 7.0  # for those who send and count; the hub and the page have the rest of ten seconds
 STOP_HUB_S = 2.0
-LOOK_S = 1.0
 PIPED_EVERY_S = 5.0
-SAMPLES_MAX = 600
 EXTRAS = "pip install 'pumphouse[azure,dashboard,spark]'"
 
 
@@ -153,13 +146,17 @@ def folder_of(data: Path | None) -> Iterator[Path]:
 
 
 async def play(cast: Cast, port: int, hosts: int, minutes: float | None) -> None:
+    from pumphouse.cli.troupe import troupe_of
+
     with stop_on_signal() as stop:
         said = Said(asyncio.get_running_loop().time)
         try:
             async with AsyncExitStack() as ending:
-                connection = await open_hub(cast, ending, said)
+                cast, connection = await open_hub(cast, ending, said)
                 page = await open_page(cast, connection, port, hosts, ending, said)
-                troupe = await ending.enter_async_context(troupe_of(cast, connection, said))
+                troupe = await ending.enter_async_context(
+                    troupe_of(cast, connection, said, said.since_s)
+                )
                 said(f"page       {page.url}   (Ctrl-C stops everything)")
                 show = lines() if not sys.stdout.isatty() else one_line()
                 until_s = None if minutes is None else said.since_s() + minutes * 60
@@ -184,36 +181,39 @@ class Said:
         print(f"{self.since_s():>6.0f} s   {text}", flush=True)
 
 
-async def open_hub(cast: Cast, ending: AsyncExitStack, said: Said) -> str:
+async def open_hub(cast: Cast, ending: AsyncExitStack, said: Said) -> tuple[Cast, str]:
     """The namespace to play on: one of ours, or the one in Azure if it has all that is needed."""
     from pumphouse.cli import cast as parts
     from pumphouse.cli import players
 
     if cast.azure is not None:
-        await check_hubs(cast.azure)
+        partitions = await check_hubs(cast.azure)
         said("hub        in Azure: sensors, activity, alerts, deadletter are there")
-        return cast.azure
+        return replace(cast, partitions=partitions[parts.FLEET_HUB]), cast.azure
     cast.config.write_text(json.dumps(parts.hubs_config(cast.partitions)))
     player = await players.start(parts.hub(cast), cast.folder)
     ending.push_async_callback(players.stop, [player], STOP_HUB_S)
     ready = json.loads(await player.first_line(READY_S))
     said(f"hub        sb://127.0.0.1:{ready['port']}   4 hubs of {cast.partitions} partitions")
-    return str(ready["namespace_connection_string"])
+    return cast, str(ready["namespace_connection_string"])
 
 
-async def check_hubs(connection: str) -> None:
+async def check_hubs(connection: str) -> dict[str, int]:
+    """How many partitions each of the hubs has; they must all be there."""
     from pumphouse.client.opening import open_client
     from pumphouse.homes.schema import HUBS
 
+    found = {}
     for hub in HUBS:
         try:
             async with asyncio.timeout(CALL_S), open_client(connection, hub) as client:
-                await client.properties()
+                found[hub] = len((await client.properties()).partitions)
         except (PumphouseError, TimeoutError) as failed:
             raise PumphouseError(
                 f"the hub {hub} of that namespace does not answer ({failed or 'no answer'}); "
                 f"create {', '.join(HUBS)}, with the consumer groups that docs/homes.md lists"
             ) from failed
+    return found
 
 
 async def open_page(
@@ -262,117 +262,7 @@ def page_options(cast: Cast, connection: str, port: int, hosts: int) -> Dashboar
     )
 
 
-# -- those who send and those who count -----------------------------------------------------------
-
-
-@asynccontextmanager
-async def troupe_of(cast: Cast, connection: str, said: Said) -> AsyncIterator[Troupe]:
-    from pumphouse.client.opening import open_client
-    from pumphouse.homes.schema import ALERTS_HUB, SENSORS_HUB
-
-    async with AsyncExitStack() as stack:
-        sensors = await stack.enter_async_context(open_client(connection, SENSORS_HUB))
-        alerts = await stack.enter_async_context(open_client(connection, ALERTS_HUB))
-        troupe = Troupe(cast, connection, said, sensors, alerts)
-        stack.push_async_callback(troupe.stop)
-        await troupe.start()
-        yield troupe
-
-
-class Troupe:
-    """The homes that send and the Spark stages, and what is seen of them."""
-
-    def __init__(
-        self, cast: Cast, connection: str, said: Said, sensors: HubClient, alerts: HubClient
-    ) -> None:
-        self.cast, self.connection, self.said = cast, connection, said
-        self.sensors, self.alerts = sensors, alerts
-        self.homes = cast.homes
-        self.changed_s = 0.0
-        self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
-        self.players: dict[str, Player] = {}
-
-    async def start(self) -> None:
-        from pumphouse.cli import cast as parts
-        from pumphouse.cli import players
-
-        self.cast.results.mkdir(parents=True, exist_ok=True)
-        spark = await players.start(parts.stages(self.cast, self.connection), self.cast.folder)
-        self.players["spark"] = spark
-        await self.send(self.homes)
-        self.said("Spark      is starting: sift, watch and record")
-
-    async def send(self, homes: int) -> None:
-        """So many homes from now on."""
-        from pumphouse.cli import cast as parts
-        from pumphouse.cli import players
-
-        if (before := self.players.pop("homes", None)) is not None:
-            await players.stop([before], STOP_S)
-        part = parts.senders(self.cast, self.connection, homes)
-        self.players["homes"] = await players.start(part, self.cast.folder)
-        self.homes, self.changed_s = homes, self.said.since_s()
-        self.said(f"homes      {homes:,}, each with five sensors, once a minute")
-
-    async def stop(self) -> None:
-        from pumphouse.cli import players
-
-        await players.stop(self.players.values(), STOP_S)
-
-    async def gauges(self, stop: asyncio.Event, until_s: float | None) -> AsyncIterator[Gauge]:
-        """A look a second, until it is time; whoever has ended too early is told of."""
-        before, before_s = 0, self.said.since_s()
-        while not stop.is_set() and (until_s is None or self.said.since_s() < until_s):
-            await wait(stop, LOOK_S)
-            self.check()
-            sent, alerts = await self.counts()
-            now_s = self.said.since_s()
-            gauge = self.gauge(now_s, sent - before, now_s - before_s, alerts)
-            before, before_s = sent, now_s
-            yield gauge
-            await self.keep_pace(gauge)
-
-    def check(self) -> None:
-        for player in self.players.values():
-            if player.ended:
-                raise PumphouseError(
-                    f"{player.name} ended with exit code {player.process.returncode}:\n"
-                    f"{player.last_words()}"
-                )
-
-    async def counts(self) -> tuple[int, int]:
-        from pumphouse.cli.gauges import count
-
-        return await count(self.sensors, CALL_S), await count(self.alerts, CALL_S)
-
-    def gauge(self, now_s: float, sent: int, over_s: float, alerts: int) -> Gauge:
-        from pumphouse.cli.gauges import Gauge, read_stages
-
-        stages = read_stages(self.cast.status)
-        return Gauge(now_s, self.homes, sent, over_s, alerts, stages)
-
-    async def keep_pace(self, gauge: Gauge) -> None:
-        """Fewer homes, if the first stage falls farther and farther behind."""
-        from pumphouse.cli.pace import Sample, judge
-
-        if gauge.lag is None:
-            self.changed_s = gauge.at_s
-            return
-        self.samples.append(Sample(gauge.at_s, gauge.lag))
-        homes = judge(self.homes, self.samples, self.changed_s)
-        if homes < self.homes:
-            print()
-            self.said(
-                f"this machine is too small for {self.homes:,} homes (the pipeline is "
-                f"{gauge.lag:,} events behind and falls farther): going on with {homes:,}"
-            )
-            await self.send(homes)
-
-
-async def wait(stop: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()
+# -- what is shown ---------------------------------------------------------------------------------
 
 
 @contextmanager

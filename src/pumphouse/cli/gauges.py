@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pumphouse.client.base import HubClient
+from pumphouse.homes.schema import ALERTS_HUB
 
 STATUS_BYTES_MAX = 1 << 20
 
@@ -24,12 +25,13 @@ class Stage:
 
     name: str
     state: str
-    lag: int | None  # None before its first batch
+    taken: Mapping[str, int]  # events of all time that it has behind it, by hub; none at first
 
-    def __str__(self) -> str:
-        if self.lag is None:
-            return f"{self.name} {self.state}"
-        return f"{self.name} lag {self.lag:,}"
+    def lag(self, counts: Mapping[str, int]) -> int | None:
+        """What waits before it, by what the hubs have taken in; None before its first batch."""
+        if not self.taken:
+            return None
+        return sum(max(0, counts.get(hub, 0) - taken) for hub, taken in self.taken.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +40,31 @@ class Gauge:
 
     at_s: float
     homes: int
-    sent: int  # since the last look
-    over_s: float
-    alerts: int  # all of them
+    rate: float  # readings a second, since the last look
+    counts: Mapping[str, int]  # events of all time, by hub
     stages: tuple[Stage, ...]
 
     @property
-    def rate(self) -> float:
-        return self.sent / self.over_s if self.over_s > 0 else 0.0
-
-    @property
     def lag(self) -> int | None:
-        """What waits before the first stage; None before Spark has begun."""
-        return next((stage.lag for stage in self.stages if stage.name == "sift"), None)
+        """What waits before the first stage."""
+        return next((stage.lag(self.counts) for stage in self.stages if stage.name == "sift"), None)
 
     def __str__(self) -> str:
         parts = [f"{self.at_s:>6.0f} s", f"{self.homes:,} homes", f"in {self.rate:>6,.0f}/s"]
-        told = [str(stage) for stage in self.stages] or ["Spark is starting"]
-        return "   ".join([*parts, *told, f"alerts {self.alerts:,}"])
+        told = [self._told(stage) for stage in self.stages] or ["Spark is starting"]
+        return "   ".join([*parts, *told, f"alerts {self.counts.get(ALERTS_HUB, 0):,}"])
+
+    def _told(self, stage: Stage) -> str:
+        lag = stage.lag(self.counts)
+        return f"{stage.name} {stage.state if lag is None else f'lag {lag:,}'}"
 
 
 def stages_of(status: Mapping[str, Any]) -> tuple[Stage, ...]:
     """What `homes run` has written of itself."""
-    return tuple(stage_of(name, said) for name, said in status.get("stages", {}).items())
-
-
-def stage_of(name: str, said: Mapping[str, Any]) -> Stage:
-    lag = said.get("lag_events")
-    return Stage(name, str(said.get("state", "starting")), None if lag is None else int(lag))
+    return tuple(
+        Stage(name, str(said.get("state", "starting")), said.get("taken") or {})
+        for name, said in status.get("stages", {}).items()
+    )
 
 
 def read_stages(path: Path) -> tuple[Stage, ...]:

@@ -76,6 +76,9 @@ class Look:
     input_rate: float = 0.0
     processed_rate: float = 0.0
     batch_ms: int = 0
+    # Of each hub, how many events of all time it has behind it: the hub's own count less this is
+    # what waits now. The lag is of the moment at which the batch was planned.
+    taken: Mapping[str, int] = field(default_factory=dict)
     lag_events: int | None = None
     lag_s: float | None = None
     state_rows: int = 0
@@ -91,7 +94,9 @@ class Eye:
 
     def seen(self, progress: Mapping[str, Any]) -> Look:
         lags: list[PartitionLag] = []
+        taken: dict[str, int] = {}
         for source in sources_of(progress):
+            taken[source.hub] = sum(source.end.values())
             memory = self._memories.setdefault(source.hub, Memory())
             memory.learn(source.marks)
             lags += lag_of(source, memory)
@@ -103,6 +108,7 @@ class Eye:
             input_rate=rate(progress, "inputRowsPerSecond"),
             processed_rate=rate(progress, "processedRowsPerSecond"),
             batch_ms=int(progress.get("durationMs", {}).get("triggerExecution", 0)),
+            taken=taken,
             lag_events=sum(one.events for one in lags) if lags else None,
             lag_s=round(max(seconds), 3) if lags and len(seconds) == len(lags) else None,
             state_rows=sum(int(one.get("numRowsTotal", 0)) for one in states),
