@@ -67,7 +67,7 @@ class Calm:
     # -- getting even ------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """I3, I7, I8, I9, I12: soon everything is owned, evenly, and handled."""
+        """I3, I7 to I10, I12: soon everything is owned, evenly, and handled."""
         fleet = self.fleet
         ends = {partition: log.end for partition, log in fleet.hub.logs.items()}
         if await self._until(lambda: not self._unsettled(ends), self.settle_s):
@@ -91,6 +91,8 @@ class Calm:
             found.append(("I3", f"events of {' '.join(sorted(late))} are not handled"))
         if waits := [p for p, row in fleet.store.rows.items() if row.successor]:
             found.append(("I12", f"{' '.join(waits)} waits for a hand-off"))
+        if doubts := fleet.store.in_doubt():
+            found.append(("I10", f"a write of {' '.join(doubts)} is still in doubt"))
         return found
 
     async def _until(self, condition: Callable[[], bool], longest_s: float) -> bool:

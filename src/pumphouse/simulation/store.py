@@ -78,10 +78,16 @@ class SimStore:
         self.rows: dict[str, Ownership] = {}
         self.written_s: dict[str, float] = {}  # when each row was last written
         self.leased_s: dict[str, float] = {}  # when the lease of its blob was last made or renewed
+        self.heard: dict[str, str] = {}  # the etag of each row that a writer was last told
         self.marks: dict[str, Checkpoint] = {}
         self.calls: Counter[str] = Counter()
         self.refused = 0
         self.away_until_s = 0.0
+
+    def in_doubt(self) -> list[str]:
+        """Owned rows of which the last write was never answered: the next one will be refused."""
+        rows = self.rows.items()
+        return [p for p, row in rows if row.owner and self.heard.get(p) != row.etag]
 
     def claim(self, seat: Seat, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
         """Let these writes take effect, and tell the watcher."""
@@ -222,6 +228,7 @@ class HostStore:
         ]
         for outcome in outcomes:
             if isinstance(outcome, Granted):
+                self.store.heard[outcome.row.partition] = outcome.row.etag
                 self.store.watcher.row_answered(self.seat, outcome.row, sent_s)
         return outcomes
 
