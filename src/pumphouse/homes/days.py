@@ -43,9 +43,7 @@ class Day:
     happening: Happening  # of today and the days before that still show
 
     def mode(self, rows: Rows, minute: int) -> Ints:
-        wake, bed, leave, back, leave_again, back_again = (t[rows] for t in self.today.times)
-        times = wake, bed, leave, back, leave_again, back_again
-        return mode_at(times, self.bed_before[rows], minute)
+        return mode_at(self.today.times.of(rows), self.bed_before[rows], minute)
 
 
 class Days:
@@ -72,8 +70,8 @@ class Days:
     def _happen(self, day: int) -> Happening:
         if not self.incidents:
             return inc.NOTHING
-        bed_before, wake_after = self.plan(day - 1).bed, self.plan(day + 1).wake
-        return inc.happen(self.keys, day, self.incidents, self.plan(day), bed_before, wake_after)
+        before, today, after = (self.plan(one).times for one in (day - 1, day, day + 1))
+        return inc.happen(self.keys, day, self.incidents, today, before.bed, after.wake)
 
     def lived(self, day: int) -> Plan:
         """The plan as it came: whoever forgets a window has not aired in the usual way that day."""
@@ -85,7 +83,7 @@ class Days:
         yesterday, today = self.lived(day - 1), self.lived(day)
         return Day(
             today=today,
-            bed_before=yesterday.bed,
+            bed_before=yesterday.times.bed,
             moving=yesterday.moving.and_then(today.moving),
             door=yesterday.door.and_then(today.door),
             window=yesterday.window.and_then(today.window),

@@ -18,7 +18,7 @@ import numpy as np
 from pumphouse.errors import OptionError
 from pumphouse.homes import schema
 from pumphouse.homes.dice import Flags, Ints, Words, below, quarters, rarely, throw
-from pumphouse.homes.rhythm import DAY, NEVER, Plan
+from pumphouse.homes.rhythm import DAY, NEVER, Times
 
 BREAK_IN, FIRE, FORGOTTEN, SILENT = range(4)
 KINDS: Final = ("break-in", "fire", "forgotten-window", "silent-sensor")
@@ -138,7 +138,7 @@ def chosen(keys: Words, day: int, incidents: Incidents) -> Flags:
 
 
 def happen(
-    keys: Words, day: int, incidents: Incidents, today: Plan, bed_before: Ints, wake_after: Ints
+    keys: Words, day: int, incidents: Incidents, today: Times, bed_before: Ints, wake_after: Ints
 ) -> Happening:
     """The incidents of a day. Homes whose life leaves no room for theirs are spared."""
     if not incidents:
@@ -146,10 +146,10 @@ def happen(
     turn = chosen(keys, day, incidents) & ~chosen(keys, day - 1, incidents)
     rows = np.flatnonzero(turn).astype(np.int32)
     kind = _kinds(keys[rows], day, incidents)
-    plan, bed, wake = today.of(rows), bed_before[rows], wake_after[rows]
+    times, bed, wake = today.of(rows), bed_before[rows], wake_after[rows]
     made = [
         _place(
-            kind_of, rows[which], keys[rows][which], day, plan.of(which), bed[which], wake[which]
+            kind_of, rows[which], keys[rows][which], day, times.of(which), bed[which], wake[which]
         )
         for kind_of in range(len(KINDS))
         if len(which := np.flatnonzero(kind == kind_of).astype(np.int32))
@@ -167,31 +167,30 @@ def _kinds(keys: Words, day: int, incidents: Incidents) -> Ints:
 
 
 def _place(
-    kind: int, rows: Ints, keys: Words, day: int, plan: Plan, bed_before: Ints, wake_after: Ints
+    kind: int, rows: Ints, keys: Words, day: int, times: Times, bed_before: Ints, wake_after: Ints
 ) -> Happening:
     dice = quarters(throw(keys, PLACE, day + 1_000_000))
     if kind == BREAK_IN:
-        return _break_in(rows, day, plan, bed_before, dice)
+        return _break_in(rows, times, bed_before, dice)
     if kind == FIRE:
         return _fire(rows, day, dice)
     if kind == FORGOTTEN:
-        return _forgotten(rows, day, plan, wake_after, dice)
+        return _forgotten(rows, times, wake_after, dice)
     return _silent(rows, day, dice)
 
 
 Dice = tuple[Ints, Ints, Ints, Ints]
 
 
-def _break_in(rows: Ints, day: int, plan: Plan, bed_before: Ints, dice: Dice) -> Happening:
+def _break_in(rows: Ints, times: Times, bed_before: Ints, dice: Dice) -> Happening:
     """While they are out, or in the night: a pane is broken, or the door is forced."""
-    start, end = day * DAY, (day + 1) * DAY
     when, how, length, coin = dice
-    out = (plan.leave != NEVER) & (plan.back - plan.leave >= 60)
-    night = np.maximum(bed_before, start) + 30
-    sleeps = ~(out & (plan.leave <= start)) & (plan.wake - night >= 60)
+    out = (times.leave != NEVER) & (times.back - times.leave >= 60)
+    night = np.maximum(bed_before, times.start) + 30
+    sleeps = ~(out & (times.leave <= times.start)) & (times.wake - night >= 60)
     by_day = out & ((coin < 32768) | ~sleeps)
-    first = np.where(by_day, plan.leave + 10, night)
-    last = np.where(by_day, np.minimum(plan.back, end) - 30, plan.wake - 30)
+    first = np.where(by_day, times.leave + 10, night)
+    last = np.where(by_day, np.minimum(times.back, times.end) - 30, times.wake - 30)
     at = first + below(when, np.maximum(last - first, 1))
     stays = 3 + below(length, 10)
     glass = how < 39322  # six in ten
@@ -222,20 +221,18 @@ def _fire(rows: Ints, day: int, dice: Dice) -> Happening:
     )
 
 
-def _forgotten(rows: Ints, day: int, plan: Plan, wake_after: Ints, dice: Dice) -> Happening:
+def _forgotten(rows: Ints, times: Times, wake_after: Ints, dice: Dice) -> Happening:
     """Opened shortly before they leave for long or go to bed, and shut when they are up again."""
-    start, end = day * DAY, (day + 1) * DAY
     when, length, _, _ = dice
-    goes = (plan.leave != NEVER) & (plan.leave > start) & (plan.back < end)
-    goes &= plan.back - plan.leave >= 180
-    sleeps = ~((plan.leave <= end) & (plan.back >= end))
-    armed = np.where(goes, plan.leave, plan.bed)
+    goes = times.leaves & times.returns & (times.back - times.leave >= 180)
+    sleeps = ~((times.leave <= times.end) & (times.back >= times.end))
+    armed = np.where(goes, times.leave, times.bed)
     return Happening(
         row=rows,
         kind=np.full_like(rows, FORGOTTEN),
         sensor=np.full_like(rows, WINDOW),
         start=armed - 5 - below(when, 20),
-        end=np.where(goes, plan.back, wake_after) + 3 + below(length, 8),
+        end=np.where(goes, times.back, wake_after) + 3 + below(length, 8),
         stir=armed,
         armed=armed,
         peak=np.zeros_like(rows),

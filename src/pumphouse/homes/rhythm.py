@@ -14,8 +14,9 @@ of one kind neither touch nor overlap.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
@@ -34,8 +35,6 @@ WORKS_BY_DAY, WORKS_LATE = 0.55, 0.10
 HOLIDAYS = 2 / 52  # the share of weeks, from Saturday to Friday
 SHORT_OUTING = 80  # minutes; a window left open for it is no reason to call anybody
 CALLER_HOURS: Final = ((420, 655), (660, 955), (960, 1255))  # post, parcel, neighbour
-
-Times: TypeAlias = tuple[Ints, Ints, Ints, Ints, Ints, Ints]  # as the first fields of a Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +77,60 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One day of some homes. All times are minutes since 1970; NEVER where there is none."""
+class Times:
+    """When the people of some homes do what on one day: minutes, NEVER where they do not."""
 
+    day: int
     wake: Ints
     bed: Ints  # may lie after midnight
     leave: Ints  # the long outing; the start of the day if they were away already
     back: Ints  # the end of the day if they stay away
     leave_again: Ints  # the evening's
     back_again: Ints
+
+    @property
+    def start(self) -> int:
+        return self.day * DAY
+
+    @property
+    def end(self) -> int:
+        return self.start + DAY
+
+    @property
+    def leaves(self) -> Flags:
+        """Whether they leave on this day."""
+        out: Flags = (self.leave != NEVER) & (self.leave > self.start)
+        return out
+
+    @property
+    def returns(self) -> Flags:
+        """Whether they are back before it ends."""
+        out: Flags = self.back < self.end
+        return out
+
+    @property
+    def goes_again(self) -> Flags:
+        out: Flags = self.leave_again != NEVER
+        return out
+
+    def each(self, change: Callable[[Ints], Ints]) -> Times:
+        """The same day with every time changed."""
+        six = self.wake, self.bed, self.leave, self.back, self.leave_again, self.back_again
+        return Times(self.day, *map(change, six))
+
+    def of(self, rows: Rows) -> Times:
+        """The same day of some of these homes."""
+        return self.each(lambda time: time[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One day of some homes, in minutes since 1970, and what goes on when."""
+
+    times: Times
     moving: Spans
     door: Spans
     window: Spans
-
-    def of(self, rows: Rows) -> Plan:
-        """The same day of some of these homes."""
-        wake, bed, leave, back, leave_again, back_again = (time[rows] for time in self.times)
-        spans = self.moving.of(rows), self.door.of(rows), self.window.of(rows)
-        return Plan(wake, bed, leave, back, leave_again, back_again, *spans)
-
-    @property
-    def times(self) -> Times:
-        return self.wake, self.bed, self.leave, self.back, self.leave_again, self.back_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +166,16 @@ def weekday(day: int) -> int:
 
 def plan_day(keys: Words, day: int) -> Plan:
     """The day of each home, holidays included."""
-    life, start = _life(keys), day * DAY
+    life = _life(keys)
     free = ~life.works if weekday(day) < 5 else np.ones(len(keys), np.bool_)
     wake, bed = _sleep(keys, day, life, free)
     leave, back = _outing(keys, day, life, free, wake)
     leave, back = _holiday(keys, day, leave, back)
     bed = np.maximum(bed, np.where(back < DAY, back + 70, 0))
     leave_again, back_again = _evening(keys, day, free, leave, back, bed)
-    relative = wake, bed, leave, back, leave_again, back_again
-    wake, bed, leave, back, leave_again, back_again = (_absolute(t, start) for t in relative)
-    times = wake, bed, leave, back, leave_again, back_again
-    spans = _moving(keys, day, *times), _door(keys, day, *times), _window(keys, day, *times)
-    return Plan(*times, *spans)
+    relative = Times(day, wake, bed, leave, back, leave_again, back_again)
+    times = relative.each(lambda time: _absolute(time, relative.start))
+    return Plan(times, _moving(keys, times), _door(keys, times), _window(keys, times))
 
 
 def _absolute(times: Ints, start: int) -> Ints:
@@ -199,65 +228,42 @@ def _evening(
 # -- what goes on
 
 
-def _moving(
-    keys: Words,
-    day: int,
-    wake: Ints,
-    bed: Ints,
-    leave: Ints,
-    back: Ints,
-    leave_again: Ints,
-    back_again: Ints,
-) -> Spans:
+def _moving(keys: Words, at: Times) -> Spans:
     """Where somebody is surely on their feet: getting up, going, coming, going to bed."""
-    start, end = day * DAY, (day + 1) * DAY
-    q = [*quarters(throw(keys, DWELL, day)), *quarters(throw(keys, NIGHT, day))]
-    leaves, returns = (leave != NEVER) & (leave > start), back < end
-    again = leave_again != NEVER
-    in_bed = ~((leave <= end) & (back >= end))  # not where they are away at the end of the day
-    rises = ~((leave <= start) & (back > wake))
-    walk = 130 + below(q[4], np.maximum(wake - start - 200, 1)) + start
+    q = [*quarters(throw(keys, DWELL, at.day)), *quarters(throw(keys, NIGHT, at.day))]
+    in_bed = ~((at.leave <= at.end) & (at.back >= at.end))  # not where they are away then
+    rises = ~((at.leave <= at.start) & (at.back > at.wake))
+    walk = 130 + below(q[4], np.maximum(at.wake - at.start - 200, 1)) + at.start
     walks = rises & chance(q[5], 0.3)
     spans = [
         (walk, walk + 1 + below(q[6], 4), walks),
-        (wake, wake + 5 + below(q[0], 15), rises),
-        (leave - 3 - below(q[1], 9), leave, leaves),
-        (back, back + 3 + below(q[2], 12), returns),
-        (leave_again - 3 - below(q[7], 9), leave_again, again),
-        (back_again, back_again + 3 + below(q[2], 12), again),
-        (bed - 4 - below(q[3], 11), bed, in_bed),
+        (at.wake, at.wake + 5 + below(q[0], 15), rises),
+        (at.leave - 3 - below(q[1], 9), at.leave, at.leaves),
+        (at.back, at.back + 3 + below(q[2], 12), at.returns),
+        (at.leave_again - 3 - below(q[7], 9), at.leave_again, at.goes_again),
+        (at.back_again, at.back_again + 3 + below(q[2], 12), at.goes_again),
+        (at.bed - 4 - below(q[3], 11), at.bed, in_bed),
     ]
     return _spans(spans)
 
 
-def _door(
-    keys: Words,
-    day: int,
-    wake: Ints,
-    bed: Ints,
-    leave: Ints,
-    back: Ints,
-    leave_again: Ints,
-    back_again: Ints,
-) -> Spans:
+def _door(keys: Words, at: Times) -> Spans:
     """In pairs around every outing, and for callers."""
-    start, end = day * DAY, (day + 1) * DAY
-    dwell = quarters(throw(keys, DWELL, day + 1_000_000))
-    leaves, returns = (leave != NEVER) & (leave > start), back < end
-    again = leave_again != NEVER
+    dwell = quarters(throw(keys, DWELL, at.day + 1_000_000))
     long = [1 + chance(q, 0.3) for q in dwell]
     spans = [
-        (leave - long[0], leave, leaves),
-        (back, back + long[1], returns),
-        (leave_again - long[2], leave_again, again),
-        (back_again, back_again + long[3], again),
+        (at.leave - long[0], at.leave, at.leaves),
+        (at.back, at.back + long[1], at.returns),
+        (at.leave_again - long[2], at.leave_again, at.goes_again),
+        (at.back_again, at.back_again + long[3], at.goes_again),
     ]
     for part, (first, last) in enumerate(CALLER_HOURS):
-        comes, when, stay, _ = quarters(throw(keys, CALLERS, day * 3 + part))
-        opens = start + first + below(when, last - first - 4)
+        comes, when, stay, _ = quarters(throw(keys, CALLERS, at.day * 3 + part))
+        opens = at.start + first + below(when, last - first - 4)
         shuts = opens + 1 + below(stay, 3)
-        there = chance(comes, 0.35) & (opens >= wake + 5) & (shuts <= bed - 5)
-        there &= _apart(opens, shuts, leave, back) & _apart(opens, shuts, leave_again, back_again)
+        there = chance(comes, 0.35) & (opens >= at.wake + 5) & (shuts <= at.bed - 5)
+        there &= _apart(opens, shuts, at.leave, at.back)
+        there &= _apart(opens, shuts, at.leave_again, at.back_again)
         spans.append((opens, shuts, there))
     return _spans(spans)
 
@@ -267,27 +273,18 @@ def _apart(opens: Ints, shuts: Ints, leave: Ints, back: Ints) -> Flags:
     return out
 
 
-def _window(
-    keys: Words,
-    day: int,
-    wake: Ints,
-    bed: Ints,
-    leave: Ints,
-    back: Ints,
-    leave_again: Ints,
-    back_again: Ints,
-) -> Spans:
+def _window(keys: Words, at: Times) -> Spans:
     """One airing on about every other day, while somebody is in; or over a short outing."""
-    airs, when, length, kind = quarters(throw(keys, WINDOWS, day))
-    out, end = leave != NEVER, (day + 1) * DAY
-    first = np.where(out, back + 10, wake + 20)
+    airs, when, length, kind = quarters(throw(keys, WINDOWS, at.day))
+    out = at.leave != NEVER
+    first = np.where(out, at.back + 10, at.wake + 20)
     opens = first + below(when, 120)
-    until = np.minimum(leave_again, bed) - 5
+    until = np.minimum(at.leave_again, at.bed) - 5
     shuts = np.minimum(opens + 30 + below(length, 270), until)
-    there = chance(airs, 0.5) & (shuts - opens >= 10) & ~(out & (back >= end))
-    short = out & (leave > day * DAY) & (back - leave <= SHORT_OUTING) & chance(kind, 0.5)
-    opens = np.where(short, leave - 5 - below(when, 20), opens)
-    shuts = np.where(short, back + 2, shuts)
+    there = chance(airs, 0.5) & (shuts - opens >= 10) & ~(out & (at.back >= at.end))
+    short = at.leaves & (at.back - at.leave <= SHORT_OUTING) & chance(kind, 0.5)
+    opens = np.where(short, at.leave - 5 - below(when, 20), opens)
+    shuts = np.where(short, at.back + 2, shuts)
     return _spans([(opens, shuts, there)])
 
 
@@ -299,8 +296,8 @@ def _spans(spans: list[tuple[Ints, Ints, Flags]]) -> Spans:
 
 def mode_at(times: Times, bed_before: Ints, minute: int) -> Ints:
     """The alarm panel's mode: a place in schema.MODES. Whoever is away is not asleep."""
-    wake, bed, leave, back, leave_again, back_again = times
-    away = (leave <= minute) & (minute < back) | (leave_again <= minute) & (minute < back_again)
-    asleep = (bed_before <= minute) & (minute < wake) | (bed <= minute)
+    away = (times.leave <= minute) & (minute < times.back)
+    away |= (times.leave_again <= minute) & (minute < times.back_again)
+    asleep = (bed_before <= minute) & (minute < times.wake) | (times.bed <= minute)
     out: Ints = np.where(away, np.int32(AWAY), np.where(asleep, ASLEEP, HOME).astype(np.int32))
     return out

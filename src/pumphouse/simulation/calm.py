@@ -118,6 +118,7 @@ class Calm:
         moves, claims, releases = (
             now - then for now, then in zip(self._moved(), moved, strict=True)
         )
+        moves += sum(bool(row.successor) for row in fleet.store.rows.values())  # on their way
         if claims or releases or (moves and not self.restless):
             checks.violate("I7", f"something moved at rest: {moved} before, {self._moved()} now")
         # Half of an exchange may be done, no more; and nothing is ever left to nobody meanwhile.

@@ -47,6 +47,7 @@ MARKS_S = 0.25  # tasks tell which event was the last a moment after they end
 LOOK_S = 10.0  # for one event that must be there
 TICK_S = 0.02  # how often we look at what nobody tells us of
 COMMITS_S = 0.2  # how often Spark's folder is looked into while somebody waits for a partition
+NAMES_S = 0.5  # how often it is asked who has what we lost; Spark wants a report at every poll
 
 UNNAMED = "our lease ran out, or another host has it"
 
@@ -95,6 +96,7 @@ class Tenant:
         self._one = asyncio.Lock()  # one hears of a commit
         self._renewed_s: dict[str, float] = {}
         self._gap_s = 0.0  # the longest between two renewals of a partition
+        self._names_asked_s = self.clock.monotonic() - NAMES_S
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tenant", daemon=True)
         self._thread.start()
@@ -198,19 +200,21 @@ class Tenant:
             log.info("leave partition=%s epoch=%d (%s)", one, client.epoch, client.reason)
 
     def _told(self, word: str, partition: str) -> None:
-        now_s = self.clock.monotonic()
-        if word == "renewed":
-            gap_s = now_s - self._renewed_s.get(partition, now_s)
-            self._gap_s = max(self._gap_s, gap_s)
-        self._renewed_s[partition] = now_s
+        self._time_renewal(word, partition)
         lodging = self.book.lodgings.get(partition)
         if lodging is not None:
             lodging.wake()
         if word == "lost":
+            self.book.losses.setdefault(partition, Loss(partition, UNNAMED))
+
+    def _time_renewal(self, word: str, partition: str) -> None:
+        now_s = self.clock.monotonic()
+        if word in ("lost", "released"):
             self._renewed_s.pop(partition, None)
-            self.book.losses.setdefault(
-                partition, Loss(partition, "another host, or our lease ran out")
-            )
+        elif word == "renewed":
+            self._gap_s = max(self._gap_s, now_s - self._renewed_s.get(partition, now_s))
+        if word in ("claimed", "renewed"):
+            self._renewed_s[partition] = now_s
 
     # -- planning ---------------------------------------------------------------------------------
 
@@ -373,8 +377,10 @@ class Tenant:
     async def _name_losses(self) -> None:
         """Say who has what we lost, once that can be found out."""
         unnamed = [loss.partition for loss in self.book.losses.values() if loss.why == UNNAMED]
-        if not unnamed:
+        now_s = self.clock.monotonic()
+        if not unnamed or now_s < self._names_asked_s + NAMES_S:
             return
+        self._names_asked_s = now_s
         with suppress(PumphouseError):
             rows = (await self.book.store.list_ownership(self.book.group)).ownerships
             for row in rows:
