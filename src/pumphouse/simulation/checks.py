@@ -209,7 +209,9 @@ class Checks:
             return None  # a later owner has stamped it: whatever this one does is fenced off
         behind_mark = max(track.first, 0 if mark.sequence is None else mark.sequence + 1)
         stay = track.stays.get(seat)
-        if first != behind_mark and (stay is None or first != self._next(track, stay)):
+        # A poisoned event may be read once more, or have been skipped already.
+        goes_on = stay is not None and stay.expected <= first <= self._next(track, stay)
+        if first != behind_mark and not goes_on:
             text = f"{seat} reads {partition} from {first}; its checkpoint is at {behind_mark - 1}"
             self.violate("I15", text, partition)
         return None
