@@ -16,6 +16,7 @@ from pumphouse.dashboard.app import STREAMS_MAX, Dashboard
 from pumphouse.dashboard.fleet import ProcessFleet
 from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
 from pumphouse.dashboard.routes import STATIC
+from pumphouse.dashboard.watching import GroupWatch
 from pumphouse.errors import OptionError, PortTaken
 from pumphouse.events import Event
 from pumphouse.homes.schema import HUBS
@@ -330,6 +331,25 @@ async def test_a_port_that_is_taken_is_said_to_be(hub: EmbeddedHub, store: str) 
         port = taken.getsockname()[1]
         with pytest.raises(PortTaken, match=f"port {port} of 127.0.0.1 cannot be had"):
             await Dashboard(options(hub, store, port=port)).__aenter__()
+
+
+async def test_a_look_that_fails_unexpectedly_is_begun_again(
+    hub: EmbeddedHub, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    look, calls = GroupWatch.look, []
+
+    async def fails_once(watch: GroupWatch, *given: Any) -> None:
+        calls.append(watch)
+        if len(calls) == 1:
+            raise ZeroDivisionError("nobody thought of that")
+        await look(watch, *given)
+
+    monkeypatch.setattr(GroupWatch, "look", fails_once)
+    monkeypatch.setattr("pumphouse.dashboard.app.AGAIN_S", 0.0)
+    async with Dashboard(options(hub, store)) as page:
+        caller = Caller(page.port)
+        await first(caller, "/stream/fleet", "fleet", lambda data: data["groups"][0]["lines"])
+    assert "nobody thought of that" in caplog.text
 
 
 async def test_what_cannot_be_reached_is_told_and_nothing_secret(store: str) -> None:

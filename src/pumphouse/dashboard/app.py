@@ -11,10 +11,12 @@ options -> Dashboard -> GroupWatch, Feeding (look) -> Pulse -> routes, streams (
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
+from functools import partial
 from typing import Any, Self
 
 import uvicorn
@@ -42,6 +44,9 @@ HOST = "127.0.0.1"
 STREAMS_MAX = 32
 GRACE_S = 2  # until requests that go on at the end are cut off
 START_S = 10.0
+AGAIN_S = 2.0  # after a look that failed unexpectedly
+
+log = logging.getLogger("pumphouse.dashboard")
 
 
 class Dashboard:
@@ -88,7 +93,7 @@ class Dashboard:
                 if watch.watched.fleet is not None:
                     await self._fleets.enter_async_context(watch.watched.fleet)
             await self._tasks.__aenter__()
-            self._looking = [self._tasks.create_task(look) for look in self._looks()]
+            self._looking = [self._tasks.create_task(self._keep(look)) for look in self._looks()]
             await self._serve(listening)
         except BaseException:
             listening.close()
@@ -96,14 +101,23 @@ class Dashboard:
             raise
         return self
 
-    def _looks(self) -> Iterator[Any]:
+    def _looks(self) -> Iterator[Callable[[], Awaitable[None]]]:
         every_s = self.options.look_s
         for watch in self.watches:
-            yield watch.run(every_s, self.pulse)
+            yield partial(watch.run, every_s, self.pulse)
         if self.feeding is not None:
-            yield self.feeding.run(every_s, self.pulse)
+            yield partial(self.feeding.run, every_s, self.pulse)
         if self.options.status is not None:
-            yield self._read_stages()
+            yield self._read_stages
+
+    async def _keep(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Look until cancelled: a look that nobody expected to fail does not take the page down."""
+        while True:
+            try:
+                await look()
+            except Exception:
+                log.exception("a look of the page failed; it is begun again")
+            await self.clock.sleep(AGAIN_S)
 
     async def _read_stages(self) -> None:
         assert self.options.status is not None
