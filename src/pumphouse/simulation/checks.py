@@ -128,6 +128,10 @@ class Checks:
             self.violate("I1", text, row.partition)
         track.owners[row.epoch] = row.owner
         track.users[row.epoch] = seat
+        # It may have lost it before, and what it handled then was never checkpointed: that is over.
+        stay = track.stays.get(seat)
+        if stay is not None and stay.client.reason is not None:
+            del track.stays[seat]
 
     def _given_up(self, track: Track, seat: Seat, before: Ownership | None, row: Ownership) -> None:
         """The owner itself lets go: nothing of it may be in hand, nothing handled be forgotten."""
