@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Checkpoint, Granted, Group, Ownership
 from pumphouse.leases.sqlite import SqliteStore
 
-from .conftest import Call, good, objects, refused
+from .conftest import Call, Program, good, objects, refused
 
 
 class Shop:
@@ -132,6 +133,26 @@ def test_a_group_that_nobody_ever_read(shop: Shop) -> None:
     assert found.exit_code == 3
     assert "nobody" in found.stdout
     assert found.stdout.count("no owner") == 2
+
+
+def test_watching_shows_what_changes_until_ctrl_c(
+    shop: Shop, program: Callable[..., Program]
+) -> None:
+    shop.write(Ownership("0", "anna", 4))
+    watching = program(
+        *("groups", "describe", "$Default", "--watch", "--every", "100ms", "-o", "json"),
+        *("--store", str(shop.path), "--hub", "orders"),
+        connection=shop.connection,
+    )
+
+    def owners() -> list[str | None]:
+        return [one["owner"] for one in json.loads(watching.line())["partitions"]]
+
+    assert owners() == ["anna", None]
+    shop.write(Ownership("1", "bert", 1))
+    while owners() != ["anna", "bert"]:
+        pass
+    assert watching.end(signal.SIGINT) == (130, "\n")
 
 
 def test_a_hub_that_is_not_there(call: Call, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from pumphouse.spark.lanes import together
 from pumphouse.spark.marks import Mark
 from pumphouse.spark.offsets import DataLoss, Span
 from pumphouse.spark.options import Identity, Reading
+from pumphouse.spark.worker import settle_in
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -68,6 +69,7 @@ def read_task(task: Task) -> Iterator[pa.RecordBatch]:
         courier.post(task.feedback, reports)
     for report in reports if task.reading.metric_plugin else ():
         call_plugin(task.reading.metric_plugin, report)
+    settle_in()
 
 
 class SpanReading:

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from pumphouse.errors import OptionError
 from pumphouse.spark.options import SinkOptions, read_sink
 from pumphouse.spark.rows import Origin, Shape, shape_of
+from pumphouse.spark.worker import settle_in
 from pumphouse.spark.writing import Written, write_rows
 
 
@@ -80,6 +81,8 @@ def stream_writer(given: dict[str, str], schema: StructType) -> StreamWriter:
 
 
 def sent(written: Written) -> Sent:
+    """What Spark is told at the end of a task."""
+    settle_in()
     return Sent(written.events, written.bytes)
 
 
