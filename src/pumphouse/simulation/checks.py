@@ -20,6 +20,7 @@ from pumphouse.events import Event
 from pumphouse.leases.model import Checkpoint, Ownership
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import WHOLE_S
+from pumphouse.processor.tenure import StopReason
 from pumphouse.simulation.history import History
 from pumphouse.simulation.loop import WALL_S, Seat
 from pumphouse.simulation.promises import Call, Figures, Stay, Track, Violation
@@ -159,10 +160,14 @@ class Checks:
     def _sure_of(self, track: Track, stay: Stay, seat: Seat) -> bool:
         """Whether no fault of the store, since the last batch, can be why a checkpoint is missing.
 
-        A handler that raised after that batch excuses nothing: what it had handled counts.
+        A handler that raised after that batch excuses nothing: what it had handled counts. Who
+        heard that its row had changed, and could not see how, rightly takes it for lost: then any
+        fault since its last renewal excuses it.
         """
         last_s = max(track.unsure_s.get(seat, 0.0), self._store_failed_s.get(seat, 0.0))
-        return self.options.checkpoints.on and last_s < stay.done_s
+        lost = stay.client.reason is StopReason.LOST
+        since_s = track.leased_s.get(seat, 0.0) if lost else stay.done_s
+        return self.options.checkpoints.on and last_s < since_s
 
     def misused(self, seat: Seat, why: StoreMisused) -> None:
         self.violate("I12" if "deadline" in str(why) else "I1", f"{seat}: {why}")
