@@ -50,6 +50,15 @@ def test_the_sum_and_the_furthest() -> None:
     assert (lag.events, lag.seconds) == (7, 2.5)
 
 
+def test_of_a_hub_that_was_re_created_nothing_is_remembered() -> None:
+    """Its marks would lie beyond the newest event, and crowd out those that are true now."""
+    memory = Memory()
+    memory.learn({"0": tuple(Mark(number, "old", 1) for number in range(300))})
+    memory.learn({"0": (Mark(3, "newest", 9_000), Mark(1, "read", 5_000))})
+    assert memory.at("0", 299) is None
+    assert memory.enqueued_ms("0", 2) == 7_000
+
+
 def test_marks_are_remembered_up_to_a_bound() -> None:
     memory = Memory()
     for number in range(1000):

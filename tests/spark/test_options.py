@@ -58,6 +58,19 @@ def test_names_in_any_case_with_and_without_the_prefix(name: str) -> None:
     assert with_string({name: "500"}).limits.events == 500
 
 
+def test_the_same_said_twice_is_said_once() -> None:
+    twice = {"maxEventsPerTrigger": "500", "eventhubs.MaxEventsPerTrigger": "500"}
+    assert with_string(twice).limits.events == 500
+
+
+def test_a_secret_that_is_given_twice_is_not_told() -> None:
+    other = STRING.replace(SECRET, "aHVzaA==")
+    with pytest.raises(OptionError, match="connectionString is given twice") as failed:
+        with_string({"eventhubs.connectionString": other})
+    assert SECRET not in str(failed.value)
+    assert "aHVzaA==" not in str(failed.value)
+
+
 def test_spark_has_options_of_its_own() -> None:
     source(checkpointLocation="somewhere", path="")
 
@@ -99,6 +112,19 @@ def test_spark_has_options_of_its_own() -> None:
         ({"arrowBatchRows": "40000"}, "at least 1 and at most 32,768"),
         ({"metricPlugin": "os.system"}, "metricPlugin is 'os.system'; write module:callable"),
         ({"retry.backoff": "0"}, "retry.backoff is '0'; it must be longer than nothing"),
+        ({"consumerGroup": " "}, "consumerGroup is empty; name one"),
+        (
+            {"maxEventsPerTrigger": "1", "eventhubs.maxEventsPerTrigger": "2"},
+            "maxEventsPerTrigger is given twice, with and without eventhubs., and differs",
+        ),
+        (
+            {"maxBytesPerTrigger": "1m", "taskFeedback": "false"},
+            "maxBytesPerTrigger needs what tasks tell .*taskFeedback=true",
+        ),
+        (
+            {"slowPartitionAdjustment": "true", "taskFeedback": "false"},
+            "slowPartitionAdjustment needs what tasks tell .*taskFeedback=true",
+        ),
     ],
 )
 def test_mistakes(given: dict[str, str], why: str) -> None:

@@ -129,9 +129,23 @@ def test_a_subset_of_partitions() -> None:
 def test_new_partitions_are_read_from_their_oldest_event() -> None:
     plan = planner()
     there = view((0, 9), (4, 6))
-    end = plan.latest({"0": 5}, None, there, 0)
+    journalled = plan.latest({"0": 5}, None, there, 0)
+    assert journalled == {"0": 10, "1": 4}
+    assert plan.work({"0": 5}, journalled, there) == [Span("0", 5, 10)]
+    end = plan.latest(journalled, None, there, 0)
     assert end == {"0": 10, "1": 7}
-    assert plan.work({"0": 5}, end, there) == [Span("0", 5, 10), Span("1", 4, 7)]
+    assert plan.work(journalled, end, there) == [Span("1", 4, 7)]
+
+
+def test_a_batch_with_a_new_partition_is_repeated_as_it_was() -> None:
+    """Retention has taken the partition's oldest events meanwhile: that is not passed over."""
+    start = {"0": 5}
+    first = planner().latest(start, None, view((0, 9), (4, 6)), 0)
+    second = planner().latest(first, None, view((0, 9), (4, 6)), 0)
+    later = view((0, 9), (6, 6))
+    assert planner().work(start, first, later) == [Span("0", 5, 10)]
+    with pytest.raises(DataLoss, match="events 4 to 5 have left"):
+        planner().work(first, second, later)
 
 
 def test_a_partition_that_does_not_answer_stays_where_it_is() -> None:
@@ -156,9 +170,11 @@ def test_a_partition_that_answers_late_starts_where_it_would_have() -> None:
     assert start == {"0": 10}
     there = view((0, 9), (0, 9))
     plan.latest(start, None, there, 0)  # journals the start
-    end = plan.latest(start, None, there, 0)
+    journalled = plan.latest(start, None, there, 0)
+    assert journalled == {"0": 10, "1": 6}  # a later run could not know where it was to start
+    end = plan.latest(journalled, None, there, 0)
     assert end == {"0": 10, "1": 10}
-    assert plan.work(start, end, there) == [Span("1", 6, 10)]
+    assert planner().work(journalled, end, there) == [Span("1", 6, 10)]
     assert set(asked) == {("1", f"time:{NOW_MS}")}
 
 
@@ -264,7 +280,13 @@ def test_loss_is_an_error_unless_it_is_allowed() -> None:
     there = view((7, 20))
     with pytest.raises(DataLoss, match="events 5 to 6 have left"):
         planner().work({"0": 5}, {"0": 9}, there)
-    assert planner(failOnDataLoss="false").work({"0": 5}, {"0": 9}, there) == [Span("0", 7, 9)]
+    told: list[str] = []
+    lenient = Planner(options(failOnDataLoss="false"), unasked, told.append)
+    assert lenient.work({"0": 5}, {"0": 9}, there) == [Span("0", 7, 9)]
+    assert told == ["partition 0: of events 5 to 8 only 2 are left (failOnDataLoss=false)"]
+    told.clear()
+    assert lenient.work({"0": 7}, {"0": 9}, there) == [Span("0", 7, 9)]
+    assert told == []
 
 
 def test_a_hub_that_was_created_anew() -> None:
@@ -274,10 +296,23 @@ def test_a_hub_that_was_created_anew() -> None:
         planner().latest(start, None, there, 0)
     with pytest.raises(DataLoss, match="re-created"):
         planner().work({"0": 40}, {"0": 50}, there)
-    plan = planner(failOnDataLoss="false")
+    told: list[str] = []
+    plan = Planner(options(failOnDataLoss="false"), unasked, told.append)
     end = plan.latest(start, None, there, 0)
     assert end == {"0": 4, "1": 10}  # everything in it is new
     assert plan.work(start, end, there) == [Span("0", 0, 4), Span("1", 8, 10)]
+    (said,) = told
+    assert said.startswith("partition 0 has no event 50 any more and is read from 0")
+
+
+def test_a_hub_that_has_fewer_partitions_than_it_had() -> None:
+    there, start = view((0, 9)), {"0": 3, "1": 7}
+    with pytest.raises(DataLoss, match=r"partition 1 is in the checkpoint, .* has 0: .*re-created"):
+        planner().latest(start, None, there, 0)
+    lenient = planner(failOnDataLoss="false")
+    assert lenient.latest(start, None, there, 0) == {"0": 10, "1": 7}
+    silent = View(there.partitions, unavailable=("1",))
+    assert planner().latest(start, None, silent, 0) == {"0": 10, "1": 7}
 
 
 # -- batches --------------------------------------------------------------------------------------

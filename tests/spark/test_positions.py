@@ -36,6 +36,7 @@ def scala(**fields: object) -> str:
         ("2025-11-15T10:00:00+01:00", Position("time", str(NINE), True)),
         ('{"seqNo": 120}', sequence(120)),
         ('{"seqNo": 0}', sequence(0)),
+        ('{"seqNo": "7"}', sequence(7)),
         ('{"SeqNo": 120, "isInclusive": false}', sequence(120, inclusive=False)),
         ('{"offset": "8192"}', Position("offset", "8192", True)),
         ('{"offset": "ab-12"}', Position("offset", "ab-12", True)),  # geo-replicated
@@ -62,6 +63,9 @@ def test_one_position(written: str, position: Position) -> None:
         "{",
         "{}",
         '{"seqNo": "x"}',
+        '{"seqNo": 1.7}',
+        '{"seqNo": true}',
+        '{"seqNo": 1, "isInclusive": "false"}',
         '{"offset": ""}',
         "2025-13-01",
         "12",
@@ -106,7 +110,7 @@ def test_the_keys_of_the_scala_connector() -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["earliest", "[]", "7", '{"{\\"ehName\\":\\"sensors\\"}": "earliest"}']
+    "written", ["earliest", "[]", "7", '"earliest"', '{"{\\"ehName\\":\\"sensors\\"}": "earliest"}']
 )
 def test_what_is_no_map_of_positions(written: str) -> None:
     with pytest.raises(OptionError, match="startingPositions"):

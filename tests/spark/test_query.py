@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pumphouse.clock import MovableClock
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.spark import drop_repeats
@@ -280,12 +281,21 @@ def test_new_partitions_are_noticed(
 def test_a_checkpoint_of_the_scala_connector_goes_on(
     spark: SparkSession, hub: Hub, tmp_path: Path
 ) -> None:
-    """Its offsets have the same form: {"hub": {"partition": next}}."""
+    """Its offsets have the same form: {"hub": {"partition": next}}; here is one of its making."""
     hub.send(*names(10), partition="0")
     first = Sunk(stream(spark, hub, startingPosition="earliest"), tmp_path, availableNow=True)
     first.end()
-    journal = (tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()
+    offsets = tmp_path / "checkpoint" / "offsets"
+    journal = (offsets / "0").read_text().splitlines()
     assert json.loads(journal[-1]) == {"sensors": {"0": 10, "1": 0, "2": 0, "3": 0}}
+    theirs = '{"sensors":{"2":0,"1":0,"3":0,"0":4}}'
+    (offsets / "0").write_text("\n".join([*journal[:-1], theirs]))
+    (offsets / ".0.crc").unlink()
+    initial = tmp_path / "checkpoint" / "sources" / "0"
+    initial.mkdir(parents=True)
+    (initial / "0").write_text(f"v1\n{theirs}")
+    second = Sunk(stream(spark, hub, startingPosition="earliest"), tmp_path, availableNow=True)
+    assert second.end() == sorted([*names(10), *names(10)[4:]])
 
 
 @pytest.mark.usefixtures("queries")
@@ -354,6 +364,16 @@ def test_what_cannot_be_written(
 ) -> None:
     with pytest.raises(Exception, match=why):
         write(rows(spark, 2).selectExpr(*select), hub, **options)
+
+
+@pytest.mark.usefixtures("queries")
+def test_columns_of_a_stream_are_checked_before_there_are_rows(
+    spark: SparkSession, hub: Hub, tmp_path: Path
+) -> None:
+    writer = stream(spark, hub).selectExpr("body as text").writeStream.format("eventhubs")
+    given = {"connectionString": hub.connection, "checkpointLocation": str(tmp_path)}
+    with pytest.raises(Exception, match="a row needs a column body"):
+        writer.options(**given).start().processAllAvailable()
 
 
 def test_rows_of_two_jobs_are_never_taken_for_the_same(spark: SparkSession, hub: Hub) -> None:
@@ -439,3 +459,20 @@ def test_a_batch_that_is_written_again_is_read_once(
     seen = drop_repeats(stream(spark, out, startingPosition="earliest"))
     sunk = Sunk(seen.select("body"), tmp_path / "seen", availableNow=True)
     assert sunk.end() == [*wanted, "foreign", "foreign"]
+
+
+@pytest.mark.usefixtures("queries")
+def test_a_partition_that_lies_hours_behind_loses_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Repeats are looked for among what was read lately, not among what is young."""
+    clock = MovableClock()
+    with EmbeddedHub({"sensors": 2}, clock=clock) as house:
+        hub = Hub(house, "sensors")
+        hub.send(*(f"old-{name}" for name in names(9)), partition="0")
+        clock.advance(7200)
+        hub.send(*(f"new-{name}" for name in names(9)), partition="1")
+        options = {"startingPosition": "earliest", "maxEventsPerPartition": "3"}
+        rows = drop_repeats(stream(spark, hub, **options), within="1 hour").select("body")
+        found = Sunk(rows, tmp_path, availableNow=True).end()
+    assert found == [f"{age}-{name}" for age in ("new", "old") for name in names(9)]

@@ -21,20 +21,23 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from pumphouse.amqp.messages import Message
+from pumphouse.client.bulk import EventsGone
 from pumphouse.clock import MovableClock
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.hub import management
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.log import Retention
 from pumphouse.spark import source
-from pumphouse.spark.connections import connections
+from pumphouse.spark.connections import connect, connections
 from pumphouse.spark.feedback import Report
+from pumphouse.spark.offsets import Span
 from pumphouse.spark.outlook import SILENT_S
+from pumphouse.spark.reading import Progress, left_after
 from pumphouse.spark.sink import batch_writer
-from pumphouse.spark.source import StreamReader
+from pumphouse.spark.source import Columns, StreamReader, task_of
 
 from .conftest import Hub
-from .runs import Run, given, read_batch
+from .runs import SCHEMA, Run, given, read_batch
 
 ROOT = Path(__file__).parents[2]
 UNTIL_S = 60
@@ -59,12 +62,21 @@ def _this_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 # -- what is said ---------------------------------------------------------------------------------
 
 
+def with_wrong_key(hub: Hub) -> str:
+    key = hub.connection.split("SharedAccessKey=")[1].split(";")[0]
+    return hub.connection.replace(key, "d3Jvbmc=")
+
+
+def string_of(server: socket.socket) -> str:
+    """As if there were a hub behind the socket."""
+    endpoint = f"Endpoint=sb://127.0.0.1:{server.getsockname()[1]};SharedAccessKeyName=k"
+    return f"{endpoint};SharedAccessKey=a2V5;EntityPath=sensors;UseDevelopmentEmulator=true"
+
+
 @both_drivers
 def test_a_wrong_key(hub: Hub, driver: str) -> None:
-    key = hub.connection.split("SharedAccessKey=")[1].split(";")[0]
-    wrong = hub.connection.replace(key, "d3Jvbmc=")
     with pytest.raises(Exception, match=r"signature.* The key is in connectionString") as failed:
-        read_batch(hub, connectionString=wrong, driver=driver)
+        read_batch(hub, connectionString=with_wrong_key(hub), driver=driver)
     assert "d3Jvbmc=" not in str(failed.value)
 
 
@@ -99,12 +111,24 @@ def test_a_group_that_others_read_with_an_epoch_is_there(hub: Hub) -> None:
 @both_drivers
 def test_a_host_that_does_not_answer(hub: Hub, driver: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    gone = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=k;SharedAccessKey=a2V5"
-    gone += ";EntityPath=sensors;UseDevelopmentEmulator=true"
+        gone = string_of(free)
     why = r"The host is 127\.0\.0\.1, from connectionString or fullyQualifiedNamespace"
     with pytest.raises(Exception, match=why):
         read_batch(hub, connectionString=gone, driver=driver)
+
+
+def test_a_host_that_takes_a_call_and_says_nothing(hub: Hub) -> None:
+    """Neither who plans, nor who reads, nor who writes waits for it without end."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        options = {"connectionString": string_of(mute), "operationTimeout": "300ms"}
+        options["retry.total"] = "0"
+        why = r"hub sensors did not answer within 0\.3 s \(operationTimeout\)"
+        with pytest.raises(PumphouseError, match=why):
+            read_batch(hub, **options)
+        with pytest.raises(PumphouseError, match=why):
+            write(hub, two(), **options)
+        with pytest.raises(PumphouseError, match=r"did not open the connection in 0\.3 s"):
+            connect(StreamReader(given(hub, **options), SCHEMA).options.identity)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +199,15 @@ def two(**columns: Any) -> pa.RecordBatch:
             "row 1 of the task has a null in its properties .*; leave the entry out",
         ),
         (two(body=["a", "b" * 2_000_000]), {}, "row 1 of the task, with a body of 2,000,000"),
-        (two(partition=["0", "77"]), {}, "77"),
+        (two(partition=["0", "77"]), {}, r"row 1 of the task to partition 77: .*between 0 and 3"),
+        (two(partition=["0", ""]), {}, "row 1 of the task has an empty partition; write null"),
+        (
+            two(
+                body=["long", "b"], properties=pa.array([None, [("a", "x" * 2_000_000)]], TEXT_MAP)
+            ),
+            {},
+            "row 1 of the task, with a body of 1 bytes: an event of 2000026 bytes exceeds",
+        ),
         (two(), {"maxBatchBytes": "10"}, "it must be at least 1,024 bytes"),
         (two(), {"name": "nowhere"}, "nowhere.* the option name"),
     ],
@@ -185,6 +217,22 @@ def test_rows_that_cannot_be_written(
 ) -> None:
     with pytest.raises(PumphouseError, match=why):
         write(hub, rows, **options)
+
+
+@both_drivers
+def test_writing_with_a_wrong_key(hub: Hub, driver: str) -> None:
+    with pytest.raises(PumphouseError, match=r"signature.* The key is in connectionString") as told:
+        write(hub, two(), connectionString=with_wrong_key(hub), driver=driver)
+    assert "d3Jvbmc=" not in str(told.value)
+
+
+@both_drivers
+def test_writing_to_a_host_that_does_not_answer(hub: Hub, driver: str) -> None:
+    why = r"The host is 127\.0\.0\.1, from connectionString or fullyQualifiedNamespace"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        gone = string_of(free)
+    with pytest.raises(PumphouseError, match=why):
+        write(hub, two(), connectionString=gone, driver=driver)
 
 
 def test_what_is_good_is_written(hub: Hub) -> None:
@@ -237,22 +285,61 @@ def test_events_that_left_are_skipped_if_that_is_allowed(
 
 
 @both_drivers
-@pytest.mark.parametrize("lenient", ["true", "false"])
+@pytest.mark.parametrize("fail", ["true", "false"])
 def test_a_gap_that_a_task_finds(
-    short_memory: Hub, clock: MovableClock, driver: str, lenient: str
+    short_memory: Hub, clock: MovableClock, driver: str, fail: str
 ) -> None:
     """The batch was planned while all events were there; its task comes too late for some."""
     short_memory.send(*"abc", partition="0")
-    with Run(short_memory, failOnDataLoss=lenient, driver=driver) as run:
+    with Run(short_memory, failOnDataLoss=fail, driver=driver) as run:
         (part,) = run.plan()
         lose_all(short_memory, clock)
         short_memory.send("d", partition="0")
-        if lenient == "true":
+        if fail == "true":
             with pytest.raises(Exception, match=r"no longer has event 0.* failOnDataLoss=false"):
                 list(run.reader.read(part))
         else:
             assert list(run.reader.read(part)) == []
             assert run.batch() == {"0": 1}
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_gap_that_opens_while_a_task_reads(
+    short_memory: Hub, clock: MovableClock, fail: str
+) -> None:
+    """More than a connection holds: the older half goes when a part of it has been read."""
+    large, half = "x" * 200_000, 100
+    short_memory.send(*[large] * half, partition="0")
+    clock.advance(50)
+    short_memory.send(*[large] * half, partition="0")
+    with Run(short_memory, failOnDataLoss=fail, arrowBatchRows="1") as run:
+        (part,) = run.plan()
+        reading = run.reader.read(part)
+        found = next(reading).column("sequenceNumber").to_pylist()
+        clock.advance(30)
+        short_memory.house.tick()
+        if fail == "true":
+            with pytest.raises(Exception, match=r"no longer has event \d+;.* failOnDataLoss=false"):
+                list(reading)
+            return
+        for batch in reading:
+            found += batch.column("sequenceNumber").to_pylist()
+    read = len(found) - half
+    assert 0 < read < half
+    assert found == [*range(read), *range(half, 2 * half)]
+
+
+def test_what_lies_before_a_gap_is_read_again_and_what_lies_behind_it_too(hub: Hub) -> None:
+    """Events 64 to 95 had come, and waited for their batch to fill, when 96 was missing."""
+    options = StreamReader(given(hub, failOnDataLoss="false"), SCHEMA).options
+    task = task_of(options, Columns(("body",)), (), None, None)
+    piece = Progress(Span("0", 0, 200))
+    piece.next = 64
+    assert left_after(task, piece, EventsGone("0", 96, 100)) == [
+        Span("0", 64, 96),
+        Span("0", 100, 200),
+    ]
+    assert left_after(task, piece, EventsGone("0", 64, 300)) == []
 
 
 # -- what is lived through ------------------------------------------------------------------------
@@ -365,11 +452,12 @@ def test_a_runner_that_is_told_to_end_says_good_bye(hub: Hub) -> None:
     with runner:
         assert runner.stdout is not None
         assert runner.stdout.readline() == "ready\n"
-        assert hub.house.server.conversations
+        (talk,) = hub.house.server.conversations
         runner.terminate()
         _, noise = runner.communicate(timeout=UNTIL_S)
     assert (runner.returncode, noise) == (0, "")
     until(lambda: not hub.house.server.conversations)
+    assert talk.amqp.state == "END"  # it was not merely cut off
 
 
 # -- what is told ---------------------------------------------------------------------------------

@@ -50,6 +50,13 @@ def about_keys(identity: Identity) -> str:
     )
 
 
+def no_answer(identity: Identity) -> ConnectionFailed:
+    seconds = identity.operation_timeout_s
+    return ConnectionFailed(
+        f"hub {identity.hub} did not answer within {seconds:g} s (operationTimeout)"
+    )
+
+
 def no_such_group(group: str, hub: str, failed: HubNotFound) -> OptionError:
     return OptionError(
         f"consumerGroup is {group!r}, and hub {hub} has no such group: {failed} Create it, or "

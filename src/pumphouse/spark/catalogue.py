@@ -55,9 +55,7 @@ CATALOGUE = (
     Option("tenantId", "text", side=BOTH, help="for credential=client_secret"),
     Option("clientId", "text", side=BOTH, help="for client_secret and managed_identity"),
     Option("clientSecret", "secret", side=BOTH, help="for credential=client_secret"),
-    Option(
-        "caFile", "text", side=BOTH, help="a certificate authority to trust beside the system's"
-    ),
+    Option("caFile", "text", side=BOTH, help="whom to trust, in place of the system's authorities"),
     Option(
         "transport", "words", "tcp", BOTH, "AMQP over TCP or over WebSocket", ("tcp", "websocket")
     ),

@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pumphouse.client.bulk import BulkClient
+from pumphouse.client.wire import WireOptions
 from pumphouse.errors import PumphouseError
 from pumphouse.spark.identity import credential_of
 from pumphouse.spark.options import Identity
@@ -95,7 +96,8 @@ def hang_up(client: BulkClient) -> None:
 
 
 def connect(identity: Identity) -> BulkClient:
-    """A connection of its own, open."""
+    """A connection of its own, open; `operationTimeout` can only make us less patient."""
+    usual, most_s = WireOptions(), identity.operation_timeout_s
     client = BulkClient(
         identity.connection,
         identity.hub,
@@ -103,6 +105,11 @@ def connect(identity: Identity) -> BulkClient:
         transport=identity.transport,
         ca_file=identity.ca_file or None,
         retry=identity.retry,
+        options=replace(
+            usual,
+            connect_s=min(usual.connect_s, most_s),
+            answer_s=min(usual.answer_s, most_s),
+        ),
     )
     return client.__enter__()
 

@@ -21,18 +21,19 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pumphouse.client.base import DEFAULT_GROUP, ReaderOptions
+from pumphouse.client.base import DEFAULT_GROUP, HubClient, ReaderOptions
 from pumphouse.client.connection_string import ConnectionString, read_place
 from pumphouse.client.opening import open_client
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.events import Position
 from pumphouse.leases.model import Group
-from pumphouse.spark.marks import Lag, Mark, Memory, Source, lag_of, sources_of
+from pumphouse.spark.marks import Lag, Mark, Memory, Source, lag_of, reader_of, sources_of
 from pumphouse.spark.mirror import Mirror
 
 log = logging.getLogger("pumphouse.spark")
 
 LOOK_S = 10.0  # for one event that must be there
+LOOK_ALL_S = 60.0  # Spark's other listeners wait for us meanwhile
 
 
 class EventHubsLagListener(StreamingQueryListener):
@@ -40,7 +41,8 @@ class EventHubsLagListener(StreamingQueryListener):
 
     `on_lag` is called after each batch with a `Lag`; without it a line is logged. `lags` has the
     last one of each query and hub. With a `store` (as for `pumphouse checkpoints`) progress in the
-    hub of `connection` is mirrored into it after every batch, the last one included.
+    hub of `connection` is mirrored into it after every batch, the last one included: that of the
+    queries which read there as `group`.
     """
 
     def __init__(
@@ -114,13 +116,14 @@ class Mirrored:
             raise OptionError("the connection of a mirror must name its hub: add EntityPath=HUB")
         self.place, self.group, self.credential = place, group, credential
         self.mirror = Mirror(store, Group(place.authority, place.hub, group))
+        self.reader = reader_of(place.place, group)
         self._unknown: dict[str, int] = {}
         self._epochs: Mapping[str, int] = {}
 
     def follow(self, source: Source, memory: Memory) -> None:
         """Write the places that are known exactly; the others wait for the next progress."""
-        if source.hub.lower() != self.place.hub.lower():
-            return
+        if source.hub.lower() != self.place.hub.lower() or source.reader != self.reader:
+            return  # the checkpoints of a group must not move with what another has read
         ends = {one: following - 1 for one, following in source.end.items() if following > 0}
         self._epochs = source.epochs
         if source.epochs:
@@ -141,22 +144,31 @@ class Mirrored:
         if not unknown:
             return
         try:
-            self.mirror.write(asyncio.run(self.look(unknown)), self._epochs)
+            found = asyncio.run(asyncio.wait_for(self.look(unknown), LOOK_ALL_S))
+            self.mirror.write(found, self._epochs)
         except (PumphouseError, OSError) as failed:
             log.warning("mirror group=%s last batch not written: %s", self.group, failed)
 
     async def look(self, wanted: Mapping[str, int]) -> dict[str, Mark]:
-        found = {}
         async with open_client(self.place, credential=self.credential) as client:
-            for partition, sequence in wanted.items():
-                at = Position("sequence", str(sequence), inclusive=True)
-                options = ReaderOptions(partition, self.group, at, prefetch=1)
-                reader = await client.reader(options)
+            found = {one: await self.look_at(client, one, last) for one, last in wanted.items()}
+        return {one: mark for one, mark in found.items() if mark is not None}
+
+    async def look_at(self, client: HubClient, partition: str, sequence: int) -> Mark | None:
+        """One event; None if it cannot be had, which is no reason to leave out the others."""
+        at = Position("sequence", str(sequence), inclusive=True)
+        try:
+            reader = await client.reader(ReaderOptions(partition, self.group, at, prefetch=1))
+            try:
                 events = await reader.receive(1, LOOK_S)
+            finally:
                 await reader.close()
-                if events and events[0].sequence == sequence:
-                    found[partition] = Mark(sequence, events[0].offset, events[0].enqueued_ms)
-        return found
+        except PumphouseError as failed:
+            log.warning("mirror group=%s partition=%s: %s", self.group, partition, failed)
+            return None
+        if not events or events[0].sequence != sequence:
+            return None
+        return Mark(sequence, events[0].offset, events[0].enqueued_ms)
 
 
 def tell(lag: Lag) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-MARKS, UNAVAILABLE, TENANCY = "@marks", "@unavailable", "@tenancy"
+MARKS, UNAVAILABLE, TENANCY, READER = "@marks", "@unavailable", "@tenancy", "@reader"
 REMEMBERED_MAX = 256  # marks of a partition
 
 
@@ -78,6 +78,7 @@ class Source:
     marks: Mapping[str, tuple[Mark, ...]]
     unavailable: tuple[str, ...]
     epochs: Mapping[str, int] = field(default_factory=dict)  # of a tenant, at the end of the batch
+    reader: str = ""  # as whom the query reads: see `reader_of`
 
 
 def sources_of(progress: Mapping[str, Any]) -> list[Source]:
@@ -96,9 +97,15 @@ def sources_of(progress: Mapping[str, Any]) -> list[Source]:
                     marks={one: read_marks(told) for one, told in latest[MARKS].items()},
                     unavailable=tuple(latest.get(UNAVAILABLE, ())),
                     epochs=epochs_of(end),
+                    reader=latest.get(READER, ""),
                 )
             )
     return found
+
+
+def reader_of(place: str, group: str) -> str:
+    """A consumer group and where it is: hubs of one name may be in several places."""
+    return f"{place}/{group}".lower()
 
 
 def epochs_of(end: Mapping[str, Any]) -> dict[str, int]:
@@ -129,7 +136,10 @@ class Memory:
 
     def learn(self, marks: Mapping[str, tuple[Mark, ...]]) -> None:
         for partition, told in marks.items():
-            known = {mark.sequence: mark for mark in (*self._marks.get(partition, ()), *told)}
+            # Nothing lies behind the newest event, unless it is of a hub that was re-created.
+            newest = max((mark.sequence for mark in told), default=-1)
+            before = [mark for mark in self._marks.get(partition, ()) if mark.sequence <= newest]
+            known = {mark.sequence: mark for mark in (*before, *told)}
             rising = sorted(known.values(), key=lambda mark: mark.sequence)
             self._marks[partition] = rising[-REMEMBERED_MAX:]
 

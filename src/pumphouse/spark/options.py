@@ -136,7 +136,7 @@ def read_source(given: Mapping[str, str], *, streaming: bool, now_ms: int) -> So
         )
     return SourceOptions(
         identity=identity,
-        group=values.text("consumerGroup"),
+        group=read_group(values.text("consumerGroup")),
         start=start,
         end=end or LATEST,
         starts=starts,
@@ -253,8 +253,14 @@ def read_start(values: Values, streaming: bool, now_ms: int) -> Position:
     return start or stamp or (LATEST if streaming else EARLIEST)
 
 
+def read_group(text: str) -> str:
+    if not text.strip():
+        raise OptionError("consumerGroup is empty; name one, or leave it out to read as $Default")
+    return text
+
+
 def read_limits(values: Values) -> Limits:
-    return Limits(
+    limits = Limits(
         events=values.count("maxEventsPerTrigger"),
         events_per_partition=values.count("maxEventsPerPartition"),
         bytes=values.size("maxBytesPerTrigger"),
@@ -263,6 +269,10 @@ def read_limits(values: Values) -> Limits:
         slow_adjustment=values.flag("slowPartitionAdjustment"),
         acceptable_s=values.duration("maxAcceptableBatchReceiveTime"),
     )
+    if not values.flag("taskFeedback") and (limits.bytes or limits.slow_adjustment):
+        name = "maxBytesPerTrigger" if limits.bytes else "slowPartitionAdjustment"
+        raise OptionError(f"{name} needs what tasks tell of earlier batches: taskFeedback=true")
+    return limits
 
 
 def read_reading(values: Values, exclusive: bool) -> Reading:
@@ -316,9 +326,16 @@ class Values:
         for written, value in given.items():
             option = recognise(written, side)
             if option is not None:
-                self._given[option.name] = str(value)
+                self.keep(option.name, str(value))
             else:
                 self._own[written.strip().lower().removeprefix(PREFIX)] = str(value)
+
+    def keep(self, name: str, value: str) -> None:
+        """With and without the prefix it is one option, and has one value."""
+        if self._given.setdefault(name, value) != value:
+            raise OptionError(
+                f"{name} is given twice, with and without {PREFIX}, and differs; keep one of them"
+            )
 
     def text(self, name: str) -> str:
         option = BY_NAME[name.lower()]

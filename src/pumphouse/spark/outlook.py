@@ -24,7 +24,7 @@ from pumphouse.client.places import beyond_the_end
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import AuthError, ConnectionFailed, HubNotFound, PumphouseError
 from pumphouse.events import LATEST, Position
-from pumphouse.spark.advice import advised, no_such_group
+from pumphouse.spark.advice import advised, no_answer, no_such_group
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.planner import View
@@ -101,18 +101,15 @@ class Outlook:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run it in the loop, and wait for it no longer than `operationTimeout`."""
-        seconds = self.options.identity.operation_timeout_s
+        identity = self.options.identity
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result(seconds)
+            return future.result(identity.operation_timeout_s)
         except TimeoutError:
             future.cancel()
-            raise ConnectionFailed(
-                f"hub {self.options.identity.hub} did not answer within {seconds:g} s "
-                "(operationTimeout)"
-            ) from None
+            raise no_answer(identity) from None
         except PumphouseError as failed:
-            raise advised(failed, self.options.identity) from failed
+            raise advised(failed, identity) from failed
 
     # -- in the loop ------------------------------------------------------------------------------
 
@@ -125,8 +122,15 @@ class Outlook:
 
     async def hang_up(self) -> None:
         client, self._client = self._client, None
-        if client is not None:
-            await client.__aexit__(None, None, None)
+        try:
+            if client is not None:
+                await client.__aexit__(None, None, None)
+        finally:
+            # Of what was given up something may still be under way: a call that nobody answers.
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for one in others:
+                one.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
     async def look(self) -> View:
         client = await self.client()

@@ -38,6 +38,7 @@ from pumphouse.spark.offsets import (
 from pumphouse.spark.options import EVENTS_PER_PARTITION, Limits, SourceOptions
 
 Resolve = Callable[[str, Position], int]  # the sequence number at a position, asked of the hub
+Warn = Callable[[str], object]  # somebody should know
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,12 @@ def next_end(
 class Planner:
     """Plans the batches of one run of a query."""
 
-    def __init__(self, options: SourceOptions, resolve: Resolve) -> None:
+    def __init__(
+        self, options: SourceOptions, resolve: Resolve, warn: Warn = lambda said: None
+    ) -> None:
         self.options = options
         self.resolve = resolve
+        self.warn = warn
         self._initial: dict[str, int] | None = None
         # Whether the initial positions must be journalled before anything is read.
         self._pin = False
@@ -202,8 +206,17 @@ class Planner:
             ends = {one: min(number, self._target.get(one, 0)) for one, number in ends.items()}
         elif not everything and self.held_back(begin, ends, now_s):
             return dict(start)
+        if not everything:
+            ends |= self.unwritten(start, begin)
         limits = Limits() if everything else self.options.limits
         return begin | next_end(begin, ends, limits, rows, seen)
+
+    def unwritten(self, start: Offsets, begin: Offsets) -> dict[str, int]:
+        """Where partitions begin that no journal has: it is written there before they are read.
+
+        Asked for again after a crash, the oldest event may be another, and so may `latest`.
+        """
+        return {one: number for one, number in begin.items() if one not in start}
 
     def beginning(self, start: Offsets, view: View) -> dict[str, int]:
         """The start with new partitions in it, from their oldest event.
@@ -211,6 +224,7 @@ class Planner:
         A start beyond the end is of a hub that was re-created: everything in it is new.
         """
         there = wanted(view, self.options.partitions)
+        self.check_all_there(start, view)
         new = {one: self.first_of(found) for one, found in there.items() if one not in start}
         begin = grown(start, new)
         for one, found in there.items():
@@ -219,6 +233,16 @@ class Planner:
                     raise re_created(one, begin[one], found)
                 begin[one] = earliest(found)
         return begin
+
+    def check_all_there(self, start: Offsets, view: View) -> None:
+        """A hub never has fewer partitions than it had; one that has is another."""
+        known = {*view.partitions, *view.unavailable}
+        if self.options.fail_on_data_loss and (gone := sorted(set(start) - known, key=order)):
+            raise DataLoss(
+                f"partition {gone[0]} is in the checkpoint, and the hub has "
+                f"{', '.join(sorted(known, key=order))}: the hub was re-created; start with a new "
+                "checkpointLocation, or set failOnDataLoss=false to go on with what is there"
+            )
 
     def first_of(self, found: PartitionProperties) -> int:
         """Where a partition starts that is not in the offsets: it is new, or was not to be had."""
@@ -254,6 +278,11 @@ class Planner:
     def work(self, start: Offsets, end: Offsets, view: View) -> list[Span]:
         """What the tasks of a batch read: exactly the range, or an error if part of it has gone."""
         begins = self.beginning(start, view)
+        for moved in (partition for partition in start if begins[partition] != start[partition]):
+            self.warn(
+                f"partition {moved} has no event {start[moved]} any more and is read from "
+                f"{begins[moved]}: the hub was re-created (failOnDataLoss=false)"
+            )
         found = spans({one: begins.get(one, start.get(one, 0)) for one in end}, end)
         return [one for span in found if (one := self.checked(span, view)).count]
 
@@ -266,7 +295,12 @@ class Planner:
         except DataLoss:
             if self.options.fail_on_data_loss:
                 raise
-            return what_is_left(span, properties)
+            left = what_is_left(span, properties)
+            self.warn(
+                f"partition {span.partition}: of events {span.first} to {span.last - 1} only "
+                f"{left.count} are left (failOnDataLoss=false)"
+            )
+            return left
         return span
 
 

@@ -73,14 +73,16 @@ def from_object(option: str, found: Mapping[str, Any]) -> Position:
     parts = {str(key).lower(): value for key, value in found.items()}
     if unknown := sorted(set(parts) - KEYS):
         raise OptionError(f"{option} has an unknown field {unknown[0]!r}; use one of {FORMS}")
-    inclusive = bool(parts.get("isinclusive", True))
+    inclusive = parts.get("isinclusive", True)
+    if not isinstance(inclusive, bool):
+        raise bad(option, json.dumps(found))
     offset, number, when = parts.get("offset"), parts.get("seqno"), parts.get("enqueuedtime")
     try:
         if when not in (None, ""):
             at = at_time(str(when))
             return Position("time", at.value, inclusive)
-        if number is not None and int(number) >= 0:
-            return Position("sequence", str(int(number)), inclusive)
+        if number is not None and whole(number) >= 0:
+            return Position("sequence", str(whole(number)), inclusive)
         if offset is not None:
             return from_offset(str(offset), inclusive)
         if number is not None:
@@ -90,6 +92,13 @@ def from_object(option: str, found: Mapping[str, Any]) -> Position:
     except (ValueError, TypeError):
         pass
     raise bad(option, json.dumps(found))
+
+
+def whole(number: Any) -> int:
+    """A whole number, perhaps as text; ValueError for what would have to be cut to be one."""
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        raise ValueError(number)
+    return int(number)
 
 
 def from_offset(offset: str, inclusive: bool) -> Position:
@@ -103,6 +112,8 @@ def from_offset(offset: str, inclusive: bool) -> Position:
 def read_positions(option: str, text: str, hub: str, now_ms: int) -> dict[str, Position]:
     """Positions by partition, as a user wrote them."""
     found = load(option, text)
+    if not isinstance(found, dict):
+        raise bad(option, text)
     return {
         partition_of(option, str(key), hub): one_position(option, value, now_ms)
         for key, value in found.items()

@@ -17,15 +17,16 @@ from pumphouse.spark.identities import BATCH, QUERY, ROW, TASK
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MARK = "__written_as"
+MARK, READ = "__written_as", "__read_at"
 
 
 def drop_repeats(events: DataFrame, within: str = "1 hour") -> DataFrame:
     """The events of a hub without repeats; those that do not say what they are all stay.
 
-    Of a stream, repeats are found among the events of the last while: `within` must be longer than
-    a writer may need to come back after a crash. It needs the columns enqueuedTime, partition,
-    sequenceNumber and properties.
+    Of a stream, repeats are found among the events read in the last while: `within` must be longer
+    than a writer may need to come back after a crash, than one partition may be read later than
+    another, and than this query may stand still. Nothing is ever dropped for being late. It needs
+    the columns partition, sequenceNumber and properties.
     """
     from pyspark.sql import functions as f
 
@@ -35,5 +36,7 @@ def drop_repeats(events: DataFrame, within: str = "1 hour") -> DataFrame:
     marked = events.withColumn(MARK, f.coalesce(f.concat(*parted), itself))
     if not events.isStreaming:
         return marked.dropDuplicates([MARK]).drop(MARK)
-    late = marked.withWatermark("enqueuedTime", within)
-    return late.dropDuplicatesWithinWatermark([MARK]).drop(MARK)
+    # Not by enqueuedTime: whatever is older than a watermark is dropped, repeat or not, and one
+    # partition may well lie hours behind another.
+    read = marked.withColumn(READ, f.current_timestamp()).withWatermark(READ, within)
+    return read.dropDuplicatesWithinWatermark([MARK]).drop(MARK, READ)

@@ -53,6 +53,9 @@ class Shape:
         """Each row as the partition it goes to (None: the hub chooses) and the event."""
         bodies = bodies_of(batch, first_row)
         partitions = self.column(batch, self.partition_column)
+        if partitions is not None and "" in partitions:
+            row = first_row + partitions.index("")
+            raise wrong(row, "has an empty partition; write null to let the hub choose one")
         keys = self.column(batch, self.key_column)
         properties = self.column(batch, self.properties_column)
         for number in range(batch.num_rows):

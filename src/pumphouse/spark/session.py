@@ -69,7 +69,7 @@ def session(
         return build(name, None, given)  # the server has been set up by whoever started it
     find_java()
     if SUBMITTED not in os.environ:
-        master = master or "local[*]"
+        master = master or "local[*,4]"  # four tries of a task, as on a cluster; `local[*]` has one
         # Workers are other processes: without this they are whatever `python3` means on the path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -10,6 +10,7 @@ is told everything it needs in its InputPartition.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -33,7 +34,7 @@ from pumphouse.leases.model import Group
 from pumphouse.leases.opening import read_place
 from pumphouse.spark.columns import columns_of, required_of
 from pumphouse.spark.feedback import Feedback, driver_host
-from pumphouse.spark.marks import MARKS, UNAVAILABLE, Mark
+from pumphouse.spark.marks import MARKS, READER, UNAVAILABLE, Mark, reader_of
 from pumphouse.spark.mirror import Mirror, MirrorThread
 from pumphouse.spark.offsets import Span, deal, from_json, split, to_json
 from pumphouse.spark.options import SourceOptions, read_source
@@ -49,6 +50,8 @@ from pumphouse.spark.planner import (
 )
 from pumphouse.spark.reading import Task, read_task
 from pumphouse.spark.tenancy import check_shared_with_nobody
+
+log = logging.getLogger("pumphouse.spark")
 
 # A run's epochs lie above those of every earlier run: milliseconds, then a counter of batches.
 BATCH_BITS = 12
@@ -89,7 +92,7 @@ class BatchReader(DataSourceReader):
         outlook = Outlook(self.options, epoch=epoch)
         try:
             view = outlook.fresh()
-            planner = Planner(self.options, outlook.resolve)
+            planner = Planner(self.options, outlook.resolve, log.warning)
             planner.check_starts(view)
             start, end = batch_range(self.options, view, outlook.resolve)
             work = planner.work(start, end, view)
@@ -185,7 +188,7 @@ class Driver:
         self.clock = SystemClock()
         self.epoch = run_epoch()
         self.outlook = Outlook(options, epoch=self.epoch if options.reading.exclusive else None)
-        self.planner = Planner(options, self.outlook.resolve)
+        self.planner = Planner(options, self.outlook.resolve, log.warning)
         place = options.identity.connection
         self.feedback = Feedback(driver_host(place.host, place.port)) if options.feedback else None
         self.mirror = MirrorThread(mirror_of(options)) if options.store else None
@@ -225,7 +228,8 @@ class Driver:
             for one in latest
         }
         silent = {UNAVAILABLE: list(view.unavailable)} if view.unavailable else {}
-        return {**to_json(self.hub, latest), MARKS: marks, **silent}
+        reader = reader_of(self.options.identity.connection.place, self.options.group)
+        return {**to_json(self.hub, latest), MARKS: marks, READER: reader, **silent}
 
     def marks(self) -> dict[str, Mark]:
         return self.feedback.marks() if self.feedback is not None else {}

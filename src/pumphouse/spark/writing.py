@@ -15,10 +15,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from pumphouse.client.base import HubClient, Sender
+from pumphouse.client.batches import write_event
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import ConnectionFailed, EventTooLarge, PumphouseError
 from pumphouse.events import Event
-from pumphouse.spark.advice import advised
+from pumphouse.spark.advice import advised, no_answer
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions
 from pumphouse.spark.rows import Origin, Shape
@@ -108,8 +109,16 @@ class Writing:
         self._turns = asyncio.Semaphore(options.in_flight)  # of partitions, each with one under way
 
     async def open(self) -> None:
-        self._client = open_hub(self.options.identity)
-        await self._client.__aenter__()
+        identity = self.options.identity
+        client = open_hub(identity)
+        try:
+            async with asyncio.timeout(identity.operation_timeout_s):
+                await client.__aenter__()
+        except TimeoutError:
+            raise no_answer(identity) from None
+        except PumphouseError as failed:
+            raise advised(failed, identity) from failed
+        self._client = client
         self._since_s = self.clock.monotonic()
 
     async def close(self) -> None:
@@ -157,7 +166,8 @@ class Writing:
                 f"({self.options.send_timeout_s:g} s for each message, see sendTimeout)"
             ) from None
         except EventTooLarge as failed:
-            largest = max(rows, key=lambda row: len(row.event.body))
+            # It need not be the body: properties count as well.
+            largest = max(rows, key=lambda row: len(write_event(row.event)))
             raise PumphouseError(
                 f"row {largest.number} of the task, with a body of {len(largest.event.body):,} "
                 f"bytes: {failed}"
@@ -185,8 +195,8 @@ class Writing:
 
 
 def told(rows: list[Row]) -> str:
-    numbers = [row.number for row in rows]
-    return f"rows {min(numbers)} to {max(numbers)} of the task"
+    first, last = min(row.number for row in rows), max(row.number for row in rows)
+    return f"row {first} of the task" if first == last else f"rows {first} to {last} of the task"
 
 
 def type_of(failed: PumphouseError) -> type[PumphouseError]:
