@@ -29,7 +29,9 @@ conformance: setup ## the official clients by every door, all tests by each (mak
 	.venv/bin/python -m pytest -n 2 --dist loadgroup --every-door $(PYTEST_ARGS) tests/conformance
 
 test-spark: setup ## Spark on a cluster, by Connect, in pipelines; and killing parts of it
+	@scripts/npm-ci
 	@scripts/java
+	@scripts/postgres
 	.venv/bin/python -m pytest -m cluster $(PYTEST_ARGS) tests/spark tests/homes
 
 check: setup ## formatting, lint, types, spelling

@@ -40,7 +40,7 @@ PURE = """amqp errors events hub.epochs hub.routing hub.filters hub.auth hub.iss
     homes.schema homes.sensors homes.rhythm homes.incidents homes.mishaps homes.bodies homes.days
     homes.dice homes.replay homes.slices homes.partitions
     homes.seen homes.past homes.rules homes.unusual homes.score homes.verdicts
-    homes.parquet homes.positions homes.minutes homes.upkeep dashboard.snapshot
+    homes.parquet homes.positions homes.minutes homes.upkeep homes.sharing dashboard.snapshot
     dashboard.lanes dashboard.rates dashboard.columns dashboard.town dashboard.alertbook
     dashboard.delays dashboard.homesview dashboard.guard dashboard.sse
     client.connection_string client.sas client.selectors client.batches client.rows client.base

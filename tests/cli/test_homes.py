@@ -18,7 +18,7 @@ from pumphouse.homes.schema import decode_reading
 from pumphouse.homes.sensors import Town
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import Call, Program, good, objects, refused
-from tests.homes.reading_back import events_of
+from tests.homes.reading_back import await_events, events_of
 from tests.homes.sensor_network import as_csv, samples
 
 FROM = "2026-06-01T12:00:00Z"
@@ -75,9 +75,7 @@ def test_a_signal_ends_it_cleanly_with_a_summary(
 ) -> None:
     connection = event_hub.connection_string()
     running = program("homes", "send", "--homes", "600", "-o", "json", connection=connection)
-    while not sum(map(len, events_of(event_hub).values())):
-        assert running.process.poll() is None
-        time.sleep(0.1)
+    await_events(event_hub)
     running.process.send_signal(number)
     said = json.loads(running.line())
     assert running.wait() == (0, "")
@@ -152,5 +150,7 @@ def test_a_bad_line_of_a_file_is_named(call: Call, tmp_path: Path) -> None:
     said = refused(call("homes", "replay", str(file), "--sensor", "M1=motion"))
     assert said.startswith(f"{file}, line 3: value is 'maybe'; write a number, or ON")
     assert "line 2: sensor is 'M1'" in refused(call("homes", "replay", str(file)))
+    kitchen = ("homes", "replay", str(file), "--sensor", "M1=kitchen")
+    assert "sensor M1 is 'kitchen'; write one of motion, door" in refused(call(*kitchen), 2)
     file.write_bytes(b"time,sensor,value\n12,\xff,ON\n")
     assert "not text in UTF-8" in refused(call("homes", "replay", str(file)))

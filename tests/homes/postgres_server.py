@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -22,7 +23,7 @@ UNPRIVILEGED = ("postgres", "nobody")
 
 
 class PostgresServer:
-    """Running from start to stop. `database()` is the URL of a new one."""
+    """Running from start to stop, and again if told. `database()` is the URL of a new one."""
 
     def __init__(self) -> None:
         # Not below the folder of the tests: that belongs to one user only.
@@ -46,6 +47,11 @@ class PostgresServer:
         subprocess.run(
             [*as_user(user), *initdb], check=True, capture_output=True, timeout=LIMIT_S, cwd="/"
         )
+        self.go_on()
+
+    def go_on(self) -> None:
+        """With the databases that there are."""
+        tools, user, data = programs(), other_user(), self.folder / "data"
         options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off"}
         settings = [word for name in options for word in ("-c", f"{name}={options[name]}")]
         self._process = subprocess.Popen(
@@ -58,7 +64,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGINT)  # fast: whoever is connected is cut off
             self._process.wait(LIMIT_S)
 
     def database(self) -> str:

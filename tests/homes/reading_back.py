@@ -31,3 +31,15 @@ def events_of(hub: EmbeddedHub, name: str = "sensors") -> dict[str, list[Event]]
             return await read_all(client)
 
     return asyncio.run(run())
+
+
+def await_events(hub: EmbeddedHub, name: str = "sensors", deadline_s: float = 100.0) -> None:
+    """Until something has come to every partition of a hub."""
+
+    async def run() -> list[list[Event]]:
+        async with Client(hub.connection_string(name)) as client:
+            partitions = (await client.properties()).partitions
+            readers = [await client.reader(ReaderOptions(one)) for one in partitions]
+            return await asyncio.gather(*(one.receive(1, deadline_s) for one in readers))
+
+    assert all(asyncio.run(run())), f"a partition of {name} has nothing after {deadline_s:g} s"

@@ -1,16 +1,22 @@
-"""A process that records, to be killed: python -m tests.homes.recording STORAGE DATABASE SEED.
+"""A process that records, to be killed: python -m tests.homes.recording STORAGE DATABASE SEED HALT.
 
 It does what the driver does after a crash: begins somewhere before the end, with batches that are
-cut anew, and goes on to the last. It says `stored` after each.
+cut anew, and goes on to the last. It says `stored` after each. Where HALT is a number, it says
+`merging` at that step of the first merge of files, and waits there to be killed.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 
+from pumphouse.homes.archive import Archive
+from pumphouse.homes.folder import Folder
+from pumphouse.homes.parquet import DataFile
 from pumphouse.homes.record import HUB, Recorder, RecordSettings
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from tests.homes.rows import activity, alert, as_tables
@@ -35,8 +41,52 @@ def part(rows: pa.Table, hub: str, first: int, after: int) -> pa.Table:
     return rows.slice(begin + first, max(0, after - first))
 
 
-def main(storage: str, database: str, seed: str) -> None:
+def say(word: str) -> None:
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+class Halting:
+    """A folder that comes to a halt within a merge: before the merged file is written (1), before
+    it is named (2), or after that (3)."""
+
+    def __init__(self, inner: Folder, halt: int) -> None:
+        self.inner, self.left = inner, halt
+
+    def step(self) -> None:
+        self.left -= 1
+        if not self.left:
+            say("merging")
+            sys.stdin.read()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.step()
+        self.inner.write(name, data)
+
+    def replace(self, name: str, data: bytes, tag: str | None) -> str:
+        self.step()
+        told = self.inner.replace(name, data, tag)
+        self.step()
+        return told
+
+
+def halt_in_a_merge(halt: int) -> None:
+    merge = Archive._merge
+
+    def halting(self: Archive, parts: Sequence[DataFile]) -> None:
+        self.folder = Halting(self.folder, halt)
+        merge(self, parts)
+
+    Archive._merge = halting  # type: ignore[method-assign]
+
+
+def main(storage: str, database: str, seed: str, halt: str) -> None:
     random, rows = Random(seed), everything()
+    if halt:
+        halt_in_a_merge(int(halt))
     recorder = Recorder.open(RecordSettings(storage, database))
     # Never beyond what is stored: then nothing would be between.
     known = recorder.reached().get(ACTIVITY_HUB, {}).get("0", 0)
@@ -46,8 +96,7 @@ def main(storage: str, database: str, seed: str) -> None:
         alerts = (done * ALERTS // ACTIVITIES, -(-after * ALERTS // ACTIVITIES))
         batch = [part(rows, ACTIVITY_HUB, done, after), part(rows, ALERTS_HUB, *alerts)]
         recorder.store(pa.concat_tables(batch))
-        sys.stdout.write("stored\n")
-        sys.stdout.flush()
+        say("stored")
         done = after
     recorder.close()
 

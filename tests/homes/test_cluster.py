@@ -6,32 +6,45 @@ Slow: `make test-spark` runs them (`-m cluster`), `make test` does not.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import re
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import uuid4
 
+import psycopg
 import pytest
 
 from pumphouse.cli import submit
 from pumphouse.client.opening import open_client
 from pumphouse.events import Event
+from pumphouse.homes import minutes
 from pumphouse.homes.archive import snapshot
-from pumphouse.homes.schema import ACTIVITY_HUB, GROUPS, HUBS, SENSORS_HUB, encode_activity
+from pumphouse.homes.schema import ACTIVITY_HUB, SENSORS_HUB, encode_activity
 from pumphouse.homes.sensors import Town
 from pumphouse.hub.embedded import EmbeddedHub
+from tests.azurite.server import Azurite
+from tests.homes.applications import (
+    PUMPHOUSE,
+    end,
+    hub_of,
+    is_gone,
+    pipeline,
+    report,
+    status,
+    until_running,
+)
+from tests.homes.postgres_server import PostgresServer
 from tests.homes.rows import activity
 from tests.spark.test_places import (
-    ENVIRONMENT,
     PYSPARK,
     UNTIL_S,
     command_of,
@@ -48,63 +61,32 @@ pytestmark = [
     pytest.mark.timeout(1800),
 ]
 
-PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
-
 
 @pytest.fixture
 def hub() -> Iterator[EmbeddedHub]:
-    with EmbeddedHub(hubs=dict.fromkeys(HUBS, 4)) as hub:
-        for name in HUBS:
-            for group in GROUPS:
-                hub.create_group(name, group)
+    with hub_of(4) as hub:
         yield hub
 
 
-def environment(hub: EmbeddedHub) -> dict[str, str]:
-    return {**ENVIRONMENT, "PUMPHOUSE_CONNECTION": hub.connection_string()}
-
-
-@contextmanager
-def pipeline(
-    hub: EmbeddedHub, data: Path, *words: str, before: tuple[object, ...] = (PUMPHOUSE,)
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Running; whatever is left of it ends with the block."""
-    command = [*map(str, before), "homes", "run", "--data", str(data), *words]
-    with open(data.with_suffix(".log"), "a") as said:
-        process = subprocess.Popen(
-            command, env=environment(hub), start_new_session=True, stdout=said, stderr=said
-        )
-    try:
-        yield process
-    finally:
-        for one in [*descendants(process.pid), process.pid]:
-            kill(one)
-        process.wait(60)
-
-
-def status(data: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((data / "status.json").read_text())["stages"]
-    except FileNotFoundError:
-        return {}
-    return found
-
-
-def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
-    process.send_signal(number)
-    assert process.wait(UNTIL_S) == 0
-
-
-def stored(data: Path, table: str = ACTIVITY_HUB) -> list[tuple[Any, ...]]:
-    if not (data / "homes.db").is_file():  # it has hardly begun
+def ask(database: str, query: str) -> list[tuple[Any, ...]]:
+    """Of a database that a pipeline writes into; nothing while it has hardly begun."""
+    if database.startswith("postgresql:"):
+        with psycopg.connect(database) as link:
+            known = link.execute("SELECT to_regclass('newest')").fetchone()
+            return link.execute(query).fetchall() if known and known[0] else []
+    if not Path(database).is_file():
         return []
-    file = sqlite3.connect(data / "homes.db")
+    file = sqlite3.connect(database)
     try:
-        return sorted(file.execute(f"SELECT partition, sequence, home FROM {table}").fetchall())
+        return file.execute(query).fetchall()
     except sqlite3.OperationalError:
         return []
     finally:
         file.close()
+
+
+def stored(database: str) -> list[tuple[Any, ...]]:
+    return sorted(ask(database, f"SELECT partition, sequence, home FROM {ACTIVITY_HUB}"))
 
 
 class Sender:
@@ -134,18 +116,38 @@ class Sender:
         self.thread.join()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Where the records go."""
+
+    database: str
+    storage: str
+
+
+@pytest.fixture
+def stores(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stores]:
+    if request.param == "files":
+        yield Stores(str(tmp_path / "homes.db"), str(tmp_path / "records"))
+        return
+    azurite: Azurite = request.getfixturevalue("azurite")
+    with PostgresServer() as server:
+        container = f"{azurite.connection_string()};Container=records-{uuid4()}"
+        yield Stores(server.database(), container)
+
+
+@pytest.mark.parametrize("stores", ["files", "servers"], indirect=True)
 def test_a_driver_that_is_killed_loses_and_doubles_nothing(
-    hub: EmbeddedHub, tmp_path: Path, seed: int
+    hub: EmbeddedHub, tmp_path: Path, stores: Stores
 ) -> None:
     """The driver, its JVM, or both, at moments that chance chooses once rows have been stored."""
-    random, data = Random(seed), tmp_path / "data"
-    words = ("--stages", "record", "--master", "local[2]")
+    random, data, database = Random(7), tmp_path / "data", stores.database
+    into = ("--database", database, "--storage", stores.storage)
+    words = ("--stages", "record", "--master", "local[2]", *into)
     with Sender(hub) as sender:
         for victim in ("both", "python", "jvm"):
-            before = len(stored(data))
+            before = len(stored(database))
             with pipeline(hub, data, *words) as process:
-                until(lambda: len(stored(data)) > before)  # noqa: B023
+                until(lambda: len(stored(database)) > before)  # noqa: B023
                 time.sleep(random.random() * 4)  # chance, not waiting: any moment will do
                 below = descendants(process.pid)
                 jvms = [one for one in below if "java" in command_of(one).split(" ")[0]]
@@ -156,17 +158,27 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(
                         kill(one)
                 process.wait(UNTIL_S)
     with pipeline(hub, data, *words) as process:
-        until(lambda: len(stored(data)) >= sender.sent)
-        end(process)
-    rows = stored(data)
+        until(lambda: len(stored(database)) >= sender.sent)
+        end(process, data)
+    rows = stored(database)
     assert len(rows) == sender.sent
     for partition in {partition for partition, *_ in rows}:
         numbers = [sequence for where, sequence, _ in rows if where == partition]
         assert numbers == list(range(len(numbers)))
-    files = snapshot(data / "records").table(ACTIVITY_HUB)
+        told = ask(
+            database,
+            f"SELECT following FROM positions WHERE hub = '{ACTIVITY_HUB}'"
+            f" AND partition = '{partition}'",
+        )
+        assert told == [(len(numbers),)]
+    for sums in minutes.TABLES:
+        names = ", ".join([sums.time, sums.key, *minutes.MEASURES])
+        kept = sorted(ask(database, f"SELECT {names} FROM {sums.table}"))
+        assert kept == sorted(ask(database, minutes.recount(sums, ACTIVITY_HUB)))
+    files = snapshot(stores.storage).table(ACTIVITY_HUB)
     assert files is not None
-    names = ("partition", "sequence", "home")
-    assert sorted(zip(*(files[name].to_pylist() for name in names), strict=True)) == rows
+    columns = ("partition", "sequence", "home")
+    assert sorted(zip(*(files[name].to_pylist() for name in columns), strict=True)) == rows
 
 
 TOWN, MINUTES, FIRST = Town(homes=60, seed=3), 20, 29_867_000
@@ -200,15 +212,7 @@ def kept() -> set[tuple[str, str, int]]:
 
 
 def identities(data: Path) -> list[tuple[Any, ...]]:
-    if not (data / "homes.db").is_file():  # it has hardly begun
-        return []
-    file = sqlite3.connect(data / "homes.db")
-    try:
-        return sorted(file.execute("SELECT home, sensor, seq FROM activity").fetchall())
-    except sqlite3.OperationalError:
-        return []
-    finally:
-        file.close()
+    return sorted(ask(str(data / "homes.db"), "SELECT home, sensor, seq FROM activity"))
 
 
 def works(hub: EmbeddedHub, data: Path, *words: str, before: tuple[object, ...]) -> None:
@@ -220,7 +224,7 @@ def works(hub: EmbeddedHub, data: Path, *words: str, before: tuple[object, ...])
         assert process.poll() is None, data.with_suffix(".log").read_text()[-3000:]
         states = {name: one["state"] for name, one in status(data).items()}
         assert states == dict.fromkeys(("sift", "watch", "record"), "running")
-        end(process)
+        end(process, data)
     assert identities(data) == wanted
     assert {one["state"] for one in status(data).values()} == {"stopped"}
 
@@ -229,10 +233,12 @@ def test_all_stages_on_several_executors(hub: EmbeddedHub, tmp_path: Path) -> No
     works(hub, tmp_path / "data", "--master", "local-cluster[2,1,1024]", before=(PUMPHOUSE,))
 
 
-def test_all_stages_submitted_to_a_standalone_cluster(hub: EmbeddedHub, tmp_path: Path) -> None:
+@contextmanager
+def cluster(folder: Path, cores: int) -> Iterator[str]:
+    """A master and a worker; the address of the master."""
     spark_class, deploy = PYSPARK / "bin" / "spark-class", "org.apache.spark.deploy"
     here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    logs = {name: tmp_path / f"{name}.log" for name in ("master", "worker")}
+    logs = {name: folder / f"{name}.log" for name in ("master", "worker")}
     with ExitStack() as stack:
         head = stack.enter_context(
             running(spark_class, f"{deploy}.master.Master", *here, said=logs["master"])
@@ -240,12 +246,77 @@ def test_all_stages_submitted_to_a_standalone_cluster(hub: EmbeddedHub, tmp_path
         told = line_with("Starting Spark master at", logs["master"], head)
         address = told.split(" at ")[1].split()[0]
         until(lambda: "I have been elected leader" in logs["master"].read_text(), head)
-        room = ("--cores", "2", "--memory", "2g", "--work-dir", tmp_path / "work")
+        room = ("--cores", cores, "--memory", "3g", "--work-dir", folder / "work")
         worker = (spark_class, f"{deploy}.worker.Worker", *here, *room, address)
         hand = stack.enter_context(running(*worker, said=logs["worker"]))
         line_with("Successfully registered with master", logs["worker"], hand)
+        yield address
+
+
+def test_all_stages_submitted_to_a_standalone_cluster(hub: EmbeddedHub, tmp_path: Path) -> None:
+    with cluster(tmp_path, cores=2) as address:
         submitted = (PYSPARK / "bin" / "spark-submit", "--master", address, submit.__file__)
         works(hub, tmp_path / "data", before=submitted)
+        goes_down_with_its_jvm(hub, tmp_path / "data", before=submitted)
+
+
+def test_each_stage_as_an_application_of_its_own(hub: EmbeddedHub, tmp_path: Path) -> None:
+    fill(hub)
+    wanted, record = sorted(kept()), tmp_path / "record"
+    with cluster(tmp_path, cores=3) as address, ExitStack() as stack:
+        little = ("--conf", "spark.cores.max=1", "--conf", "spark.executor.memory=640m")
+        shared = ("--master", address, "--checkpoints", str(tmp_path / "checkpoints"), *little)
+        stages = {}
+        for name in ("sift", "watch", "record"):
+            words = ("--stages", name, "--accelerated", *shared)
+            stages[name] = stack.enter_context(pipeline(hub, tmp_path / name, *words))
+            until_running(stages[name], tmp_path / name, name)
+        until(lambda: len(identities(record)) >= len(wanted))
+        for name, process in stages.items():
+            end(process, tmp_path / name)
+    assert identities(record) == wanted
+
+
+def goes_down_with_its_jvm(hub: EmbeddedHub, data: Path, before: tuple[object, ...]) -> None:
+    """spark-submit is a JVM. One that is told to end does so at once, with the signal for a status,
+    and takes the driver in Python with it: as good as killed, and nothing is lost by it."""
+    recorded = identities(data)
+    with pipeline(hub, data, "--accelerated", before=before) as process:
+        until_running(process, data, "sift", "watch", "record")
+        driver = report(data)["pid"]
+        process.terminate()
+        assert process.wait(UNTIL_S) == 128 + signal.SIGTERM
+        until(lambda: is_gone(driver))
+    assert identities(data) == recorded
+
+
+def test_a_stage_that_dies_is_started_again_later_each_time(
+    hub: EmbeddedHub, tmp_path: Path
+) -> None:
+    """The database goes away in the middle, and comes back."""
+    data = tmp_path / "data"
+    with PostgresServer() as server, Sender(hub) as sender:
+        database = server.database()
+        words = ("--stages", "record", "--master", "local[2]", "--database", database)
+        with pipeline(hub, data, *words) as process:
+            until(lambda: len(stored(database)) > 0)
+            server.stop()
+            until(lambda: status(data)["record"]["restarts"] >= 3)
+            told = status(data)["record"]
+            server.go_on()
+            until(lambda: status(data)["record"]["state"] == "running")
+            before = len(stored(database))
+            until(lambda: len(stored(database)) > before)
+            sender.enough.set()
+            sender.thread.join()
+            until(lambda: len(stored(database)) >= sender.sent)
+            end(process, data)
+        rows = stored(database)
+    assert "connection" in told["error"]
+    said = data.with_suffix(".log").read_text()
+    waits = re.findall(r"record failed for the (\S+) time: .*; again in (\d+) s", said)
+    assert waits[:3] == [("1st", "1"), ("2nd", "2"), ("3rd", "4")]
+    assert len(rows) == len(set(rows)) == sender.sent
 
 
 def test_ctrl_c_stops_it_and_it_goes_on(hub: EmbeddedHub, tmp_path: Path) -> None:
@@ -253,9 +324,9 @@ def test_ctrl_c_stops_it_and_it_goes_on(hub: EmbeddedHub, tmp_path: Path) -> Non
     words = ("--stages", "record", "--master", "local[2]")
     with Sender(hub):
         for _ in range(2):
-            before = len(stored(data))
+            before = len(stored(str(data / "homes.db")))
             with pipeline(hub, data, *words) as process:
-                until(lambda: len(stored(data)) > before)  # noqa: B023
-                end(process, signal.SIGINT)
+                until(lambda: len(stored(str(data / "homes.db"))) > before)  # noqa: B023
+                end(process, data, signal.SIGINT)
     assert "stopped" in data.with_suffix(".log").read_text()
     assert os.path.exists(data / "status.json")

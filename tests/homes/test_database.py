@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from pumphouse.errors import OptionError
+from pumphouse.errors import ConnectionFailed, OptionError
 from pumphouse.homes import minutes
 from pumphouse.homes.database import TABLES, Connection, Database, Stored, open_database
 from pumphouse.homes.postgres import PostgresConnection
@@ -76,6 +77,41 @@ def test_every_column_comes_back(database: Database, url: str) -> None:
         assert ask(url, f"SELECT {', '.join(names)} FROM {hub}") == sorted(told)
     assert ask(url, "SELECT fault FROM activity WHERE value IS NULL") == [("no answer",)]
     assert database.positions() == {ACTIVITY_HUB: {"0": 2}, ALERTS_HUB: {"0": 1}}
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql://me:hunter2@[::1/x", "the URL of the database is wrong: end of string"),
+        ("postgresql://me:hunt%zzer2@h/x", "the URL of the database is wrong: invalid percent"),
+        ("postgresql://me:hunter2@h/x?foo=1", "the URL of the database is wrong: invalid URI"),
+        ("postgresql://me:hunter2@127.0.0.1:1/x", "PostgreSQL: .* port 1 failed: Connection"),
+        ("mysql://me:hunter2@h/x", "this names no database; use sqlite:///PATH or postgresql:"),
+        ("blob://account/x", "blob: names no database"),
+        ("AccountName=x;AccountKey=hunter2", "this names no database"),
+        ("/proc/nowhere/homes.db", "/proc/nowhere/homes.db cannot be used as a database: "),
+        ("/proc/version", "/proc/version cannot be used as a database: "),
+    ],
+)
+def test_a_database_that_is_none_is_said_so_without_the_password(url: str, says: str) -> None:
+    with pytest.raises((OptionError, ConnectionFailed), match=says) as refused:
+        open_database(url)
+    assert "hunter2" not in str(refused.value)
+    assert "hunt%zzer2" not in str(refused.value)
+
+
+def test_text_that_not_every_database_holds(database: Database, url: str) -> None:
+    """A batch that cannot be stored would come again and again."""
+    told = activity(3, 1, "smoke", None)
+    faults = ["cut\0off", 'quo"ted', "two\nlines", "\\.", "", "\N{SNOWMAN}"]
+    odd = [
+        replace(told, reading=replace(told.reading, fault=fault, seq=number))
+        for number, fault in enumerate(faults)
+    ]
+    assert store(database, *odd).rows == len(odd)
+    stored = [fault for _, fault in ask(url, "SELECT seq, fault FROM activity")]
+    assert stored[1:] == faults[1:]
+    assert stored[0] in ("cut\0off", "cut\N{REPLACEMENT CHARACTER}off")
 
 
 def test_a_batch_that_comes_again_changes_nothing(database: Database, url: str) -> None:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import IO
+from uuid import uuid4
 
 import pyarrow.compute as pc
 import pytest
@@ -17,11 +19,13 @@ from pumphouse.homes.archive import snapshot
 from pumphouse.homes.postgres import PostgresConnection
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from pumphouse.homes.sqlite import SqliteConnection
+from tests.azurite.server import Azurite
 from tests.homes.postgres_server import PostgresServer
 from tests.homes.recording import ACTIVITIES, ALERTS
 
 ROOT = Path(__file__).parents[2]
-KILLS = 4
+# Steps of a merge, and twice somewhere within or between batches.
+KILLED_AT = (1, 2, 3, None, None)
 LIMIT_S = 100
 
 
@@ -31,39 +35,59 @@ def postgres() -> Iterator[str]:
         yield server.database()
 
 
-def record_until_killed(storage: Path, database: str, random: Random | None) -> int:
-    """The exit status of a recording; with chances, killed somewhere within or between batches."""
-    seed = "" if random is None else str(random.random())
-    command = [sys.executable, "-m", "tests.homes.recording", str(storage), database, seed]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
-        assert process.stdout is not None
-        if random is not None:
-            for _ in range(random.randrange(1, 12)):
-                assert process.stdout.readline()
-            time.sleep(random.random() * 0.02)  # chance, not waiting: any moment will do
-            process.kill()
+def record(storage: str, database: str) -> None:
+    """To the end."""
+    with recording(storage, database) as process:
         process.stdout.read()
-        return process.wait(LIMIT_S)
+        assert process.wait(LIMIT_S) == 0
+
+
+def record_until_killed(storage: str, database: str, step: int | None, random: Random) -> None:
+    """Killed at a step of a merge; or soon after a number of batches that chance has chosen."""
+    with recording(storage, database, random.random(), step or "") as process:
+        word, left = ("stored", random.randrange(1, 12)) if step is None else ("merging", 1)
+        while left:
+            said = process.stdout.readline()
+            assert said, f"it has ended, and never said {word}"
+            left -= said.decode().strip() == word
+        if step is None:
+            time.sleep(random.random() * 0.02)  # chance, not waiting: any moment will do
+        process.kill()
+        process.stdout.read()
+        assert process.wait(LIMIT_S) == -9
+
+
+class Recording(subprocess.Popen[bytes]):
+    stdout: IO[bytes]
+
+
+def recording(storage: str, database: str, seed: object = "", halt: object = "") -> Recording:
+    words = (storage, database, str(seed), str(halt))
+    command = [sys.executable, "-m", "tests.homes.recording", *words]
+    return Recording(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite, a folder", "postgres, blobs"])
 def test_each_row_is_stored_once_whenever_it_is_killed(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    database = f"sqlite://{tmp_path}/homes.db"
-    if kind == "postgres":
+    database, records = f"sqlite://{tmp_path}/homes.db", str(tmp_path / "records")
+    if kind == "postgres, blobs":
         database = request.getfixturevalue("postgres")
+        azurite: Azurite = request.getfixturevalue("azurite")
+        records = f"{azurite.connection_string()};Container=killed-{uuid4()}"
     random = Random(kind)
-    for _ in range(KILLS):
-        assert record_until_killed(tmp_path / "records", database, random) == -9
-    assert record_until_killed(tmp_path / "records", database, None) == 0
+    for step in KILLED_AT:
+        record_until_killed(records, database, step, random)
+    record(records, database)
 
-    link = PostgresConnection(database) if kind == "postgres" else SqliteConnection(database[9:])
+    postgres = database.startswith("postgresql:")
+    link = PostgresConnection(database) if postgres else SqliteConnection(database[9:])
     for hub, number in ((ACTIVITY_HUB, ACTIVITIES), (ALERTS_HUB, ALERTS)):
         stored = link.ask(f"SELECT sequence FROM {hub} ORDER BY sequence")
         assert [sequence for (sequence,) in stored] == list(range(number))
-        rows = snapshot(tmp_path / "records").table(hub)
+        rows = snapshot(records).table(hub)
         assert rows is not None
         assert sorted(rows["sequence"].to_pylist()) == list(range(number))
         assert pc.count_distinct(rows["at"]).as_py() > 1

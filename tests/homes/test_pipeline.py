@@ -9,19 +9,29 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.errors import ConnectionFailed, HubNotFound
-from pumphouse.homes.pipeline import HUBS, STAGES, check_hubs
+from pumphouse.errors import ConnectionFailed, HubNotFound, OptionError
+from pumphouse.homes.pipeline import (
+    HUBS,
+    LOCAL_FILES,
+    STAGES,
+    PipelineOptions,
+    alone_in,
+    check_hubs,
+    settings_of,
+)
 from pumphouse.homes.place import Place
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from pumphouse.hub.embedded import EmbeddedHub
 
 PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
+KEY = "a2V5IG9mIG5vYm9keQ=="
+STORAGE = f"AccountName=x;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:1/x"
 
 
-def run(connection: str, *words: object) -> subprocess.CompletedProcess[str]:
+def run(connection: str, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [PUMPHOUSE, "homes", "run", *map(str, words)],
-        env={**os.environ, "PUMPHOUSE_CONNECTION": connection},
+        env={**os.environ, "PUMPHOUSE_CONNECTION": connection, **more},
         capture_output=True,
         text=True,
         timeout=100,
@@ -58,5 +68,75 @@ def test_the_command_knows_its_stages(tmp_path: Path) -> None:
     assert "the stages are sift, watch, record (got sort)" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--database", "postgresql://me:hunter2@127.0.0.1:1/x"], 1, "port 1 failed: Connection"),
+        (["--database", "mysql://me:hunter2@h/x"], 2, "use sqlite:///PATH or postgresql://"),
+        (["--storage", "/proc/nowhere"], 2, "/proc/nowhere> cannot be used for records: "),
+        (["--storage", f"{STORAGE};Container=c"], 1, "no storage at 127.0.0.1:1/x for us: "),
+        (["--data", "/proc/nowhere"], 2, "/proc/nowhere cannot be used for data: "),
+    ],
+)
+def test_a_place_that_takes_no_records_is_said_so_at_once(
+    homes_hub: EmbeddedHub, tmp_path: Path, words: list[str], code: int, says: str
+) -> None:
+    data = ("--data", tmp_path / "data")
+    done = run(homes_hub.connection_string(), "--stages", "record", *data, *words)
+    assert says in done.stderr
+    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1)
+    assert "hunter2" not in done.stderr
+    assert KEY not in done.stderr
+
+
+def test_two_pipelines_in_one_folder_are_one_too_many(
+    homes_hub: EmbeddedHub, tmp_path: Path
+) -> None:
+    with alone_in(tmp_path):
+        done = run(homes_hub.connection_string(), "--data", tmp_path)
+    assert done.returncode == 2
+    assert f"{tmp_path} is in use by another pipeline" in done.stderr
+    with alone_in(tmp_path):  # who has left, has left it free
+        assert (tmp_path / ".lock").exists()
+
+
+def test_without_java_it_says_how_to_get_it(homes_hub: EmbeddedHub, tmp_path: Path) -> None:
+    nowhere = {"JAVA_HOME": str(tmp_path / "nowhere")}
+    done = run(homes_hub.connection_string(), "--data", tmp_path / "data", **nowhere)
+    assert done.returncode == 1
+    assert done.stderr.startswith("pumphouse: Spark needs Java 17 or newer: JAVA_HOME is ")
+    assert "apt install openjdk-17-jre-headless" in done.stderr
+
+
+@pytest.mark.parametrize("master", ["foo", "spark://head", "local[", "local[2", "yarn:1", ""])
+def test_a_master_that_is_none(tmp_path: Path, master: str) -> None:
+    with pytest.raises(OptionError, match=r"is no master of Spark; write local\[2\], spark://HOST"):
+        PipelineOptions(tmp_path, master=master)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[2]", "local[*,3]", "local-cluster[2,1,1024]", "spark://a:7077,b:7077", "yarn"],
+)
+def test_masters(tmp_path: Path, master: str) -> None:
+    assert PipelineOptions(tmp_path, master=master).master == master
+
+
 def test_every_stage_has_its_hubs() -> None:
     assert tuple(HUBS) == STAGES
+
+
+@pytest.mark.parametrize(
+    ("place", "here"),
+    [(None, True), ("/mnt/checkpoints", True), ("hdfs://head/checkpoints", False)],
+)
+def test_checkpoints_on_a_disk_are_written_without_asking_the_shell(
+    tmp_path: Path, place: str | None, here: bool
+) -> None:
+    settings = settings_of(PipelineOptions(tmp_path, checkpoints=place))
+    assert (settings.items() >= LOCAL_FILES.items()) is here
+
+
+def test_settings_that_were_given_go_first(tmp_path: Path) -> None:
+    given = dict.fromkeys([*LOCAL_FILES, "spark.driver.memory"], "mine")
+    assert settings_of(PipelineOptions(tmp_path, settings=given)).items() >= given.items()

@@ -88,7 +88,7 @@ def test_both_hubs_are_recorded_once_also_without_a_checkpoint(
     send(place, ACTIVITY_HUB, [as_event(activity(0, 20)), as_event(activity(0, 0))])
     # Spark has lost its memory, and brings everything again: the positions know it all.
     second = run(spark, place, tmp_path, "another").recorded
-    assert (second.rows, second.repeats) == (2, 1)
+    assert (second.rows, second.repeats, second.known) == (2, 1, 92)
 
     stored = in_database(tmp_path, ACTIVITY_HUB)
     wanted = {(one.reading.home, one.reading.at) for one in [*activities, activity(0, 20)]}

@@ -41,6 +41,7 @@ def without(key: str) -> bytes:
     return json.dumps({k: v for k, v in json.loads(GOOD).items() if k != key}).encode()
 
 
+ABSURD = (2**53 - 1, 2**53, 2**63 - 1, -(2**63), 2**63, 10**400)
 ODD_VALUES = (None, "x", "5", 5, -1, 1.5, 1.0, True, [1], {"a": 1})
 BODIES = [
     GOOD, b"", b"null", b"3", b"\xff\xfe", b"[" + GOOD + b"]", GOOD + b" zz", GOOD + GOOD,
@@ -50,6 +51,9 @@ BODIES = [
     *(changed(**{key: odd}) for key in json.loads(GOOD) if key != "at" for odd in ODD_VALUES),
     *(changed(at=odd) for odd in ODD_VALUES if type(odd) is not int),
     *(changed(value=value, fault=fault) for value in (None, 1) for fault in ("}{", 5, None)),
+    *(changed(**{key: odd}) for key in ("seq", "at", "since", "value") for odd in ABSURD),
+    GOOD.replace(b'"value":1', b'"value":1e999'), changed(value=None, fault="\ud800"),
+    GOOD.replace(b"{", b'{"note":"\xff",'),
 ]  # fmt: skip
 
 QUIET = replace(READING, value=0, since=NOW - 3_600_000, seq=3)
@@ -126,6 +130,9 @@ def test_what_matters_goes_on_once_and_what_is_bad_to_the_dead_letters(
         encode_activity(activity) for activity in identities.values()
     )
     assert all(event.partition_key == json.loads(event.body)["home"] for event in activities)
+    came, _ = parted(event.body for event in read_all(place, "sensors"))
+    in_order = list(dict.fromkeys(activity.reading.identity for activity in came))
+    assert [schema.decode_activity(event.body).reading.identity for event in activities] == in_order
     letters = read_all(place, "deadletter")
     reasons = Counter(str(letter.properties["reason"]) for letter in letters)
     assert sorted(letter.body for letter in letters) == sorted(bad)

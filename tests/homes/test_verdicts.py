@@ -36,11 +36,33 @@ def test_a_reading_that_is_not_worth_keeping() -> None:
         (NOW + 1001, "bad-time: at is more than 1 s ahead of us"),
         (EARLIEST_MS, None),
         (EARLIEST_MS - 1, "bad-time: at is before the year 2000"),
+        (7_258_118_399_999, None),
+        (7_258_118_400_000, "bad-time: at is after the year 2199"),
         (2**63, "wrong-type: a number is too large"),
     ],
 )
 def test_clocks_that_cannot_be_right(at: int, complaint: str | None) -> None:
-    assert look(replace(READING, at=at)).complaint == complaint
+    ahead_max_ms = None if at > NOW + 2000 else 1000
+    assert look(replace(READING, at=at), ahead_max_ms).complaint == complaint
+
+
+@pytest.mark.parametrize("name", ["seq", "since", "battery"])
+def test_numbers_that_nobody_can_reckon_with(name: str) -> None:
+    for number in (2**53, -(2**53), 10**400):
+        absurd = replace(READING, **{name: number})  # type: ignore[arg-type]
+        assert look(absurd).complaint == "wrong-type: a number is too large"
+    assert look(replace(READING, value=1e13)).complaint == "wrong-type: value is too large"
+    body = encode_reading(READING).replace(b'"value":1', b'"value":1e999')
+    assert second_look(body, NOW, None, 0).complaint == "wrong-type: value is too large"
+
+
+def test_half_a_letter_is_no_text() -> None:
+    """It could be read, and then not be written down: one such body would stop the stage."""
+    body = encode_reading(replace(READING, value=None, fault="?")).replace(b"?", rb"\ud800")
+    complaint = second_look(body, NOW, None, 0).complaint
+    assert complaint == "wrong-type: fault has half of a surrogate pair"
+    whole = encode_reading(replace(READING, value=None, fault="?")).replace(b"?", rb"\ud83d\ude00")
+    assert second_look(whole, NOW, None, 0).complaint is None
 
 
 def test_without_a_clock_to_compare_with_any_future_will_do() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from pumphouse.homes.sending import send
 from pumphouse.homes.sensors import Town
 from tests.homes.hearing import FIRST_MINUTE, activities
 from tests.homes.sensor_network import as_csv, unusual_at
-from tests.homes.streams import TO_THE_END, finish, put_in_turn, read_all
+from tests.homes.streams import TO_THE_END, finish, put, put_in_turn, read_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +31,18 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
 START_MS = FIRST_MINUTE * MINUTE_MS
 SETTINGS = watch.WatchSettings(events_max=20_000, partitions_per_task=1)
+
+
+def strange(home: object, number: object = 1) -> bytes:
+    """What somebody else has written into our hubs; as an activity, and as an alert."""
+    told = {"v": 1, "home": home, "sensor": "door", "at": number, "value": 1, "since": number}
+    return json.dumps(told | {"mode": "away", "kind": "break-in"}).encode()
+
+
+STRANGE = [
+    b"", b"{", b"\xff", *map(strange, ("hello!", "h-12345", "h12", None, 5, "h" * 5000)),
+    *(strange("h000001", number) for number in (None, "x", 2**63 - 1, -(2**63), 2**63)),
+]  # fmt: skip
 
 
 def watch_all(
@@ -73,10 +86,12 @@ def test_every_start_reads_the_day_anew_and_leaves_one_folder(
     town = Town(40, 7, MANY)
     minutes = range(FIRST_MINUTE, FIRST_MINUTE + 480)
     put_in_turn(place, "activity", [activities(town, minute) for minute in minutes])
+    for hub in ("activity", "alerts"):
+        put(place, hub, [Event(body) for body in STRANGE])
     first = watch_all(spark, place, tmp_path)
     (folder,) = tmp_path.iterdir()
     again = watch_all(spark, place, tmp_path)
-    assert first
+    assert len(first) > len(STRANGE)  # which stopped nothing
     assert len(again) == len(first)
     (other,) = tmp_path.iterdir()
     assert folder != other

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pumphouse.cli.console import plural
+from pumphouse.cli.homessend import homes_option
 from pumphouse.cli.options import verbose_option
 from pumphouse.cli.up import stop_on_signal
 from pumphouse.errors import PortTaken, PumphouseError
@@ -42,13 +43,7 @@ EXTRAS = "pip install 'pumphouse[azure,dashboard,spark]'"
 
 
 @click.command()
-@click.option(
-    "--homes",
-    type=click.IntRange(1, 1_000_000),
-    default=HOMES,
-    show_default=True,
-    help="How many homes; five sensors each, once a minute.",
-)
+@homes_option(HOMES, "How many homes; five sensors each, once a minute.")
 @click.option("--minutes", type=click.FloatRange(0.05), help="Stop after so long; else Ctrl-C.")
 @click.option(
     "--port",

@@ -8,6 +8,7 @@ from pumphouse.cli.homessend import (
     Speed,
     begin,
     driver_option,
+    homes_option,
     play,
     rate_option,
     start_option,
@@ -24,13 +25,7 @@ from pumphouse.errors import BadRecord
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--hub", default="sensors", show_default=True, help="The hub to send to.")
-@click.option(
-    "--homes",
-    type=click.IntRange(1, 1_000_000),
-    default=1,
-    show_default=True,
-    help="How many homes play it, each from another day and minute of it.",
-)
+@homes_option(1, "How many homes play it, each from another day and minute of it.")
 @rate_option
 @start_option
 @click.option(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from zlib import crc32
 
 import click
 
@@ -70,6 +72,25 @@ from pumphouse.cli.options import (
     help="The readings' time runs faster than the clock (homes send --rate 60x or max), or is of "
     "another day: do not take that for a broken clock.",
 )
+@click.option(
+    "--assignment",
+    metavar="fixed:N",
+    help="Share the partitions of the stage watch with other applications: these N are ours, and "
+    "stay ours.",
+)
+@click.option(
+    "--store",
+    envvar="PUMPHOUSE_STORE",
+    metavar="URL",
+    help="With --assignment: where all of them keep their leases, sqlite:///PATH or "
+    "blob://ACCOUNT/CONTAINER.",
+)
+@click.option(
+    "--host",
+    metavar="NAME",
+    help="With --assignment: the name of this application. Made of the machine and --data unless "
+    "given.",
+)
 @connection_option
 @output_option
 @verbose_option
@@ -82,6 +103,9 @@ def run(
     checkpoints: str | None,
     conf: tuple[str, ...],
     accelerated: bool,
+    assignment: str | None,
+    store: str | None,
+    host: str | None,
     connection: str | None,
     output: str,
 ) -> None:
@@ -93,6 +117,7 @@ def run(
     """
     from pumphouse.homes.pipeline import Pipeline, PipelineOptions
     from pumphouse.homes.place import Place
+    from pumphouse.homes.sharing import sharing_of
 
     trust = ca_file()
     place = Place(need_connection(connection), {"caFile": trust} if trust else {})
@@ -105,8 +130,14 @@ def run(
         checkpoints=checkpoints,
         settings=dict(map(parse_property, conf)),
         accelerated=accelerated,
+        sharing=sharing_of(assignment, store, host or (assignment and own_name(data))),
     )
     say = console.say if output == "text" else lambda text: console.put({"event": text})
     pipeline = Pipeline(place, options, say)
     pipeline.run()
     say("stopped")
+
+
+def own_name(data: Path) -> str:
+    """The same at every start, and another one for another folder or machine."""
+    return f"watch-{socket.gethostname()}-{crc32(bytes(data.absolute())):08x}"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 RATE = re.compile(r"(?P<times>[0-9]+(?:\.[0-9]+)?)x", re.IGNORECASE)
 DAY_S = 86_400.0
+HOMES_MAX = 1_000_000  # their names have six digits
 
 
 def parse_rate(text: str) -> float | None:
@@ -86,13 +87,18 @@ rate_option = click.option(
     metavar="realtime|max|60x",
     help="How fast time goes by: as in life, as fast as the hub takes it, or so many times faster.",
 )
-homes_option = click.option(
-    "--homes",
-    type=click.IntRange(1, 1_000_000),
-    default=100_000,
-    show_default=True,
-    help="How many homes; five readings a minute each.",
-)
+
+
+def homes_option(default: int, help: str) -> Callable[..., Any]:
+    return click.option(
+        "--homes",
+        type=click.IntRange(1, HOMES_MAX),
+        default=default,
+        show_default=True,
+        help=help,
+    )
+
+
 start_option = click.option(
     "--from",
     "start_ms",
@@ -116,7 +122,7 @@ def share_of_all(name: str, help: str) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("hub", default="sensors")
-@homes_option
+@homes_option(100_000, "How many homes; five readings a minute each.")
 @rate_option
 @click.option("--seed", type=int, default=1, show_default=True, help="The same, the same town.")
 @click.option(

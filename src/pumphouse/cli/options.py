@@ -68,6 +68,12 @@ store_option = click.option(
     metavar="URL",
     help="Where leases and checkpoints are kept: a file, blob://ACCOUNT/CONTAINER and so on.",
 )
+strategy_option = click.option(
+    "--strategy",
+    default="steady",
+    show_default=True,
+    help="steady, greedy, balanced, fixed:N, eph, eph_js.",
+)
 output_option = click.option(
     "-o",
     "--output",

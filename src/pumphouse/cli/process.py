@@ -28,6 +28,7 @@ from pumphouse.cli.options import (
     output_option,
     parse_duration,
     store_option,
+    strategy_option,
     verbose_option,
 )
 from pumphouse.errors import OptionError
@@ -66,12 +67,7 @@ POSITION_FORM = Form("position", lambda text: parse_position(text, int(time.time
 @connection_option
 @store_option
 @lease_option
-@click.option(
-    "--strategy",
-    default="steady",
-    show_default=True,
-    help="steady, greedy, balanced, fixed:N, eph, eph_js.",
-)
+@strategy_option
 @click.option(
     "--host", "host", default="", metavar="NAME", help="This host's name; made up unless given."
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumphouse.cli import console
-from pumphouse.cli.options import output_option
+from pumphouse.cli.options import output_option, strategy_option
 
 if TYPE_CHECKING:
     from pumphouse.simulation import Result, Scenario
@@ -51,12 +51,7 @@ SHOW_EVERY_S = 0.5
     metavar="PROFILE",
     help="none, quiet, default, harsh, hosts or store; with changes: default,crash=20,stale=0.",
 )
-@click.option(
-    "--strategy",
-    default="steady",
-    show_default=True,
-    help="steady, greedy, balanced, fixed:N, eph, eph_js.",
-)
+@strategy_option
 @click.option("--face", type=click.Choice(FACES), default="pull", show_default=True)
 @click.option(
     "--store",

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pumphouse.errors import OptionError
 from pumphouse.homes import minutes
 from pumphouse.homes.positions import Positions, advanced, fresh
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
@@ -210,11 +211,14 @@ def open_database(url: str) -> Database:
     from pumphouse.homes.sqlite import SqliteConnection
     from pumphouse.leases.opening import read_place
 
-    place = read_place(url)
+    try:
+        place = read_place(url)
+    except OptionError:  # which would tell of stores that are no databases
+        raise no_database("this") from None
     if place.kind != "sqlite":
-        from pumphouse.errors import OptionError
-
-        raise OptionError(
-            f"{place.kind}: names no database; use sqlite:///PATH or postgresql://HOST/NAME"
-        )
+        raise no_database(f"{place.kind}:")
     return Database(SqliteConnection(place.path))
+
+
+def no_database(kind: str) -> OptionError:
+    return OptionError(f"{kind} names no database; use sqlite:///PATH or postgresql://HOST/NAME")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pumphouse.errors import OptionError, RecordsContended
+from pumphouse.errors import ConnectionFailed, OptionError, RecordsContended
 from pumphouse.leases.opening import StorePlace, read_place
 
 CALL_S = 60  # for one answer of a storage account
@@ -140,12 +140,16 @@ class BlobFolder:
         return f"<BlobFolder {self._container.container_name}>"
 
     def _ensure(self) -> None:
-        from azure.core.exceptions import ResourceExistsError
+        from azure.core.exceptions import AzureError, ResourceExistsError
 
         try:
-            self._container.create_container(timeout=CALL_S)
+            self._container.create_container(timeout=CALL_S, retry_total=1)
         except ResourceExistsError:
             return
+        except AzureError as failed:
+            where = self._container.primary_hostname
+            why = (str(failed).splitlines() or [type(failed).__name__])[0]
+            raise ConnectionFailed(f"no storage at {where} for us: {why}") from None
 
     def read(self, name: str) -> tuple[bytes, str] | None:
         from azure.core.exceptions import ResourceNotFoundError
@@ -190,12 +194,15 @@ class BlobFolder:
 
 def open_container(place: StorePlace, credential: Any) -> Any:
     try:
-        from azure.storage.blob import ContainerClient
+        from azure.storage.blob import ContainerClient, ExponentialRetry
     except ImportError:
         raise OptionError(
             "records in Azure Blob Storage need a package: pip install 'pumphouse[azure]'"
         ) from None
+    # After some ten seconds; the usual minute and a half is too long to know nothing.
+    soon = ExponentialRetry(initial_backoff=1, increment_base=2, retry_total=3)
     waits: dict[str, Any] = {"connection_timeout": CALL_S, "read_timeout": CALL_S}
+    waits["retry_policy"] = soon
     if place.connection_string:
         return ContainerClient.from_connection_string(
             place.connection_string, place.container, credential=credential, **waits

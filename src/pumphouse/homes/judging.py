@@ -30,7 +30,7 @@ from pumphouse.homes.schema import (
     SMOKE_ALARM_PPM,
     VERSION,
 )
-from pumphouse.homes.verdicts import EARLIEST_MS
+from pumphouse.homes.verdicts import EARLIEST_MS, LATEST_MS, NUMBER_MAX, VALUE_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -57,7 +57,8 @@ def glance(events: DataFrame, ahead_max_ms: int | None, late_ms: int) -> DataFra
     told = parsed.select("body", "partition", "sequence", "enqueued", "text", "r.*")
     right = f.coalesce(looks_right() & in_time(ahead_max_ms), f.lit(False))
     judged = told.select("*", right.alias("right"), number().alias("number"))
-    late = f.col("enqueued") - f.col("at") > late_ms
+    # Of a number that is absurd the difference may be none: that fails a query.
+    late = f.try_subtract(f.col("enqueued"), f.col("at")) > late_ms
     return judged.select("*", f.when(f.col("right"), why_kept()).alias("why"), late.alias("late"))
 
 
@@ -86,6 +87,8 @@ def looks_right() -> Column:
     # One object and nothing behind it: the parser would not mind.
     flat = text.startswith("{") & (f.instr(text, "}") == f.length(text))
     there = [f.col(name).isNotNull() for name in NEEDED]
+    sane = [f.col(name).between(-NUMBER_MAX, NUMBER_MAX) for name in ("seq", "since")]
+    sane += [f.col("value").between(-VALUE_MAX, VALUE_MAX), f.is_valid_utf8(text)]
     known = [
         f.col("v") == VERSION,
         f.col("sensor").isin(*KINDS),
@@ -93,14 +96,13 @@ def looks_right() -> Column:
         f.col("home").rlike(HOME),
         f.col("fault").isNull(),
     ]
-    return reduce(and_, [flat, *there, *known])
+    return reduce(and_, [flat, *there, *known, *sane])
 
 
 def in_time(ahead_max_ms: int | None) -> Column:
-    sane = f.col("at") >= EARLIEST_MS
-    return (
-        sane if ahead_max_ms is None else sane & (f.col("at") - f.col("enqueued") <= ahead_max_ms)
-    )
+    sane = f.col("at").between(EARLIEST_MS, LATEST_MS - 1)
+    ahead = f.try_subtract(f.col("at"), f.col("enqueued"))
+    return sane if ahead_max_ms is None else sane & (ahead <= ahead_max_ms)
 
 
 # -- is it worth keeping --------------------------------------------------------------------------

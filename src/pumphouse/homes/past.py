@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumphouse.homes.schema import DAY_MS, KINDS
+from pumphouse.homes.seen import missing
 
 KEPT_MS = DAY_MS
 RECENT = 32  # readings of a climate sensor that say what is usual
@@ -118,9 +119,10 @@ def with_sensors(past: Past, sensors: Ints) -> Past:
 
 def widened(past: Past, key: str, columns: tuple[str, ...], more: Ints) -> Past:
     keys = getattr(past, key)
-    together = np.union1d(keys, more).astype(np.int32)
-    if len(together) == len(keys):
+    unknown = missing(keys, more)
+    if not len(unknown):
         return past
+    together = np.union1d(keys, unknown).astype(np.int32)
     old = np.searchsorted(together, keys)
     changed: dict[str, NDArray[np.generic]] = {key: together}
     for name in columns:

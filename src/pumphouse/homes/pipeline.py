@@ -10,9 +10,11 @@ thread tells how they are, every second, into a file that others read, and stops
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,9 +27,10 @@ from pumphouse.client.base import RetryOptions
 from pumphouse.client.opening import open_client
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.errors import ConnectionFailed, OptionError, PumphouseError
-from pumphouse.homes import upkeep
+from pumphouse.homes import starting, upkeep
 from pumphouse.homes.place import Place
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB, SENSORS_HUB
+from pumphouse.homes.sharing import Sharing
 from pumphouse.homes.upkeep import Eye, Look, Past
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ HUBS = {
     "watch": (ACTIVITY_HUB, ALERTS_HUB),
     "record": (ACTIVITY_HUB, ALERTS_HUB),
 }
+MASTER = re.compile(r"local(\[[^]]+\])?|local-cluster\[[^]]+\]|spark://.+:\d+|yarn|k8s://.+")
 STATUS = "status.json"
 LOOK_EVERY_S = 1.0
 TELL_EVERY_S = 5.0
@@ -62,6 +66,12 @@ SETTINGS = {
     "spark.sql.streaming.numRecentProgressUpdates": "8",
     "spark.log.level": "ERROR",
 }
+# For checkpoints on a disk. Spark's usual way starts a process to ask whether a file is a link,
+# several times for each that it renames: dozens of processes for every batch.
+LOCAL_FILES = {
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming"
+    ".checkpointing.FileSystemBasedCheckpointFileManager",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +88,24 @@ class PipelineOptions:
     settings: Mapping[str, str] = field(default_factory=dict)  # of Spark
     trigger: Mapping[str, Any] | None = None  # of every stage; each has its own unless given
     accelerated: bool = False  # event time runs faster than the clock, or is of another day
+    sharing: Sharing | None = None  # of the partitions of `watch`, with other applications
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.stages if name not in STAGES]
         if unknown or not self.stages:
             found = ", ".join(unknown) or "nothing"
             raise OptionError(f"the stages are {', '.join(STAGES)} (got {found})")
+        if self.master is not None and not MASTER.fullmatch(self.master):
+            raise OptionError(
+                f"{self.master!r} is no master of Spark; write local[2], spark://HOST:7077, yarn "
+                "or k8s://HOST:PORT"
+            )
+        if self.sharing is not None and self.stages != ("watch",):
+            # The others would read everything in each of the applications.
+            raise OptionError(
+                "only the stage watch shares its partitions: run the others once, elsewhere "
+                f"(got {', '.join(self.stages)} with assignment={self.sharing.assignment})"
+            )
 
     def checkpoint(self, stage: str) -> str:
         return f"{self.checkpoints or self.data / 'checkpoints'}/{stage}"
@@ -207,8 +229,8 @@ class Pipeline:
         """Run the stages until `stop`. What is wrong from the start raises at once."""
         with told_by_signals(self.stop):
             asyncio.run(check_hubs(self.place, self.options.stages))
-            self.options.data.mkdir(parents=True, exist_ok=True)
-            with spark_for(self.options) as spark:
+            starting.check_stores(self.options)
+            with alone_in(self.options.data), spark_for(self.options) as spark:
                 self._run_on(spark)
 
     # -- how
@@ -225,8 +247,6 @@ class Pipeline:
 
     @contextmanager
     def opened(self, spark: SparkSession) -> Iterator[None]:
-        from pumphouse.homes import starting
-
         with starting.stages_of(spark, self.place, self.options) as starts:
             turn = threading.Lock()
             self.stages = [
@@ -238,13 +258,20 @@ class Pipeline:
     def _watch_over(self, spark: SparkSession) -> None:
         told_s = self._clock.monotonic()
         while not self._stop.wait(LOOK_EVERY_S):
-            if not is_alive(spark):
-                raise PumphouseError("the JVM of Spark has ended; start again to go on from here")
-            looks = self._report()
+            looks = self._look(spark)
             if self._clock.monotonic() - told_s >= TELL_EVERY_S:
                 told_s = self._clock.monotonic()
                 for stage in self.stages:
                     self._tell(upkeep.line(stage.name, stage.past, looks[stage.name]))
+
+    def _look(self, spark: SparkSession) -> dict[str, Look]:
+        try:
+            if is_alive(spark):
+                return self._report()
+        except Exception:
+            if is_alive(spark):
+                raise
+        raise PumphouseError("Spark has ended; start again to go on from here")
 
     def _report(self) -> dict[str, Look]:
         looks = {stage.name: stage.look() for stage in self.stages}
@@ -281,6 +308,19 @@ def told_by_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def alone_in(data: Path) -> Iterator[None]:
+    """One pipeline in a folder: two would write one status, and take each other's state away."""
+    with open(data / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go if we die
+        except BlockingIOError:
+            raise OptionError(
+                f"{data} is in use by another pipeline; give this one a folder of its own (--data)"
+            ) from None
+        yield
+
+
 def write_status(path: Path, told: Mapping[str, Any]) -> None:
     """As a whole or not at all: others read it at any time."""
     draft = path.with_name(f".{path.name}")
@@ -288,11 +328,23 @@ def write_status(path: Path, told: Mapping[str, Any]) -> None:
     os.replace(draft, path)
 
 
+def settings_of(options: PipelineOptions) -> dict[str, str]:
+    """Of Spark; what was given goes before what we know better."""
+    here = options.checkpoints is None or "://" not in options.checkpoints
+    return {**SETTINGS, **(LOCAL_FILES if here else {}), **options.settings}
+
+
 @contextmanager
 def spark_for(options: PipelineOptions) -> Iterator[SparkSession]:
     from pumphouse.spark import session
 
-    spark = session("homes", options.master, {**SETTINGS, **options.settings})
+    try:
+        spark = session("homes", options.master, settings_of(options))
+    except PumphouseError:
+        raise
+    except Exception as failed:  # of Spark, of its bridge to Python, or of the JVM
+        where = options.master or "this machine"
+        raise PumphouseError(f"Spark does not start on {where}: {upkeep.why(failed)}") from failed
     try:
         yield spark
     finally:
@@ -301,9 +353,15 @@ def spark_for(options: PipelineOptions) -> Iterator[SparkSession]:
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether the JVM that we started is still there; one that others started is their affair."""
+    """Whether the JVM is still there, whoever has started it, and Spark in it has not ended: it
+    does if it is told to, or if its cluster is gone for long."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
-    return process is None or process.poll() is None
+    if process is not None and process.poll() is not None:
+        return False
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except Exception:  # whatever the bridge raises: nobody answers
+        return False
 
 
 async def check_hubs(place: Place, stages: Sequence[str]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from pumphouse.errors import OptionError
+from pumphouse.errors import ConnectionFailed, OptionError
 from pumphouse.homes.database import Table
 
 CONNECT_S = 15
@@ -25,12 +27,18 @@ class PostgresConnection:
             raise OptionError(
                 "records in PostgreSQL need a package: pip install 'pumphouse[postgres]'"
             ) from None
-        self._link = psycopg.connect(
-            url,
-            autocommit=True,
-            connect_timeout=CONNECT_S,
-            options=f"-c statement_timeout={STATEMENT_MS} -c client_min_messages=warning",
-        )
+        settings = f"-c statement_timeout={STATEMENT_MS} -c client_min_messages=warning"
+        try:
+            self._link = psycopg.connect(
+                url, autocommit=True, connect_timeout=CONNECT_S, options=settings
+            )
+        except psycopg.ProgrammingError as wrong:
+            raise OptionError(
+                f"the URL of the database is wrong: {without_quotes(wrong)}; "
+                "write postgresql://USER:PASSWORD@HOST/NAME"
+            ) from None
+        except psycopg.OperationalError as failed:
+            raise ConnectionFailed(f"PostgreSQL: {first_line(failed)}") from None
 
     def begin(self) -> None:
         self.run("BEGIN")
@@ -62,7 +70,7 @@ class PostgresConnection:
             " ON COMMIT DELETE ROWS"
         )
         text = BytesIO()
-        csv.write_csv(rows, text, csv.WriteOptions(include_header=False))
+        csv.write_csv(storable(rows), text, csv.WriteOptions(include_header=False))
         statement = f"COPY {raw} ({', '.join(rows.column_names)}) FROM STDIN (FORMAT csv)"
         with (
             self._link.cursor() as cursor,
@@ -74,3 +82,21 @@ class PostgresConnection:
     def many(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         with self._link.cursor() as cursor:
             cursor.executemany(statement.replace("?", "%s"), rows)
+
+
+def storable(rows: pa.Table) -> pa.Table:
+    """Without the one character that JSON may hold and PostgreSQL may not."""
+    for place, column in enumerate(rows.schema):
+        if pa.types.is_string(column.type):
+            clean = pc.replace_substring(rows[column.name], "\0", "\N{REPLACEMENT CHARACTER}")
+            rows = rows.set_column(place, column, clean)
+    return rows
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def without_quotes(error: Exception) -> str:
+    """What is wrong with a URL, but not the part of it that is: that may be the password."""
+    return re.sub(r'"[^"]*"', "...", first_line(error)).rstrip(" :")

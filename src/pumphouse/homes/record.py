@@ -20,6 +20,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pumphouse.clock import Clock, SystemClock, now_ms
-from pumphouse.homes.archive import Archive
+from pumphouse.errors import OptionError
+from pumphouse.homes.archive import Archive, read_manifest
 from pumphouse.homes.database import TABLES, Database, open_database
 from pumphouse.homes.folder import folder_at
 from pumphouse.homes.place import Place
@@ -50,7 +52,10 @@ BODY = (
     " since BIGINT, mode STRING, battery INT, fault STRING, why STRING, region STRING, text STRING"
 )
 HUB = "hub"
+PROBE = "_probe"
 TIDY_EVERY = 8  # batches
+END_MS = 253_402_300_800_000  # the year 10000
+KEY_MAX = 200  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Recorded:
     repeats: int = 0
     late: int = 0
     unreadable: int = 0
+    known: int = 0  # rows that came again after a failure; many of them: the hub is a new one
     delay_p50_ms: float = 0.0
     delay_p99_ms: float = 0.0
 
@@ -90,6 +96,24 @@ def start(
     writer = rows.writeStream.queryName("record").foreachBatch(recorder.take)
     writer = writer.option("checkpointLocation", str(checkpoint))
     return writer.trigger(**(trigger or TRIGGER)).start()
+
+
+def check(settings: RecordSettings) -> None:
+    """Whether both places take records: an error before anything has started, not in a loop."""
+    if settings.storage is not None:
+        check_folder(settings.storage)
+    if settings.database is not None:
+        open_database(settings.database).close()
+
+
+def check_folder(storage: str) -> None:
+    folder = folder_at(storage)
+    try:
+        folder.write(PROBE, b"")
+        folder.delete(PROBE)
+    except OSError as failed:
+        raise OptionError(f"{folder} cannot be used for records: {failed}") from None
+    read_manifest(folder)
 
 
 def read(spark: SparkSession, place: Place, settings: RecordSettings) -> DataFrame:
@@ -190,7 +214,8 @@ class Recorder:
             self._batches += 1
             if self._batches % TIDY_EVERY == 0:
                 self._archive.tidy()
-        return counted
+        came = sum(rows.num_rows for rows in hubs.values())
+        return replace(counted, known=came - counted.rows)
 
     def close(self) -> None:
         with self._alone:
@@ -210,10 +235,20 @@ def split(rows: pa.Table) -> dict[str, pa.Table]:
 
 
 def is_readable(hub: str, rows: pa.Table) -> pa.Array:
-    """Whether a row has what its table cannot do without."""
-    needed = [name for name, kind in TABLES[hub].columns.items() if "NOT NULL" in kind]
-    valid = np.logical_and.reduce([pc.is_valid(rows[name]).to_numpy() for name in needed])
-    return pa.array(valid)
+    """Whether a row has what its table cannot do without: one that has not would fail its batch,
+    again and again."""
+    columns = TABLES[hub].columns
+    needed = [name for name, kind in columns.items() if "NOT NULL" in kind]
+    good = [pc.is_valid(rows[name]) for name in needed]
+    good += [pc.less_equal(pc.binary_length(rows[name]), KEY_MAX) for name in keys_of(hub)]
+    good += [pc.greater_equal(rows["at"], 0), pc.less(rows["at"], END_MS)]  # else it has no date
+    return reduce(pc.and_, (pc.fill_null(one, False) for one in good))
+
+
+def keys_of(hub: str) -> list[str]:
+    """The texts that are in an index, which does not take any length."""
+    table = TABLES[hub]
+    return [one for one in {*table.identity, "home"} if table.columns[one].startswith("TEXT")]
 
 
 def delays(rows: pa.Table, now: int) -> tuple[float, float]:
@@ -229,5 +264,6 @@ def told(before: Recorded, now: Recorded, unreadable: int, waited: tuple[float, 
         before.repeats + now.repeats,
         before.late + now.late,
         before.unreadable + unreadable,
+        before.known + now.known,
         *waited,
     )

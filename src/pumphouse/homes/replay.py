@@ -94,6 +94,9 @@ def read_recording(lines: Iterable[str], names: Mapping[str, str] | None = None)
 
     What is wrong is said with the number of its line.
     """
+    for name, kind in (names or {}).items():
+        if kind not in schema.KINDS:
+            raise OptionError(f"sensor {name} is {kind!r}; write one of {', '.join(schema.KINDS)}")
     rows = sorted(read_rows(lines, names or {}), key=lambda row: row.time_ms)
     if not rows:
         raise BadRecord("line 2", "there are no readings, only a header")

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumphouse.homes.past import (
+    EMPTY,
     Heard,
     Ints,
     Mask,
@@ -118,6 +119,12 @@ def marks_of(alerts: Sequence[Alert]) -> Words:
         np.array([KINDS.index(one.sensor) for one in alerts], np.int32),
         np.array([one.since for one in alerts], np.int64),
     )
+
+
+def remembering(alerts: Sequence[Alert]) -> Past:
+    """Nothing but these alerts: they are not raised again."""
+    at = np.array([one.at for one in alerts], np.int64)
+    return replace(EMPTY, raised=marks_of(alerts), raised_at=at)
 
 
 def stirred(words: Words) -> Words:

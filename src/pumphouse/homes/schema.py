@@ -14,6 +14,7 @@ generator, the Spark stages) is tested against them.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -250,16 +251,7 @@ def decode_activity(body: bytes) -> Activity:
 
 
 def decode_alert(body: bytes) -> Alert:
-    fields = _fields(body)
-    return Alert(
-        home=_text(fields, "home"),
-        kind=_text(fields, "kind"),
-        sensor=_text(fields, "sensor"),
-        at=_whole(fields, "at"),
-        since=_whole(fields, "since"),
-        region=_text(fields, "region"),
-        text=_text(fields, "text"),
-    )
+    return Alert(**_read(_fields(body), _OF_AN_ALERT))
 
 
 def _bytes(fields: dict[str, Any]) -> bytes:
@@ -278,17 +270,8 @@ def _reading_fields(reading: Reading) -> dict[str, Any]:
 def _reading(fields: dict[str, Any]) -> Reading:
     if _whole(fields, "v") != VERSION:
         raise BadRecord(UNKNOWN_VERSION, f"v is {fields['v']}, this reads {VERSION}")
-    reading = Reading(
-        home=_text(fields, "home"),
-        sensor=_text(fields, "sensor"),
-        seq=_whole(fields, "seq"),
-        at=_whole(fields, "at"),
-        value=_number(fields, "value"),
-        since=_whole(fields, "since"),
-        mode=_text(fields, "mode"),
-        battery=_whole(fields, "battery"),
-        fault=None if fields.get("fault") is None else _text(fields, "fault"),
-    )
+    fault = None if fields.get("fault") is None else _text(fields, "fault")
+    reading = Reading(**_read(fields, _OF_A_READING), fault=fault)
     _check(reading)
     return reading
 
@@ -327,6 +310,9 @@ def _text(fields: dict[str, Any], name: str) -> str:
     found = _present(fields, name)
     if not isinstance(found, str):
         raise BadRecord(WRONG_TYPE, f"{name} is {type(found).__name__}, not text")
+    if not found.isascii() and any("\ud800" <= letter <= "\udfff" for letter in found):
+        # JSON can say half of a letter, and nobody can write it down again.
+        raise BadRecord(WRONG_TYPE, f"{name} has half of a surrogate pair")
     return found
 
 
@@ -342,3 +328,26 @@ def _number(fields: dict[str, Any], name: str) -> float | None:
     if found is None or (isinstance(found, int | float) and not isinstance(found, bool)):
         return found
     raise BadRecord(WRONG_TYPE, f"{name} is {type(found).__name__}, not a number")
+
+
+# How each key is read, in the order in which a body is complained about.
+_OF_A_READING: Final = {
+    "home": _text,
+    "sensor": _text,
+    "seq": _whole,
+    "at": _whole,
+    "value": _number,
+    "since": _whole,
+    "mode": _text,
+    "battery": _whole,
+}
+_OF_AN_ALERT: Final = dict.fromkeys(("home", "kind", "sensor"), _text) | {
+    "at": _whole,
+    "since": _whole,
+    "region": _text,
+    "text": _text,
+}
+
+
+def _read(fields: dict[str, Any], keys: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
+    return {name: read(fields, name) for name, read in keys.items()}

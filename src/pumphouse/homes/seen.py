@@ -69,15 +69,26 @@ def admit(seen: Seen, keys: Keys, numbers: Numbers) -> tuple[Mask, Seen]:
 
 
 def with_sensors(seen: Seen, keys: Keys) -> Seen:
-    """With a place for each of these; the new ones have seen nothing."""
-    together = np.union1d(seen.keys, keys).astype(np.int32)
-    if len(together) == len(seen.keys):
+    """With a place for each of these, which are in order; the new ones have seen nothing."""
+    unknown = missing(seen.keys, keys)
+    if not len(unknown):
         return seen
+    together = np.union1d(seen.keys, unknown).astype(np.int32)
     highest = np.full(len(together), np.iinfo(np.int64).min // 2)
     bits = np.zeros(len(together), np.uint64)
     old = np.searchsorted(together, seen.keys)
     highest[old], bits[old] = seen.highest, seen.bits
     return Seen(together, highest, bits)
+
+
+def missing(known: Keys, keys: Keys) -> Keys:
+    """Those of the keys that are not known; `known` are in order. Nearly always there are none, and
+    a search for few among many takes a hundredth of the time that sorting all of them does."""
+    if not len(known):
+        return keys
+    at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    out: Keys = keys[known[at] != keys]
+    return out
 
 
 def marked(seen: Seen, at: NDArray[np.intp], numbers: Numbers) -> Seen:

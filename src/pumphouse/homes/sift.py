@@ -8,8 +8,9 @@ What it needs, and why:
 - no reader beside it in its consumer group: two would write everything twice.
 
 Bad records go to the hub `deadletter` as they came, with the reason and their place. Repeats are
-found in state (`seen`), never by a watermark: a reading that is late may be a fire. A repeat of a
-reading that is not kept is not looked for; it is dropped for the same reason as the first.
+found in state (`seen`), never by a watermark: a reading that is late may be a fire. They are looked
+for in the partition of the home, to which its key has brought both. A repeat of a reading that is
+not kept is not looked for; it is dropped for the same reason as the first.
 
     sensors -> glance -> worth_a_look -> Sifter (second_look, admit) -> post -> activity, deadletter
                                          ^^^^^^ this module
@@ -35,6 +36,7 @@ from pumphouse.homes.schema import ACTIVITY_HUB, DEADLETTER_HUB, SENSORS_HUB
 from pumphouse.homes.seen import NOTHING, Mask, Seen, admit
 from pumphouse.homes.tuning import STATE, tuned
 from pumphouse.homes.verdicts import ALL_REASONS, second_look
+from pumphouse.spark.worker import settle_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +59,7 @@ class SiftSettings:
     events_max: int = 200_000  # of a batch
     partitions_per_task: int = 8
     tasks: int = 2  # that look for repeats
-    buckets: int = 16  # of homes, each with one value of state
+    buckets: int = 16  # of partitions, each with one value of state
     ahead_max_s: float | None = 3600.0  # a clock further ahead is wrong; None for simulated time
     late_s: float = 120.0  # later than this is counted as late; it is kept all the same
 
@@ -113,9 +115,10 @@ def sifted(events: DataFrame, settings: SiftSettings) -> DataFrame:
     ahead_ms, late_ms = settings.ahead_max_ms, round(settings.late_s * 1000)
     glanced = glance(events, ahead_ms, late_ms).observe(GLANCED, *seen_counts())
     looked = worth_a_look(glanced)
-    # All readings of a sensor in one place; it matters little where those go that are none.
-    home = f.coalesce(f.col("home"), f.col("sequence").cast("string"))
-    bucket = f.pmod(f.crc32(home.cast("binary")), f.lit(settings.buckets)).cast("int")
+    # By partition: readings of a home come by the one of its key, and go on to one. So they stay in
+    # order, however much a batch holds. Else `watch` would see some homes hours before others while
+    # a small town catches up, and take those for silent.
+    bucket = f.pmod(f.col("partition").cast("int"), f.lit(settings.buckets))
     keyed = looked.select(bucket.alias("bucket"), "*")
     return keyed.groupBy("bucket").transformWithStateInPandas(
         statefulProcessor=Sifter(ahead_ms, late_ms),
@@ -127,7 +130,7 @@ def sifted(events: DataFrame, settings: SiftSettings) -> DataFrame:
 
 class Sifter(StatefulProcessor):
     """Judges what is not plainly right, and lets the first of equal readings pass. One value of
-    state for each bucket of homes: a value for each sensor would cost a round trip to the JVM for
+    state for the homes of a partition: one for each sensor would cost a round trip to the JVM for
     every reading."""
 
     def __init__(self, ahead_max_ms: int | None, late_ms: int) -> None:
@@ -149,6 +152,9 @@ class Sifter(StatefulProcessor):
         new = self.first_of(table["sensor"][kept], table["seq"][kept])
         table["fate"][kept[~new]] = REPEATED
         yield pd.DataFrame({name: table[name] for name in OUT_NAMES})
+
+    def close(self) -> None:
+        settle_in()
 
     def look_again(self, table: dict[str, Any], place: int) -> None:
         """Put what the second look says in the place of what the first one did not know."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pumphouse.errors import OptionError
 from pumphouse.homes.database import Table
 
 BUSY_S = 30.0  # somebody may be reading, or have an earlier batch in hand
@@ -17,12 +18,15 @@ class SqliteConnection:
     """A file, in the mode in which readers and the writer do not wait for each other."""
 
     def __init__(self, path: str) -> None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        # Spark calls from threads of its own, one at a time.
-        self._file = sqlite3.connect(
-            path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-        )
-        self._file.execute("PRAGMA journal_mode=WAL")
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            # Spark calls from threads of its own, one at a time.
+            self._file = sqlite3.connect(
+                path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            )
+            self._file.execute("PRAGMA journal_mode=WAL")
+        except (OSError, sqlite3.Error) as failed:
+            raise OptionError(f"{path} cannot be used as a database: {failed}") from None
         self._file.execute("PRAGMA synchronous=FULL")
         self._staged: set[str] = set()
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pumphouse.errors import OptionError
 from pumphouse.homes import record
 from pumphouse.homes.place import Place
 from pumphouse.homes.record import Recorder, RecordSettings
@@ -67,7 +68,9 @@ def watch_of(
         from pumphouse.homes import watch
 
         in_pool(spark, "watch")
-        return watch.start(spark, place, options.checkpoint("watch"), trigger=options.trigger)
+        settings = watch.WatchSettings(sharing=options.sharing)
+        where = options.checkpoint("watch")
+        return watch.start(spark, place, where, settings, options.trigger)
 
     return Starting("watch", start, lambda progress: {})
 
@@ -75,10 +78,7 @@ def watch_of(
 def record_of(
     spark: SparkSession, place: Place, options: PipelineOptions, kept: ExitStack
 ) -> Starting:
-    settings = RecordSettings(
-        storage=options.storage or str(options.data / "records"),
-        database=options.database or str(options.data / "homes.db"),
-    )
+    settings = record_settings(options)
     hand = kept.enter_context(Hand(settings))
 
     def start() -> StreamingQuery:
@@ -87,6 +87,23 @@ def record_of(
         return record.start(spark, place, where, settings, options.trigger, hand.fresh())
 
     return Starting("record", start, lambda progress: hand.counts())
+
+
+def record_settings(options: PipelineOptions) -> RecordSettings:
+    return RecordSettings(
+        storage=options.storage or str(options.data / "records"),
+        database=options.database or str(options.data / "homes.db"),
+    )
+
+
+def check_stores(options: PipelineOptions) -> None:
+    """Whether there is a place for what the stages make: what is wrong with it raises."""
+    try:
+        options.data.mkdir(parents=True, exist_ok=True)
+    except OSError as failed:
+        raise OptionError(f"{options.data} cannot be used for data: {failed}") from None
+    if "record" in options.stages:
+        record.check(record_settings(options))
 
 
 MAKERS = {"sift": sift_of, "watch": watch_of, "record": record_of}

@@ -23,7 +23,9 @@ from pumphouse.homes.schema import (
 BAD_TIME = "bad-time"
 ALL_REASONS = (*REASONS, BAD_TIME)
 EARLIEST_MS = 946_684_800_000  # the year 2000: a clock that lost its battery says 1970
-NUMBER_MAX = 2**63 - 1
+LATEST_MS = 7_258_118_400_000  # the year 2200, whatever the clock that it is compared with
+NUMBER_MAX = 2**53 - 1  # what JSON carries safely; sums and differences then fit into 64 bits
+VALUE_MAX = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,11 @@ def second_look(body: bytes, enqueued_ms: int, ahead_max_ms: int | None, late_ms
 def check_numbers(reading: Reading, enqueued_ms: int, ahead_max_ms: int | None) -> None:
     if max(map(abs, (reading.seq, reading.at, reading.since, reading.battery))) > NUMBER_MAX:
         raise BadRecord("wrong-type", "a number is too large")
+    if reading.value is not None and abs(reading.value) > VALUE_MAX:
+        raise BadRecord("wrong-type", "value is too large")
     if reading.at < EARLIEST_MS:
         raise BadRecord(BAD_TIME, "at is before the year 2000")
+    if reading.at >= LATEST_MS:
+        raise BadRecord(BAD_TIME, "at is after the year 2199")
     if ahead_max_ms is not None and reading.at - enqueued_ms > ahead_max_ms:
         raise BadRecord(BAD_TIME, f"at is more than {ahead_max_ms / 1000:g} s ahead of us")

@@ -7,11 +7,12 @@ What it needs, and why:
   Every start reads from 24 hours ago with a fresh checkpoint folder, so new rules see the whole
   day, and a lost or half-written folder costs nothing but that time.
 - partitions that never move (`assignment=fixed:N`, if several applications share the work): a
-  partition that came from elsewhere would come without its day.
+  partition that came from elsewhere would come without its day. An application keeps its name when
+  it starts again, and with the name its partitions.
 - each alert once, also after a restart: the same incident has the same id, and what is in the hub
-  `alerts` already is read at the start and not raised again. What a killed run still had under way,
-  and what a task that Spark runs again has sent, may come twice: with the same id, so whoever reads
-  alerts drops them by that.
+  `alerts` already is read at the start (of each partition, if they are shared: `raised`) and not
+  raised again. What a killed run still had under way, and what a task that Spark runs again has
+  sent, may come twice: with the same id, so whoever reads alerts drops them by that.
 
     activity -> heard -> Watcher (rules) -> alerts
                 ^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -33,8 +34,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pumphouse.homes import past, rules
-from pumphouse.homes.past import Heard, Words
+from pumphouse.homes.judging import HOME
+from pumphouse.homes.past import EMPTY, Heard, Past, Words
 from pumphouse.homes.place import Place
+from pumphouse.homes.raised import Look, look_into
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERT_DDL,
@@ -46,7 +49,10 @@ from pumphouse.homes.schema import (
     Alert,
     encode_alert,
 )
+from pumphouse.homes.sharing import Sharing
 from pumphouse.homes.tuning import STATE, tuned
+from pumphouse.homes.verdicts import EARLIEST_MS, LATEST_MS
+from pumphouse.spark.worker import settle_in
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -58,20 +64,18 @@ NEEDED = "body BINARY, partition STRING"
 # Of an activity; what is not asked for is not parsed.
 HEARD = "v INT, home STRING, sensor STRING, at BIGINT, value DOUBLE, since BIGINT, mode STRING"
 OUT = "id STRING, home STRING, body BINARY"
+NOBODY = np.empty(0, np.uint64)  # has raised anything
 STATE_SCHEMA = StructType([StructField("past", BinaryType())])
 
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
-    """`store` and `assignment` are for several applications that share the partitions."""
-
     back: str = "24h"  # how far back every start reads
     events_max: int = 400_000  # of a batch
     partitions_per_task: int = 8
     tasks: int = 2  # that apply the rules
     grace_s: float = 300.0  # how late readings may be before a sensor counts as silent
-    store: str | None = None
-    assignment: str | None = None
+    sharing: Sharing | None = None  # with other applications
 
 
 def start(
@@ -85,17 +89,24 @@ def start(
     settings = settings or WatchSettings()
     events = spark.readStream.format("eventhubs").schema(NEEDED)
     events = events.options(**source_options(place, settings))
-    known = raised_before(spark, place)
-    alerts = watched(heard(events.load()), round(settings.grace_s * 1000), known)
+    alerts = watched(heard(events.load()), watcher_of(spark, place, settings))
     writer = outgoing(alerts).writeStream.queryName(NAME).format("eventhubs")
     writer = writer.options(**place.of(ALERTS_HUB)).outputMode("append")
-    writer = writer.option("checkpointLocation", fresh(checkpoint))
+    writer = writer.option("checkpointLocation", fresh(own(checkpoint, settings.sharing)))
     with tuned(spark, {**STATE, "spark.sql.shuffle.partitions": str(settings.tasks)}):
         return writer.trigger(**(trigger or EVERY)).start()
 
 
+def watcher_of(spark: SparkSession, place: Place, settings: WatchSettings) -> Watcher:
+    """Who knows what has been raised already; alone we ask once, for all partitions are ours."""
+    grace_ms = round(settings.grace_s * 1000)
+    if settings.sharing is None:
+        return Watcher(grace_ms, raised_before(spark, place))
+    return Watcher(grace_ms, NOBODY, look_into(place.of(ALERTS_HUB), NAME))
+
+
 def source_options(place: Place, settings: WatchSettings) -> dict[str, str]:
-    shared = settings.store is not None
+    shared = settings.sharing
     return place.of(
         ACTIVITY_HUB,
         NAME,
@@ -103,10 +114,16 @@ def source_options(place: Place, settings: WatchSettings) -> dict[str, str]:
         maxEventsPerTrigger=settings.events_max,
         # Owned partitions are read by tasks of their own.
         partitionsPerTask=None if shared else settings.partitions_per_task,
-        store=settings.store,
-        assignment=settings.assignment,
+        store=shared and shared.store,
+        assignment=shared and shared.assignment,
+        host=shared and shared.host,
         tenantCheckpoints=False if shared else None,
     )
+
+
+def own(checkpoint: str, shared: Sharing | None) -> str:
+    """A folder for each application: whoever starts clears away what is in it."""
+    return f"{checkpoint.rstrip('/')}/hosts/{shared.host}" if shared else checkpoint
 
 
 def fresh(checkpoint: str) -> str:
@@ -123,11 +140,12 @@ def fresh(checkpoint: str) -> str:
 
 
 def heard(events: DataFrame) -> DataFrame:
-    """Activities as numbers; what is none is left out: the sift has judged them all."""
+    """Activities as numbers; what is none is left out: the sift has judged them all, but anybody
+    may write into a hub, and one body must not stop the stage."""
     told = events.select("partition", f.from_json(f.col("body").cast("string"), HEARD).alias("r"))
-    numbers = told.select(
+    numbers = told.where(f.col("r.home").rlike(HOME)).select(
         "partition",
-        f.col("r.home").substr(2, 6).cast("int").alias("number"),
+        f.col("r.home").substr(2, 6).try_cast("int").alias("number"),
         place_in(KINDS, "r.sensor").alias("kind"),
         "r.at",
         "r.value",
@@ -136,7 +154,8 @@ def heard(events: DataFrame) -> DataFrame:
         "r.v",
     )
     whole = numbers.where(f.col("v") == VERSION).where("kind >= 0 and mode >= 0")
-    return whole.drop("v").where("number is not null and at is not null and since is not null")
+    known = whole.drop("v").where("number is not null and since is not null")
+    return known.where(f.col("at").between(EARLIEST_MS, LATEST_MS - 1))
 
 
 def place_in(words: tuple[str, ...], column: str) -> Column:
@@ -149,6 +168,7 @@ def raised_before(spark: SparkSession, place: Place) -> Words:
     found = events.options(**place.of(ALERTS_HUB, NAME, partitionsPerTask=64)).load()
     told = found.select(f.from_json(f.col("body").cast("string"), ALERT_DDL).alias("a"))
     rows = told.select("a.kind", "a.home", "a.sensor", "a.since").where("since is not null")
+    rows = rows.where(f.col("home").rlike(HOME))
     alerts = [Alert(r.home, r.kind, r.sensor, 0, r.since, "", "") for r in rows.collect()]
     return rules.marks_of(
         [one for one in alerts if one.kind in ALERT_KINDS and one.sensor in KINDS]
@@ -158,10 +178,10 @@ def raised_before(spark: SparkSession, place: Place) -> Words:
 # -- judging --------------------------------------------------------------------------------------
 
 
-def watched(numbers: DataFrame, grace_ms: int, known: Words) -> DataFrame:
+def watched(numbers: DataFrame, watcher: Watcher) -> DataFrame:
     """Alerts. By partition: that is where a home's readings are in order, and whose time counts."""
     return numbers.groupBy("partition").transformWithStateInPandas(
-        statefulProcessor=Watcher(grace_ms, known),
+        statefulProcessor=watcher,
         outputStructType=OUT,
         outputMode="Append",
         timeMode="None",
@@ -170,10 +190,15 @@ def watched(numbers: DataFrame, grace_ms: int, known: Words) -> DataFrame:
 
 class Watcher(StatefulProcessor):
     """Hands what was heard, and what is remembered, to the rules. Time is that of the readings, so
-    no timer of Spark's is needed: what has become due is found whenever the partition speaks."""
+    no timer of Spark's is needed: what has become due is found whenever the partition speaks.
 
-    def __init__(self, grace_ms: int, known: Words) -> None:
-        self.grace_ms, self.known = grace_ms, known
+    `known` has been raised before the start; `look` tells what has been raised by the moment at
+    which a partition becomes ours.
+    """
+
+    def __init__(self, grace_ms: int, known: Words, look: Look | None = None) -> None:
+        self.grace_ms, self.known, self.look = grace_ms, known, look
+        self.found: Past | None = None  # by the look; one is enough for all partitions of a task
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.state = handle.getValueState("past", STATE_SCHEMA)
@@ -182,11 +207,20 @@ class Watcher(StatefulProcessor):
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         packed = self.state.get()
-        before = past.EMPTY if packed is None else past.from_bytes(packed[0])
+        before = self.first() if packed is None else past.from_bytes(packed[0])
         found, after = rules.judge(before, as_heard(pd.concat(rows)), self.grace_ms, self.known)
         self.state.update((after.to_bytes(),))
         if len(found):  # Spark cannot convert a frame without rows
             yield as_frame(found.as_alerts())
+
+    def first(self) -> Past:
+        """The past of a partition that we have never seen."""
+        if self.found is None:
+            self.found = EMPTY if self.look is None else rules.remembering(self.look())
+        return self.found
+
+    def close(self) -> None:
+        settle_in()
 
 
 def as_frame(alerts: list[Alert]) -> pd.DataFrame:

@@ -1,0 +1,86 @@
+"""A partition that comes from an application that has died: its alerts are not raised again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from pumphouse.events import Event
+from pumphouse.homes.incidents import MANY
+from pumphouse.homes.place import Place
+from pumphouse.homes.raised import look_into
+from pumphouse.homes.rules import remembering
+from pumphouse.homes.schema import ALERTS_HUB, decode_alert
+from pumphouse.homes.sensors import Town
+from pumphouse.homes.watch import NOBODY, Watcher
+from tests.homes.hearing import FIRST_MINUTE, heard, kept
+from tests.homes.streams import put
+from tests.homes.test_watch import STRANGE
+
+TOWN = Town(150, 7, MANY)
+
+
+@dataclass
+class Cell:
+    """A value of Spark's state, and the handle that gives it."""
+
+    held: tuple[bytes] | None = None
+
+    def getValueState(self, *_: object) -> Cell:
+        return self
+
+    def get(self) -> tuple[bytes] | None:
+        return self.held
+
+    def update(self, value: tuple[bytes]) -> None:
+        self.held = value
+
+
+def rows(first: int, after: int) -> pd.DataFrame:
+    some = heard(kept(TOWN.minute(FIRST_MINUTE + one).columns) for one in range(first, after))
+    return pd.DataFrame({name: getattr(some, name) for name in type(some).__slots__})
+
+
+def raised(watcher: Watcher, *parts: pd.DataFrame) -> list[bytes]:
+    """The bodies of what it raises, part after part."""
+    cell: Any = Cell()
+    watcher.init(cell)
+    frames = [frame for part in parts for frame in watcher.handleInputRows("0", iter([part]), None)]
+    return [body for frame in frames for body in frame["body"]]
+
+
+def post(place: Place, bodies: Sequence[bytes]) -> None:
+    put(place, ALERTS_HUB, [Event(body, partition_key="h000001") for body in bodies])
+
+
+@pytest.mark.timeout(120)
+def test_what_another_has_raised_is_not_raised_again(place: Place) -> None:
+    day = [rows(0, 240), rows(240, 480)]
+    everything = raised(Watcher(300_000, NOBODY), *day)
+    assert len(everything) > 3
+    look = look_into(place.of(ALERTS_HUB), "watch")
+    assert look() == []
+    post(place, [*STRANGE, *everything[:-1]])
+    assert len(look()) == len(everything) - 1
+    # It stood by, and gets the partition now: it reads the day, in as many batches as that takes.
+    assert raised(Watcher(300_000, NOBODY, look), *day) == everything[-1:]
+    post(place, everything[-1:])
+    assert raised(Watcher(300_000, NOBODY, look), *day) == []
+
+
+def test_one_look_is_enough_for_a_task() -> None:
+    looks = []
+    everything = raised(Watcher(300_000, NOBODY), rows(0, 480))
+
+    def look() -> list[Any]:
+        looks.append(1)
+        return [decode_alert(body) for body in everything]
+
+    watcher = Watcher(300_000, NOBODY, look)
+    assert raised(watcher, rows(0, 480)) == raised(watcher, rows(0, 480)) == []
+    assert len(looks) == 1
+    assert len(remembering([]).raised) == 0

@@ -1,0 +1,198 @@
+"""Applications that watch together: each its own partitions, also if one is killed and comes back.
+
+Slow: `make test-spark` runs it (`-m cluster`), `make test` does not; what is said about sharing is
+judged by the quick tests at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pumphouse.cli.homesrun import own_name
+from pumphouse.client.connection_string import parse
+from pumphouse.errors import OptionError
+from pumphouse.homes import watch
+from pumphouse.homes.incidents import Incidents
+from pumphouse.homes.pipeline import PipelineOptions
+from pumphouse.homes.place import Place
+from pumphouse.homes.schema import ACTIVITY_HUB, DAY_MS, MINUTE_MS, Alert, decode_alert
+from pumphouse.homes.score import Truth, due_by, overall, score
+from pumphouse.homes.sensors import Town
+from pumphouse.homes.sharing import Sharing, sharing_of
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.routing import partition_for
+from pumphouse.leases.model import Group
+from pumphouse.leases.opening import open_store
+from tests.homes.applications import destroy, end, hub_of, pipeline, status, until_running
+from tests.homes.hearing import FIRST_MINUTE, activities
+from tests.homes.streams import put_in_turn, read_all
+from tests.spark.test_places import until
+
+PARTITIONS, EACH = 16, 8
+# From four to noon: people leave, and two hours later an alert is due of a window that they forgot.
+# There are such in more than half of the partitions around each cut.
+TOWN = Town(160, 498, Incidents(130, 60, 250, 60))
+START, HALF, LATER, END = (FIRST_MINUTE + minute for minute in (240, 540, 570, 720))
+
+
+@pytest.fixture
+def hub() -> Iterator[EmbeddedHub]:
+    with hub_of(PARTITIONS) as hub:
+        yield hub
+
+
+class Street:
+    """What the applications share, and what they have made of it."""
+
+    def __init__(self, hub: EmbeddedHub, folder: Path) -> None:
+        self.hub, self.folder = hub, folder
+        self.place = Place(hub.connection_string())
+        self.store = f"sqlite:///{folder}/leases.db"
+
+    def start(self, name: str, stack: ExitStack) -> subprocess.Popen[bytes]:
+        words = ("--stages", "watch", "--master", "local[2]", "--assignment", f"fixed:{EACH}")
+        shared = ("--store", self.store, "--host", name, "--checkpoints", f"{self.folder}/state")
+        process = stack.enter_context(pipeline(self.hub, self.folder / name, *words, *shared))
+        until_running(process, self.folder / name, "watch")
+        return process
+
+    def send(self, first: int, after: int) -> None:
+        """Activities of these minutes, in their order."""
+        made = [activities(TOWN, minute) for minute in range(first, after)]
+        put_in_turn(self.place, ACTIVITY_HUB, made)
+
+    def owned(self, name: str) -> set[str]:
+        async def ask() -> set[str]:
+            namespace = parse(self.hub.connection_string()).authority
+            async with open_store(self.store) as store:
+                listed = await store.list_ownership(Group(namespace, ACTIVITY_HUB, "watch"))
+            return {row.partition for row in listed.ownerships if row.owner == name}
+
+        return asyncio.run(ask())
+
+    def alerts(self) -> list[Alert]:
+        return [decode_alert(event.body) for event in read_all(self.place, "alerts")]
+
+    def recall(self, due: list[Truth]) -> float:
+        return overall(score(due, self.alerts())).recall
+
+    def is_done(self, name: str, partitions: set[str]) -> bool:
+        """Whether it has read all that its partitions hold."""
+        told = status(self.folder / name)["watch"]
+        homes = [one.partition_key or "" for one in read_all(self.place, ACTIVITY_HUB)]
+        held = sum(partition_of(home) in partitions for home in homes)
+        return bool(told["lag_events"] == 0 and told["taken"].get(ACTIVITY_HUB, 0) >= held)
+
+
+def due(end_minute: int) -> list[Truth]:
+    """What must have been raised by readings up to a minute. Whoever fell silent before the first
+    sign of life has never been heard of."""
+    return due_by(TOWN.truth(START + 15, end_minute), (end_minute - 6) * MINUTE_MS)
+
+
+def partition_of(home: str) -> str:
+    return str(partition_for(home, PARTITIONS))
+
+
+@pytest.mark.cluster
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(2400)
+def test_each_keeps_its_partitions_and_raises_every_alert_once(
+    hub: EmbeddedHub, tmp_path: Path
+) -> None:
+    street = Street(hub, tmp_path)
+    street.send(START, HALF)
+    with ExitStack() as stack:
+        first = street.start("first", stack)
+        second = street.start("second", stack)
+        until(lambda: len(street.owned("first")) == len(street.owned("second")) == EACH)
+        until(lambda: street.recall(due(HALF)) == 1.0)
+        mine, others = street.owned("first"), street.owned("second")
+        assert not mine & others
+        windows = [one for one in TOWN.truth(START, HALF) if one.kind == "forgotten-window"]
+        over_half = [one for one in windows if one.due > HALF * MINUTE_MS]
+        assert any(partition_of(one.home) in mine for one in over_half)  # which need their day
+
+        destroy(first)
+        street.send(HALF, LATER)
+        theirs = [one for one in due(LATER) if partition_of(one.home) in others]
+        until(lambda: street.recall(theirs) == 1.0)  # meanwhile the other one goes on
+        assert street.owned("second") == others
+        first = street.start("first", stack)
+        until(lambda: street.recall(due(LATER)) == 1.0)
+        assert (street.owned("first"), street.owned("second")) == (mine, others)
+
+        before = {one.id for one in street.alerts()}
+        end(second, tmp_path / "second")  # as one restarts for a new version
+        second = street.start("second", stack)
+        until(lambda: street.is_done("second", others))
+        assert (street.owned("first"), street.owned("second")) == (mine, others)
+        assert len(street.alerts()) == len(before)
+
+        third = street.start("third", stack)  # one more than is needed stands by
+        street.send(LATER, END)
+        until(lambda: street.recall(due(END)) == 1.0)
+        assert street.owned("third") == set()
+        alerts = street.alerts()
+        new = [one for one in alerts if one.id not in before]
+        assert any(partition_of(one.home) in mine for one in new)
+        destroy(first)
+        until(lambda: street.owned("third") == mine)
+        until(lambda: street.is_done("third", mine))
+        assert len(street.alerts()) == len(alerts)
+        for process, name in ((second, "second"), (third, "third")):
+            end(process, tmp_path / name)
+    whole = overall(score(TOWN.truth(START - DAY_MS // MINUTE_MS, END), street.alerts()))
+    assert (whole.precision, whole.repeats) == (1.0, 0)
+
+
+# -- what is said about sharing -------------------------------------------------------------------
+
+
+def test_partitions_that_could_move_are_refused() -> None:
+    for assignment in ("steady", "balanced", "eph"):
+        with pytest.raises(OptionError, match=f"write fixed:N.*'{assignment}'"):
+            Sharing(assignment, "leases.db", "a")
+    with pytest.raises(OptionError, match="'fix' is no strategy"):
+        Sharing("fix", "leases.db", "a")
+
+
+def test_what_sharing_needs() -> None:
+    with pytest.raises(OptionError, match="fixed:2 needs a store: sqlite"):
+        sharing_of("fixed:2", None, "a")
+    with pytest.raises(OptionError, match="fixed:2 needs a host: a name"):
+        sharing_of("fixed:2", "leases.db", " ")
+    with pytest.raises(OptionError, match="a host without an assignment"):
+        sharing_of(None, None, "a")
+    with pytest.raises(OptionError, match="is of one process"):
+        sharing_of("fixed:2", "memory:", "a")
+    assert sharing_of(None, "leases.db", None) is None
+    assert "leases.db" not in repr(sharing_of("fixed:2", "leases.db", "a"))
+
+
+def test_an_application_has_the_same_name_at_every_start(tmp_path: Path) -> None:
+    assert own_name(tmp_path / "a") == own_name(tmp_path / "a")
+    assert own_name(tmp_path / "a") != own_name(tmp_path / "b")
+    assert re.fullmatch(r"watch-[A-Za-z0-9._-]+", own_name(tmp_path))
+
+
+def test_each_has_a_folder_of_its_own() -> None:
+    """Whoever starts clears its folder: not that of another, and not one named like it."""
+    names = ["watch-1", "watch-2"]
+    folders = [watch.own("/c/watch", Sharing("fixed:2", "leases.db", name)) for name in names]
+    assert folders == ["/c/watch/hosts/watch-1", "/c/watch/hosts/watch-2"]
+    assert watch.own("/c/watch", None) == "/c/watch"
+
+
+def test_only_watch_shares(tmp_path: Path) -> None:
+    sharing = Sharing("fixed:2", "leases.db", "a")
+    assert PipelineOptions(tmp_path, ("watch",), sharing=sharing).sharing is sharing
+    with pytest.raises(OptionError, match=r"only the stage watch shares.*got sift, watch"):
+        PipelineOptions(tmp_path, ("sift", "watch"), sharing=sharing)
