@@ -387,7 +387,7 @@ def events_out_of_order(patch: Patch) -> None:
     patch.setattr(Feed, "receive", receive)
 
 
-@mutant("I1 I5")
+@mutant("I1 I5", hours=1.2, partitions=12)
 def a_later_owner_is_overwritten(patch: Patch) -> None:
     """A checkpoint that was refused is written over the one that is there."""
 

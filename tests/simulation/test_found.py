@@ -38,6 +38,15 @@ FOUND: dict[str, dict[str, Any]] = {
         "seed": 1,
         "store": "blob",
     },
+    "an epoch that was raised without an answer left a pump unable to checkpoint": {
+        "seed": 3162,
+        "hosts": 2,
+        "partitions": 5,
+        "face": "fixed",
+        "store": "bloblease",
+        "burst_s": 10.0,
+        "hours": 0.9,
+    },
     "functions handled again on a clean move what they had handled of a batch": {
         "seed": 12,
         "face": "functions",

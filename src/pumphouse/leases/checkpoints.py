@@ -43,6 +43,11 @@ class CheckpointWriter:
         at = "not stamped" if self._known is None else f"at {self._known.sequence}"
         return f"<CheckpointWriter {self.partition} epoch {self.epoch} | {at}>"
 
+    @property
+    def stamped_with(self) -> int | None:
+        """The epoch of the last checkpoint that was certainly ours."""
+        return None if self._known is None else self._known.epoch
+
     async def stamp(self, current: Checkpoint | None = None) -> Checkpoint:
         """Fence earlier owners off; where to go on from is what the answer says.
 
@@ -66,7 +71,8 @@ class CheckpointWriter:
         """Go on with a higher epoch, which our row has already."""
         async with self._one:
             known = self._stamped()
-            if epoch <= self.epoch:
+            # With the same epoch again only if it was not answered the last time.
+            if epoch < self.epoch or epoch <= known.epoch:
                 raise StoreMisused(f"the epoch must rise from {self.epoch} (got {epoch})")
             self.epoch = epoch
             return await self._write(model.stamp(known, self._group, self.partition, epoch))

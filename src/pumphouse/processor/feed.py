@@ -32,9 +32,11 @@ class Feed:
         client: HubClient,
         reader: ReaderOptions,
         options: ProcessorOptions,
+        settled: Callable[[], Awaitable[int]],
         raised: Callable[[int], Awaitable[int]],
     ) -> None:
         self._client, self._wanted, self._options = client, reader, options
+        self._settled = settled  # the epoch that is ours, once that is sure
         self._raised = raised  # asks for an epoch above this one; the one we got
         self._reader: Reader | None = None
         self._waiting: list[Event] = []  # received, but beyond the bytes of a batch
@@ -62,6 +64,7 @@ class Feed:
 
     async def _open(self) -> Reader:
         """Open a reader where we are; if a higher epoch keeps us out, with one above it."""
+        self._wanted = replace(self._wanted, epoch=await self._settled())
         for _ in range(RAISES_MAX):
             try:
                 self._reader = await self._client.reader(self._wanted)

@@ -139,6 +139,8 @@ class Holdings:
         match outcome:
             case Granted(row):
                 self.held[partition] = _merged(hold(row, sent_s, self.clock.monotonic()), holding)
+                # What we asked for before it, and heard nothing of, can take no effect any more.
+                self._asked.pop(partition, None)
                 self.listener.renewed(self.held[partition])
             case Refused(_, current):
                 self._refused(holding, current, sent_s)
@@ -284,6 +286,19 @@ class Holdings:
                     return True
                 self.held[holding.partition] = after
         return False
+
+    async def settle_epoch(self, partition: str) -> int:
+        """The epoch with which it is ours. A raise that was not answered may yet take effect.
+
+        A renewal tells: either it comes first, and the raise is refused, or it meets the raised row.
+        """
+        if self.asks_for(partition):
+            await self.renew([partition])
+        if partition not in self.held:
+            raise OwnershipLost(partition, 0)
+        if self.asks_for(partition):
+            raise StoreError(f"it is not known with which epoch partition {partition} is ours")
+        return self.held[partition].row.epoch
 
     async def raise_epoch(self, partition: str, above: int) -> int:
         """Raise our epoch above another's; the new one. OwnershipLost if it is not ours to raise.

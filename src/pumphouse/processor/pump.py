@@ -101,6 +101,7 @@ class Pump:
             raise StoreError(f"the checkpoint of partition {partition} was not stamped") from None
 
     async def _stamp_as_owner(self) -> tuple[CheckpointWriter, Checkpoint]:
+        await self.tenure.settle_epoch()
         for attempt in range(STAMPS_MAX):
             writer = self._writer()
             try:
@@ -120,10 +121,15 @@ class Pump:
     def _feed(self, checkpoint: Checkpoint, writer: CheckpointWriter) -> Feed:
         house, partition = self.house, self.tenure.partition
 
+        async def settled() -> int:
+            await self.tenure.settle_epoch()
+            if writer.stamped_with != self.tenure.epoch:
+                await writer.restamp(self.tenure.epoch)
+            return self.tenure.epoch
+
         async def raised(above: int) -> int:
-            epoch = await self.tenure.raise_epoch(above)
-            await writer.restamp(epoch)
-            return epoch
+            await self.tenure.raise_epoch(above)
+            return await settled()
 
         reader = ReaderOptions(
             partition,
@@ -134,7 +140,7 @@ class Pump:
             house.options.prefetch_bytes,
             house.host,
         )
-        return Feed(house.client, reader, house.options, raised)
+        return Feed(house.client, reader, house.options, settled, raised)
 
     def _open(self, feed: Feed, checkpoints: Checkpoints, found: Checkpoint) -> PartitionClient:
         house = self.house

@@ -62,6 +62,10 @@ class Tenure:
         """Ask the store whether it is still ours."""
         await self._holdings.renew([self.partition])
 
+    async def settle_epoch(self) -> None:
+        """Make sure with which epoch it is ours, before anything is done in its name."""
+        self.epoch = await self._holdings.settle_epoch(self.partition)
+
     async def raise_epoch(self, above: int) -> int:
         """Hold on with an epoch above this one. OwnershipLost if it is not ours to raise."""
         self.epoch = await self._holdings.raise_epoch(self.partition, above)
