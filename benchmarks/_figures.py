@@ -175,13 +175,41 @@ def markdown_table(figures: Iterable[Figure]) -> str:
 # -- running --------------------------------------------------------------------------------------
 
 
-def run(measure: Callable[[bool], Iterable[Figure]], argv: Sequence[str] | None = None) -> int:
+Measure = Callable[[bool], Iterable[Figure]]
+
+
+def run(measure: Measure, argv: Sequence[str] | None = None) -> int:
     """The command line of a benchmark: `measure(quick)`, shown; 0 only if every goal is met."""
+    options = command_line().parse_args(argv)
+    return shown(list(measure(options.quick)), options.output)
+
+
+def run_parts(
+    parts: Mapping[str, Measure], in_short: Sequence[str], argv: Sequence[str] | None = None
+) -> int:
+    """The same of a benchmark whose parts take minutes each, and can be chosen."""
+    parser = command_line()
+    told = f"some of {', '.join(parts)}; all unless given, with --quick {', '.join(in_short)}"
+    parser.add_argument("--parts", metavar="NAMES", help=told)
+    options = parser.parse_args(argv)
+    names = options.parts.split(",") if options.parts else in_short if options.quick else parts
+    if unknown := [name for name in names if name not in parts]:
+        parser.error(f"there is no part {unknown[0]}; the parts are {', '.join(parts)}")
+    figures = []
+    for figure in (one for name in names for one in parts[name](options.quick)):
+        say(f"{figure.figure}: {show(figure.ours)} {figure.unit}")
+        figures.append(figure)
+    return shown(figures, options.output)
+
+
+def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a short form, within 45 s")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
-    options = parser.parse_args(argv)
-    figures = list(measure(options.quick))
-    shown = map(Figure.to_json, figures) if options.output == "json" else [text_table(figures)]
-    print("\n".join(shown))
+    return parser
+
+
+def shown(figures: Sequence[Figure], output: str) -> int:
+    lines = map(Figure.to_json, figures) if output == "json" else [text_table(figures)]
+    print("\n".join(lines))
     return 0 if all(figure.met is not False for figure in figures) else 1

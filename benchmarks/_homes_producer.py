@@ -52,8 +52,9 @@ async def costs(connection: str, hub_pid: int, homes: int, minutes: int) -> None
     town.minute(START_MS // MINUTE_MS)  # the day is planned once, whatever is made of it
     async with Client(connection) as client:
         partitions = len((await client.properties()).partitions)
+        partition_of = partitions_of(np.arange(homes, dtype=np.int32), partitions)
         before = time.process_time()
-        made = make(town, minutes, partitions)
+        made = make(town, minutes, partition_of)
         make_s = time.process_time() - before
         wall, before, hub_before = time.monotonic(), time.process_time(), cpu_s(hub_pid)
         tally = await send(
@@ -73,10 +74,10 @@ async def costs(connection: str, hub_pid: int, homes: int, minutes: int) -> None
     )
 
 
-def make(town: Town, minutes: int, partitions: int) -> list[Slice]:
+def make(town: Town, minutes: int, partition_of: Ints) -> list[Slice]:
     end_ms = START_MS + minutes * MINUTE_MS
     source = TownSource(town, START_MS, end_ms, slot_for(town.homes, None))
-    return list(source.slices(partitions_of(np.arange(town.homes, dtype=np.int32), partitions)))
+    return list(source.slices(partition_of))
 
 
 async def one_by_one(client: Client, made: list[Slice]) -> tuple[float, int]:

@@ -12,7 +12,16 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import _machine, _processes, _report
-from benchmarks._figures import Figure, alternate, compare, markdown_table, run, text_table
+from benchmarks._figures import (
+    Figure,
+    alternate,
+    compare,
+    markdown_table,
+    run,
+    run_parts,
+    text_table,
+)
+from benchmarks._homes_span import Span, complaints, growth_s, percentile
 
 ROOT = Path(__file__).parents[1]
 FIELDS = {"figure", "ours", "peer", "unit", "ratio", "goal"}
@@ -89,6 +98,69 @@ def test_the_status_tells_whether_every_goal_is_met(
 
     assert run(measure, ["--quick", "-o", "json"]) == status
     assert json.loads(capsys.readouterr().out)["ratio"] == 3
+
+
+def only(name: str) -> Iterator[Figure]:
+    yield Figure(name, 1, "x/s")
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ([], ["one", "two", "three"]),
+        (["--quick"], ["two"]),
+        (["--parts", "three,one"], ["three", "one"]),
+        (["--quick", "--parts", "one"], ["one"]),
+    ],
+)
+def test_parts_can_be_chosen(
+    words: list[str], names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = {name: lambda quick, name=name: only(name) for name in ("one", "two", "three")}
+    assert run_parts(parts, ("two",), [*words, "-o", "json"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["figure"] for line in said] == names
+
+
+def test_a_part_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run_parts({"one": lambda quick: only("one")}, (), ["--parts", "on"])
+    assert "there is no part on; the parts are one" in capsys.readouterr().err
+
+
+# -- keeping up ------------------------------------------------------------------------------------
+
+
+def span(waits: list[int], readings: int = 10_000, restarts: int = 0) -> Span:
+    """A hundred seconds of 1,200 homes, who send 100 readings a second; ten of them are kept."""
+    came = {"sensors": readings, "activity": 1_000, "alerts": 0}
+    return Span(1_200, 100.0, came, {"sift": waits, "watch": [10, 20]}, {"hub": 1.0}, restarts)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (span([0, 400, 0, 400, 0, 400]), []),  # batches: up and down
+        (span([300, 300, 300, 400, 500, 500]), []),  # two seconds are nothing
+        (span([300, 300, 300, 400, 500, 520]), ["before sift grew by 2.1 s"]),
+        (span([0, 2_100, 0, 0, 0, 0]), ["sift was 21 s behind"]),
+        (span([0], readings=9_600), ["96 readings/s, and 100 were due"]),
+        (span([0], restarts=2), ["stages failed, 2"]),
+    ],
+)
+def test_who_keeps_up_has_nothing_to_complain_about(found: Span, words: list[str]) -> None:
+    said = complaints(found)
+    assert len(said) == len(words)
+    assert all(word in line for word, line in zip(words, said, strict=True))
+
+
+def test_growth_is_that_of_the_mean() -> None:
+    assert growth_s([0, 2, 9, 9, 4, 6]) == 4
+    assert growth_s([1.5]) == 0
+
+
+def test_a_percentile_is_a_value_that_was_there() -> None:
+    assert [percentile(range(200), share) for share in (0.0, 0.5, 0.99, 1.0)] == [0, 100, 198, 199]
 
 
 # -- processes -------------------------------------------------------------------------------------
