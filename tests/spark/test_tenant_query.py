@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,11 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from pumphouse.cli import main as cli
-from pumphouse.leases.model import Checkpoint, Group, Ownership
-from pumphouse.leases.opening import open_store
+from pumphouse.leases.model import Group
 from pumphouse.spark.marks import opened
+from pumphouse.spark.tenancy import Stretch, from_offset
 
 from .conftest import Hub
+from .tenants.leases import Leases
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +50,7 @@ class House:
     def __init__(self, spark: SparkSession, hub: Hub, folder: Path) -> None:
         self.spark, self.hub, self.folder = spark, hub, folder
         self.store = f"sqlite:///{folder}/leases.db"
+        self.leases = Leases(self.store, Group(hub.house.authority, hub.name))
         self.sent = dict.fromkeys("0123", 0)
 
     def send(self, count: int = 10) -> None:
@@ -76,21 +77,6 @@ class House:
         given = {"host": name, "assignment": "steady"} | options
         return Sunk(self.stream(**given), self.folder / name, trigger)
 
-    async def look(self) -> tuple[dict[str, Ownership], dict[str, Checkpoint]]:
-        group = Group(self.hub.house.authority, self.hub.name)
-        async with open_store(self.store) as store:
-            rows = (await store.list_ownership(group)).ownerships
-            marks = await store.list_checkpoints(group)
-        return {row.partition: row for row in rows}, {mark.partition: mark for mark in marks}
-
-    def owners(self) -> dict[str, str]:
-        rows, _ = asyncio.run(self.look())
-        return {partition: row.owner for partition, row in sorted(rows.items())}
-
-    def checkpoints(self) -> dict[str, int | None]:
-        _, marks = asyncio.run(self.look())
-        return {partition: mark.sequence for partition, mark in sorted(marks.items())}
-
 
 class Sunk:
     """A stream into files, and what has come of it."""
@@ -115,6 +101,11 @@ class Sunk:
     def stop(self) -> None:
         self.query.stop()
 
+    def journal(self, batch: int) -> dict[str, Stretch]:
+        """What Spark has written down of a batch."""
+        text = (self.folder / "checkpoint" / "offsets" / str(batch)).read_text()
+        return dict(from_offset("sensors", text.splitlines()[-1]).stretches)
+
     def tenancy(self) -> dict[str, Any]:
         progress = self.query.lastProgress
         if progress is None:
@@ -134,16 +125,30 @@ def test_a_run_that_ends_reads_everything_and_checkpoints_its_last_batch(house: 
     alone = house.start("alone", {"availableNow": True})
     assert alone.query.awaitTermination(UNTIL_S)
     assert alone.bodies() == house.all_sent()
-    assert house.checkpoints() == dict.fromkeys("0123", 9)
-    until(lambda: house.owners() == dict.fromkeys("0123", ""))
+    assert house.leases.sequences() == dict.fromkeys("0123", 9)
+    until(lambda: house.leases.owners() == dict.fromkeys("0123", ""))
+    # From where to where, and under which epoch: a row that was given up keeps its own.
+    epochs = house.leases.epochs()
+    assert alone.journal(0) == {one: Stretch(0, 10, epochs[one]) for one in "0123"}
+
+
+def test_the_last_batch_is_checkpointed_though_no_trigger_follows(house: House) -> None:
+    """Spark never says that it is done; its folder does."""
+    house.send()
+    folder = str(house.folder / "alone" / "checkpoint")
+    alone = house.start("alone", {"processingTime": "1 hour"}, checkpointLocation=folder)
+    until(lambda: alone.bodies() == house.all_sent())
+    alone.stop()
+    until(lambda: house.leases.owners() == dict.fromkeys("0123", ""))
+    assert house.leases.sequences() == dict.fromkeys("0123", 9)
 
 
 def test_two_queries_share_and_are_seen_as_hosts(house: House) -> None:
     house.send()
     one = house.start("one")
-    until(lambda: house.checkpoints() == dict.fromkeys("0123", 9))
+    until(lambda: house.leases.sequences() == dict.fromkeys("0123", 9))
     two = house.start("spark-two", host="", queryName="two")
-    until(lambda: Counter(house.owners().values()) == {"one": 2, "spark-two": 2})
+    until(lambda: Counter(house.leases.owners().values()) == {"one": 2, "spark-two": 2})
     house.send()
     until(lambda: len(one.bodies()) + len(two.bodies()) == 80)
     assert sorted([*one.bodies(), *two.bodies()]) == sorted(house.all_sent())

@@ -20,9 +20,10 @@ from typing import Any
 
 from pumphouse.clock import Clock
 from pumphouse.errors import OwnershipLost, ReaderEvicted
-from pumphouse.leases.model import Granted, Group, Ownership, claim, release
+from pumphouse.leases.model import Group, Ownership
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.spark.appeals import FAIL, GO, LEAVE, Appeal, Ruling
+from pumphouse.spark.leftovers import Leftovers
 from pumphouse.spark.lodging import Lodging
 from pumphouse.spark.offsets import Span
 from pumphouse.spark.tenancy import Journal, Loss, Stretch, Tenancy, goes_on_at, may_read, owned_by
@@ -50,9 +51,16 @@ class Book:
     store: CheckpointStore
     group: Group
     journal: dict[str, Stretch]  # what was committed before this run
+    leftovers: Leftovers
     lodgings: dict[str, Lodging] = field(default_factory=dict)
     losses: dict[str, Loss] = field(default_factory=dict)
     flight: Flight | None = None
+
+    def forget_what_was_left(self) -> None:
+        """Of what was committed, trust only what was read."""
+        for one, stretch in self.journal.items():
+            if self.leftovers.has(one, stretch):
+                self.journal[one] = stretch.unread
 
     def is_anothers(self, row: Ownership) -> bool:
         return row.owner not in ("", self.host) and not row.expired(self.tenancy.lease_s)
@@ -81,7 +89,7 @@ class Rights:
         if not self._planned_by(lodging, partition):
             lodging = await self._resolve(partition)
         if lodging is None:
-            await self._forfeit(partition, stretch)
+            await self._forfeit(partition, owned_by(await self.book.row(partition)), stretch)
             return None
         if self._planned_by(lodging, partition):
             return lodging.epoch
@@ -98,8 +106,8 @@ class Rights:
         one, checkpoints = lodging.partition, self.book.tenancy.checkpoints
         if not may_read(stretch, lodging.client.found, checkpoints=checkpoints):
             why = f"others have handled events up to {lodging.client.found.sequence} meanwhile"
-            lodging.position = goes_on_at(lodging.client.found, None, None)
-            self._lose(one, why, stretch)
+            lodging.position = goes_on_at(lodging.client.found)
+            await self._forfeit(one, why, stretch)
             return None
         lodging.plan()
         lodging.position = stretch.last
@@ -123,23 +131,13 @@ class Rights:
                     await self.book.clock.sleep(LOOK_AGAIN_S)
         return None
 
-    async def _forfeit(self, partition: str, stretch: Stretch) -> None:
+    async def _forfeit(self, partition: str, why: str, stretch: Stretch) -> None:
         """Leave a stretch to the partition's owner, though our journal says that we read it.
 
-        The journal counts as long as the row has its epoch. If nobody has taken the partition, the
-        row still has it; so it is given another.
+        Spark commits the batch without it, so it is noted first. If that fails, so does the batch.
         """
-        self.book.journal.pop(partition, None)
-        row = await self.book.row(partition)
-        if row is not None and row.epoch == stretch.epoch and not self.book.is_anothers(row):
-            (outcome,) = await self.book.store.claim_ownership(
-                self.book.group, [claim(row, partition, self.book.host)]
-            )
-            if isinstance(outcome, Granted):
-                await self.book.store.claim_ownership(self.book.group, [release(outcome.row)])
-        self._lose(partition, owned_by(row), stretch)
-
-    def _lose(self, partition: str, why: str, stretch: Stretch) -> None:
+        await self.book.leftovers.note(self.book.store, partition, stretch)
+        self.book.journal[partition] = stretch.unread
         loss = Loss(partition, why, Span(partition, stretch.first, stretch.last))
         self.book.losses[partition] = loss
         if self.book.flight is not None:
@@ -160,7 +158,7 @@ class Rights:
         row = await self.book.row(one)
         if row is None or not self.book.is_anothers(row):
             return Ruling(FAIL, f"it is not known yet who owns partition {one}")
-        await self._forfeit(one, stretch)
+        await self._forfeit(one, owned_by(row), stretch)
         return Ruling(LEAVE, owned_by(row))
 
     async def _outbid(self, lodging: Lodging, stretch: Stretch, appeal: Appeal) -> Ruling:

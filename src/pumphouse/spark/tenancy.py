@@ -6,15 +6,15 @@ does not matter, and a replay reads the same stretches again, and no others:
 
     {"sensors": {"0": 120}, "@tenancy": {"host": "watch", "stretches": {"0": [100, 120, 7]}}}
 
-    ownership rows, checkpoints, journal -> goes_on_at, may_read -> stretches -> tasks
-                                            ^^^^^^^^^^^^^^^^^^^^ this module
+    checkpoints, journal -> goes_on_at, may_read -> stretches -> tasks
+                            ^^^^^^^^^^^^^^^^^^^^ this module
 
-Three things are known of a partition, and each may be behind the others: the group's checkpoint,
-our journal, and the row. Two rules join them:
+Two things are known of where a partition stands, and each may be behind the other: the group's
+checkpoint, and our journal. Two rules join them:
 
-* What a batch of the journal read is handled if Spark has committed the batch *and* nobody else has
-  owned the partition since: then the row still has the epoch of the journal. Whoever leaves a
-  stretch of a journalled batch unread sees to it that the row's epoch has changed.
+* What a stretch of the journal says is handled if Spark has committed the batch, whoever has owned
+  the partition since; unless we left the stretch to somebody else. That is noted in the store
+  before such a batch can be committed (see leftovers).
 * A batch that must be replayed may read a stretch if the partition is ours now and the group's
   checkpoint has not passed its start: then it is what any new owner would read.
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pumphouse.errors import OptionError
@@ -68,6 +68,11 @@ class Stretch:
     @property
     def count(self) -> int:
         return max(0, self.last - self.first)
+
+    @property
+    def unread(self) -> Stretch:
+        """What it still says if nothing of it was read: all before it had been."""
+        return replace(self, last=self.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +153,18 @@ def check_shared_with_nobody(found: Mapping[str, Any]) -> None:
 
 
 def goes_on_at(
-    found: Checkpoint, told: Stretch | None, before: Ownership | None, *, checkpoints: bool = True
+    found: Checkpoint, told: Stretch | None = None, *, checkpoints: bool = True
 ) -> int | None:
     """The next event of a partition that has become ours; None if only the options can tell.
 
-    `found` is the group's checkpoint, `told` the last committed batch of our journal, `before` the
-    row as it was when this run of the query began.
+    `found` is the group's checkpoint, `told` what the last committed batch of our journal read.
     """
     following = None if found.sequence is None or not checkpoints else found.sequence + 1
     if told is None:
         return following
     if told.epoch is None:  # from before we shared: where the group knows nothing, it tells
         return told.last if following is None else following
-    if before is not None and before.epoch == told.epoch:
-        return max(told.last, following or 0)
-    return following
+    return max(told.last, following or 0)
 
 
 def may_read(stretch: Stretch, found: Checkpoint, *, checkpoints: bool = True) -> bool:

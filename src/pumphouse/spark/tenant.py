@@ -24,13 +24,14 @@ from pumphouse.client.base import HubClient, ReaderOptions
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import ConnectionFailed, PumphouseError
 from pumphouse.events import Position
-from pumphouse.leases.model import Checkpoint, Group, Ownership
+from pumphouse.leases.model import Checkpoint, Group
 from pumphouse.leases.opening import open_store, read_place
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.spark.appeals import Appeals
 from pumphouse.spark.commits import folder_of, is_committed
 from pumphouse.spark.identity import open_hub
+from pumphouse.spark.leftovers import Leftovers
 from pumphouse.spark.lodging import Lodging
 from pumphouse.spark.marks import Mark
 from pumphouse.spark.offsets import order
@@ -44,6 +45,7 @@ log = logging.getLogger("pumphouse.spark")
 T = TypeVar("T")
 CLOSE_S = 20.0
 MARKS_S = 0.25  # tasks tell which event was the last a moment after they end
+MARKS_TICK_S = 0.001  # Spark waits meanwhile: as much is lost of every batch
 LOOK_S = 10.0  # for one event that must be there
 TICK_S = 0.02  # how often we look at what nobody tells us of
 COMMITS_S = 0.2  # how often Spark's folder is looked into while somebody waits for a partition
@@ -71,28 +73,29 @@ class Tenant:
         self,
         options: SourceOptions,
         tenancy: Tenancy,
+        host: str,
         journal: Journal,
         *,
         marks: Marks,
         address: str,
         clock: Clock | None = None,
     ) -> None:
-        self.options, self.tenancy, self.host = options, tenancy, journal.host
+        self.options, self.tenancy, self.host = options, tenancy, host
         self.clock: Clock = clock or SystemClock()
-        place, group = read_place(tenancy.store), options.group
         self._client: HubClient = open_hub(options.identity)
+        group = Group(self._client.namespace, options.identity.hub, options.group)
         self.book = Book(
             self.host,
             tenancy,
             self.clock,
-            open_store(place),
-            Group(self._client.namespace, options.identity.hub, group),
+            open_store(read_place(tenancy.store)),
+            group,
             dict(journal.stretches),
+            Leftovers(group, (host, journal.host)),
         )
         self.rights = Rights(self.book, self._check)
         self.appeals = Appeals(address, self.rights.judge)
         self._marks, self._folder = marks, folder_of(tenancy.folder)
-        self._before: dict[str, Ownership] = {}  # rows as this run found them
         self._one = asyncio.Lock()  # one hears of a commit
         self._renewed_s: dict[str, float] = {}
         self._gap_s = 0.0  # the longest between two renewals of a partition
@@ -138,8 +141,8 @@ class Tenant:
 
     async def start(self) -> None:
         async with open_store(read_place(self.tenancy.store)) as store:
-            rows = (await store.list_ownership(self.book.group)).ownerships
-        self._before = {row.partition: row for row in rows}
+            await self.book.leftovers.read(store)
+        self.book.forget_what_was_left()
         self._engine = Engine(
             lambda: self._client,
             self._stay,
@@ -187,8 +190,8 @@ class Tenant:
         """What the engine calls for every partition that becomes ours."""
         checkpoints, one = self.tenancy.checkpoints, client.id
         lodging = Lodging(client, checkpoints=checkpoints)
-        told, before = self.book.journal.pop(one, None), self._before.get(one)
-        lodging.position = goes_on_at(client.found, told, before, checkpoints=checkpoints)
+        told = self.book.journal.pop(one, None)
+        lodging.position = goes_on_at(client.found, told, checkpoints=checkpoints)
         self.book.lodgings[one] = lodging
         self.book.losses.pop(one, None)
         log.info("lodge partition=%s epoch=%d at=%s", one, client.epoch, lodging.position)
@@ -310,7 +313,7 @@ class Tenant:
         with suppress(TimeoutError):
             async with asyncio.timeout(MARKS_S if self.options.feedback else TICK_S):
                 while len(known := self._known(wanted)) < len(wanted):
-                    await self.clock.sleep(TICK_S / 4)
+                    await self.clock.sleep(MARKS_TICK_S)
         known = self._known(wanted)
         missing = [one for one in wanted if one not in known]
         found = await asyncio.gather(*(self.look(one, wanted[one]) for one in missing))

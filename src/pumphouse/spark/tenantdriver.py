@@ -126,12 +126,12 @@ class TenantDriver(Driver):
     def tenant(self, journal: Journal) -> Tenant:
         """The host that we are, by the name that we had before if none was given."""
         if self._tenant is None:
-            known = replace(journal, host=self.tenancy.host or journal.host or self._name)
             place = self.options.identity.connection
             tenant = Tenant(
                 self.options,
                 self.tenancy,
-                known,
+                self.tenancy.host or journal.host or self._name,
+                journal,
                 marks=self.marks,
                 address=driver_host(place.host, place.port),
                 clock=self.clock,

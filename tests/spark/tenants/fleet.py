@@ -21,10 +21,13 @@ from typing import Self
 from pumphouse.client.base import ReaderOptions
 from pumphouse.client.opening import open_client
 from pumphouse.events import Event
-from pumphouse.leases.model import Group, Ownership
-from pumphouse.leases.opening import open_store
+from pumphouse.leases.model import Group
 from pumphouse.spark.identities import BATCH, QUERY, ROW, TASK
+from pumphouse.spark.tenancy import Stretch, from_offset
 
+from .gates import FOLDER, Gate
+
+ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
 APP = Path(__file__).parent / "app.py"
 UNTIL_S = 900
@@ -33,6 +36,7 @@ ENVIRONMENT = {
     "PYSPARK_PYTHON": sys.executable,
     "PYSPARK_DRIVER_PYTHON": sys.executable,
     "SPARK_LOCAL_IP": "127.0.0.1",
+    "PYTHONPATH": str(ROOT),  # what is pickled by name is found by workers
 }
 RUNNER, DAEMON, JAVA = "python_streaming_source_runner", "pyspark.daemon", "java"
 
@@ -76,12 +80,13 @@ class App:
     def __init__(self, folder: Path, job: dict[str, object]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.checkpoint = folder, Path(str(job["checkpoint"]))
-        self.log = folder / "said.txt"
+        self.log, self.gate = folder / "said.txt", Gate(folder / "gate")
+        self._left: list[int] = []  # by a driver that was killed
         (folder / "job.json").write_text(json.dumps(job))
         with self.log.open("a") as said:
             self.process = subprocess.Popen(
-                [sys.executable, str(APP), str(folder / "job.json")], env=ENVIRONMENT, stdout=said,
-                stderr=said, start_new_session=True,
+                [sys.executable, str(APP), str(folder / "job.json")], stdout=said, stderr=said,
+                env=ENVIRONMENT | {FOLDER: str(self.gate.folder)}, start_new_session=True,
             )  # fmt: skip
 
     def said(self) -> str:
@@ -106,9 +111,28 @@ class App:
 
     def kill(self) -> None:
         """kill -9, of everything at once."""
-        for one in self.whole():
+        for one in [*self.whole(), *self.left()]:
             send_signal(one, signal.SIGKILL)
         self.process.wait(60)
+
+    def kill_driver(self) -> None:
+        """kill -9 of the JVM and of the script that started it; what they leave sees to itself."""
+        self._left = descendants(self.process.pid)
+        for one in [self.process.pid, *self.of_kind(JAVA)]:
+            send_signal(one, signal.SIGKILL)
+        self.process.wait(60)
+
+    def left(self) -> list[int]:
+        """Who has not noticed yet that the driver is gone."""
+        return [one for one in self._left if "pyspark" in command_of(one)]
+
+    def hold_at(self, stage: str) -> int:
+        """Until a batch is held at that stage; by which process."""
+        self.gate.shut(stage)
+        until(lambda: self.gate.holder is not None, f"nothing comes to {stage}: {self.said()}")
+        holder = self.gate.holder
+        assert holder is not None
+        return holder
 
     def pause(self) -> None:
         for one in self.whole():
@@ -125,6 +149,16 @@ class App:
             return {int(name) for name in names if name.isdecimal()}
         return set()
 
+    def in_flight(self) -> set[int]:
+        """The batch that is planned and not done, if there is one."""
+        return {one for one in self.batches("offsets") if one > max(self.batches("commits") | {-1})}
+
+    def journal(self) -> dict[str, Stretch]:
+        """What the newest batch reads, of each partition."""
+        newest = max(self.batches("offsets"))
+        last = (self.checkpoint / "offsets" / str(newest)).read_text().splitlines()[-1]
+        return dict(from_offset("sensors", last).stretches)
+
 
 # -- the hub --------------------------------------------------------------------------------------
 
@@ -139,7 +173,6 @@ class Hubs:
     def connection(self, hub: str) -> str:
         return f"{self.namespace};EntityPath={hub}"
 
-    @property
     def group(self) -> Group:
         async def ask() -> Group:
             async with open_client(self.connection("sensors")) as client:
@@ -238,17 +271,29 @@ def copy_of(partition: str, event: Event) -> Copied:
 class Verdict:
     gaps: dict[str, list[int]]  # events that never arrived
     disorder: dict[str, list[int]]  # events whose first arrival came before that of an earlier one
-    repeats: int  # events that arrived again
-    unexplained: int  # events that arrived again under another identity
+    repeated: dict[str, list[Copied]]  # what arrived of events that had arrived before
 
     @property
     def sound(self) -> bool:
         return not self.gaps and not self.disorder
 
+    @property
+    def batches(self) -> set[int]:
+        """The batches that wrote something for a second time."""
+        return {int(str(row.identity[1])) for rows in self.repeated.values() for row in rows}
+
+    @property
+    def events(self) -> set[tuple[str, int]]:
+        return {(one, row.number) for one, rows in self.repeated.items() for row in rows}
+
+    def __str__(self) -> str:
+        count = sum(map(len, self.repeated.values()))
+        return f"gaps {self.gaps}, disorder {self.disorder}, {count} repeats in {self.batches}"
+
 
 def judge(found: dict[str, list[Copied]], sent: Counter[str]) -> Verdict:
-    """No gap, order of first arrivals, and how much came more than once."""
-    gaps, disorder, repeats, unexplained = {}, {}, 0, 0
+    """No gap, order of first arrivals, and what came more than once."""
+    gaps, disorder, repeated = {}, {}, {}
     for one, count in sent.items():
         rows = found.get(one, [])
         firsts = list(dict.fromkeys(row.number for row in rows))
@@ -256,9 +301,29 @@ def judge(found: dict[str, list[Copied]], sent: Counter[str]) -> Verdict:
             gaps[one] = missing[:20]
         if wrong := [b for a, b in pairwise(firsts) if b < a]:
             disorder[one] = wrong[:20]
-        repeats += len(rows) - len(firsts)
-        unexplained += len({(row.number, row.identity) for row in rows}) - len(firsts)
-    return Verdict(gaps, disorder, repeats, unexplained)
+        if again := firsts_and_others(rows, lambda row: row.number)[1]:
+            repeated[one] = again
+    return Verdict(gaps, disorder, repeated)
+
+
+def firsts_and_others(
+    rows: list[Copied], key: Callable[[Copied], object]
+) -> tuple[list[Copied], list[Copied]]:
+    """The first row of each key, and all others."""
+    firsts: list[Copied] = []
+    others: list[Copied] = []
+    seen: set[object] = set()
+    for row in rows:
+        (others if key(row) in seen else firsts).append(row)
+        seen.add(key(row))
+    return firsts, others
+
+
+def without_repeats(found: dict[str, list[Copied]]) -> dict[str, list[Copied]]:
+    """What is left if each identity counts once, as the recipe of the sink has it."""
+    return {
+        one: firsts_and_others(rows, lambda row: row.identity)[0] for one, rows in found.items()
+    }
 
 
 def arrived(hubs: Hubs) -> int:
@@ -277,18 +342,3 @@ def all_copied(hubs: Hubs, sent: Counter[str]) -> bool:
     if arrived(hubs) < sum(sent.values()):
         return False
     return not judge(copied(hubs), sent).gaps
-
-
-def rows_of(store: str, group: Group) -> dict[str, Ownership]:
-    async def look() -> dict[str, Ownership]:
-        async with open_store(store) as opened:
-            rows = (await opened.list_ownership(group)).ownerships
-        return {row.partition: row for row in rows}
-
-    return asyncio.run(look())
-
-
-def shares(store: str, group: Group, lease_s: float) -> Counter[str]:
-    """How many partitions each host has, by live rows."""
-    rows = rows_of(store, group).values()
-    return Counter(row.owner for row in rows if row.owner and not row.expired(lease_s))

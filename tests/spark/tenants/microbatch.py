@@ -6,7 +6,6 @@ pickled, as they are on their way to executors, and read by the source's own cod
 
 from __future__ import annotations
 
-import asyncio
 import json
 import pickle
 import time
@@ -14,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumphouse.leases.model import Checkpoint, Group, Ownership
-from pumphouse.leases.opening import open_store
 from pumphouse.spark.options import read_source
 from pumphouse.spark.source import Columns, read_part
 from pumphouse.spark.tenant import Tenant
@@ -147,33 +144,3 @@ class Query:
     def freeze(self, seconds: float) -> None:
         """Hold the tenant's thread up, as SIGSTOP would."""
         self.tenant._loop.call_soon_threadsafe(time.sleep, seconds)
-
-
-@dataclass(frozen=True)
-class Leases:
-    """The store that all share, looked at from outside."""
-
-    store: str
-    group: Group
-
-    def rows(self) -> dict[str, Ownership]:
-        async def look() -> dict[str, Ownership]:
-            async with open_store(self.store) as store:
-                found = (await store.list_ownership(self.group)).ownerships
-            return {row.partition: row for row in found}
-
-        return asyncio.run(look())
-
-    def owners(self) -> dict[str, str]:
-        return {one: row.owner for one, row in sorted(self.rows().items())}
-
-    def checkpoints(self) -> dict[str, Checkpoint]:
-        async def look() -> dict[str, Checkpoint]:
-            async with open_store(self.store) as store:
-                found = await store.list_checkpoints(self.group)
-            return {mark.partition: mark for mark in found}
-
-        return asyncio.run(look())
-
-    def sequences(self) -> dict[str, int | None]:
-        return {one: mark.sequence for one, mark in sorted(self.checkpoints().items())}

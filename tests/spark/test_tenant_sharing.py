@@ -1,4 +1,4 @@
-"""A query as a tenant, driven as Spark drives it: sharing, handing over, crashing, losing."""
+"""A query as a tenant, driven as Spark drives it: sharing, handing over, where it starts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from pumphouse.client.base import ReaderOptions
-from pumphouse.client.opening import open_client
 from pumphouse.errors import OptionError, PumphouseError
-from pumphouse.leases.model import Group
 from pumphouse.leases.opening import open_store
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.processor import Processor
@@ -23,77 +20,18 @@ from pumphouse.spark.options import read_source
 from pumphouse.spark.source import Driver
 
 from .conftest import Hub
-from .tenants.microbatch import COLUMNS, Folder, Leases, Query, Row, until
+from .tenants.house import PARTITIONS, House, house_of, in_order, repeats, together
+from .tenants.microbatch import Folder, Row, until
 
 pytestmark = pytest.mark.timeout(300)
 
 QUICK = ProcessorOptions(interval_s=0.2, lease_s=4.0, renew_s=0.5)
-PARTITIONS = "0123"
-
-
-class House:
-    """A hub, the leases of its group, and the queries that were started there."""
-
-    def __init__(self, hub: Hub, folder: Path) -> None:
-        self.hub, self.store = hub, f"sqlite:///{folder}/leases.db"
-        self.leases = Leases(self.store, Group(hub.house.authority, hub.name))
-        self.queries: list[Query] = []
-        self.sent = dict.fromkeys(PARTITIONS, 0)
-
-    def send(self, count: int = 10) -> None:
-        for partition in PARTITIONS:
-            self.hub.send(*["x"] * count, partition=partition)
-            self.sent[partition] += count
-
-    def query(self, folder: Folder, host: str, **options: str) -> Query:
-        given = {"store": self.store, "host": host} | options
-        query = Query(folder, self.hub.connection, **given)
-        self.queries.append(query)
-        return query
-
-    def everything(self) -> set[Row]:
-        return {(one, number) for one, sent in self.sent.items() for number in range(sent)}
 
 
 @pytest.fixture
 def house(hub: Hub, tmp_path: Path) -> Iterator[House]:
-    found = House(hub, tmp_path)
-    yield found
-    for query in found.queries:
-        query.crash()
-
-
-def repeats(*folders: Folder) -> set[Row]:
-    count = Counter(row for folder in folders for row in folder.rows)
-    return {row for row, times in count.items() if times > 1}
-
-
-def in_order(folder: Folder) -> bool:
-    """Whether the numbers of each partition rise."""
-    last: dict[str, int] = {}
-    for partition, number in folder.rows:
-        if number <= last.get(partition, -1):
-            return False
-        last[partition] = number
-    return True
-
-
-def together(*queries: Query, done: Callable[[], bool]) -> None:
-    """Trigger all of them, each in a thread as in a process of its own, until it is done."""
-    enough = threading.Event()
-
-    def trigger(query: Query) -> None:
-        while not enough.is_set():
-            query.step()
-
-    with ThreadPoolExecutor(len(queries)) as pool:
-        running = [pool.submit(trigger, query) for query in queries]
-        try:
-            until(lambda: done() or any(one.done() for one in running))
-        finally:
-            enough.set()
-    for one in running:
-        one.result()
+    with house_of(hub, tmp_path) as found:
+        yield found
 
 
 # -- alone ----------------------------------------------------------------------------------------
@@ -152,13 +90,14 @@ def test_new_partitions_are_taken_and_read(house: House) -> None:
 # -- two queries ----------------------------------------------------------------------------------
 
 
-def test_two_queries_share_and_hand_over_at_a_batch_border(house: House) -> None:
+@pytest.mark.parametrize("assignment", ["steady", "balanced", "greedy"])
+def test_two_queries_share_and_hand_over_at_a_batch_border(house: House, assignment: str) -> None:
     house.send()
     one, two = Folder(), Folder()
-    first = house.query(one, "one")
+    first = house.query(one, "one", assignment=assignment)
     first.drain(40)
     house.send()
-    second = house.query(two, "two")
+    second = house.query(two, "two", assignment=assignment)
     together(first, second, done=lambda: len(first.owned()) == len(second.owned()) == 2)
     house.send()
     together(first, second, done=lambda: len(one.rows) + len(two.rows) >= 120)
@@ -189,218 +128,6 @@ def test_a_batch_under_way_holds_a_hand_over_up(house: House) -> None:
     )
     second.drain(0)
     assert two.rows == []
-
-
-# -- crashes --------------------------------------------------------------------------------------
-
-
-def test_a_replay_reads_exactly_the_same_range(house: House) -> None:
-    house.send()
-    folder = Folder()
-    first = house.query(folder, "same")
-    assert first.plan()
-    before = first.read()
-    first.crash()
-    house.send()
-    again = house.query(folder, "same")
-    assert sorted(folder.rows) == sorted(before)
-    again.drain(80)
-    assert set(folder.rows) == house.everything()
-    assert not repeats(folder)
-
-
-def test_a_crash_between_commit_and_checkpoint_repeats_nothing(house: House) -> None:
-    house.send()
-    folder = Folder()
-    first = house.query(folder, "same")
-    first.step()
-    assert len(folder.rows) == 40
-    assert house.leases.sequences() == dict.fromkeys(PARTITIONS, None)
-    first.crash()
-    house.send()
-    for _ in range(2):  # once more before anything is read: the journal is older than the epoch
-        again = house.query(folder, "same")
-        again.plan()
-        again.crash()
-        folder.offsets = folder.offsets[: folder.committed]
-    house.query(folder, "same").drain(80)
-    assert set(folder.rows) == house.everything()
-
-
-def test_what_was_taken_during_a_crash_is_not_read_again(house: House) -> None:
-    house.send()
-    one, two = Folder(), Folder()
-    first = house.query(one, "one")
-    assert first.plan()
-    first.read()
-    first.crash()
-    second = house.query(two, "two")
-    second.drain(40)  # as soon as the lease of the first has run out
-    again = house.query(one, "one")
-    assert one.rows == []
-    lost = {each["partition"]: each for each in again.told()["lost"]}
-    assert lost.keys() == set(PARTITIONS)
-    assert "two has it" in lost["0"]["why"]
-    assert lost["0"]["left"] == [0, 10]
-    house.send()
-    together(again, second, done=lambda: len(one.rows) + len(two.rows) >= 80)
-    together(again, second, done=lambda: len(again.owned()) == 2)
-    assert {*one.rows, *two.rows} == house.everything()
-    assert not repeats(one, two)
-
-
-def test_what_nobody_took_is_replayed_though_the_lease_has_run_out(house: House) -> None:
-    house.send()
-    folder = Folder()
-    first = house.query(folder, "same")
-    assert first.plan()
-    first.crash()
-    until(lambda: all(row.expired(4.0) for row in house.leases.rows().values()))
-    house.query(folder, "same").drain(40)
-    assert set(folder.rows) == house.everything()
-    assert not repeats(folder)
-
-
-def test_a_partition_that_is_not_taken_up_again_is_given_another_epoch(house: House) -> None:
-    """Or else a later run would trust a journal that says what was never read."""
-    house.send()
-    folder = Folder()
-    first = house.query(folder, "same", assignment="fixed:4", cycleInterval="100ms")
-    until(lambda: first.plan() or len(first.owned()) == 4)
-    until(lambda: len(first.owned()) == 4)
-    if len(folder.offsets) > folder.committed:
-        first.run()
-    first.drain(40)
-    house.send()
-    assert first.plan()
-    first.crash()
-    epochs = {one: row.epoch for one, row in house.leases.rows().items()}
-    fewer = house.query(
-        folder, "same", assignment="fixed:1", cycleInterval="100ms", leaseDuration="1s",
-        renewInterval="200ms",
-    )  # fmt: skip
-    (kept,) = fewer.owned()
-    assert {one for one, _ in folder.rows[40:]} == {kept}
-    rows = house.leases.rows()
-    assert all(rows[one].epoch > epochs[one] for one in PARTITIONS)
-    fewer.crash()
-    wide = house.query(folder, "same", assignment="fixed:4", cycleInterval="100ms")
-    wide.drain(80)
-    assert set(folder.rows) == house.everything()
-
-
-# -- losing ---------------------------------------------------------------------------------------
-
-
-def test_a_query_that_was_frozen_beyond_its_lease_loses_and_goes_on(house: House) -> None:
-    house.send()
-    one, two = Folder(), Folder()
-    first = house.query(one, "one")
-    first.step()
-    assert len(one.rows) == 40
-    second = house.query(two, "two", assignment="greedy")
-    first.freeze(6.0)
-    second.drain(40)  # the lease of the first has run out
-    assert house.leases.owners() == dict.fromkeys(PARTITIONS, "two")
-    taken = house.leases.checkpoints()
-    house.send()
-    assert first.step() == []  # its checkpoint is refused, and it plans nothing
-    assert {each["partition"] for each in first.told()["lost"]} == set(PARTITIONS)
-    assert {one: mark.epoch for one, mark in house.leases.checkpoints().items()} == {
-        one: mark.epoch for one, mark in taken.items()
-    }
-    together(first, second, done=lambda: len(first.owned()) == 2)
-    together(first, second, done=lambda: {*one.rows, *two.rows} == house.everything())
-    assert len(repeats(one, two)) == 40  # the batch whose commit it could not say
-
-
-def test_a_batch_planned_before_the_loss_is_not_read_after_it(house: House) -> None:
-    house.send()
-    one, two = Folder(), Folder()
-    first = house.query(one, "one")
-    assert first.plan()
-    second = house.query(two, "two", assignment="greedy")
-    first.freeze(6.0)
-    second.drain(40)
-    assert first.run() == []
-    assert "two has it" in first.told()["lost"][0]["why"]
-    assert set(two.rows) == house.everything()
-
-
-# -- evicted readers ------------------------------------------------------------------------------
-
-
-def read_with(
-    connection: str, partition: str, epoch: int, leave: threading.Event
-) -> threading.Thread:
-    """A reader of that epoch, attached until it is told to leave."""
-    attached = threading.Event()
-
-    async def attach() -> None:
-        async with open_client(connection) as client:
-            reader = await client.reader(ReaderOptions(partition, epoch=epoch, name="stranger"))
-            attached.set()
-            await asyncio.to_thread(leave.wait)
-            await reader.close()
-
-    thread = threading.Thread(target=lambda: asyncio.run(attach()))
-    thread.start()
-    assert attached.wait(30)
-    return thread
-
-
-def test_a_stranger_with_a_higher_epoch_is_outbid(house: House) -> None:
-    house.send()
-    folder, leave = Folder(), threading.Event()
-    alone = house.query(folder, "alone")
-    assert alone.plan()
-    thread = read_with(house.hub.connection, "2", 1000, leave)
-    try:
-        alone.run()
-        assert house.leases.rows()["2"].epoch == 1001
-    finally:
-        leave.set()
-        thread.join(30)
-    assert set(folder.rows) == house.everything()
-    alone.drain(40)
-    until(lambda: house.leases.sequences() == dict.fromkeys(PARTITIONS, 9))
-
-
-def test_a_task_leaves_what_another_host_has_taken(house: House) -> None:
-    """The other host holds the row and reads; our task finds out when the hub refuses it."""
-    house.send()
-    folder, leave = Folder(), threading.Event()
-    alone = house.query(folder, "alone")
-    assert alone.plan()
-    parts = alone.driver.parts(alone.offset(-1), alone.offset(0), COLUMNS)
-    asyncio.run(take(house, "2", "thief"))
-    thread = read_with(house.hub.connection, "2", 1000, leave)
-    try:
-        from pumphouse.spark.source import read_part
-
-        found = [len(list(read_part(part))) for part in parts]
-    finally:
-        leave.set()
-        thread.join(30)
-    assert found == [1, 1, 0, 1]
-    (lost,) = alone.told()["lost"]
-    assert lost["partition"] == "2"
-    assert "thief has it" in lost["why"]
-
-
-async def take(house: House, partition: str, host: str) -> None:
-    from pumphouse.leases.model import Granted, claim
-
-    async with open_store(house.store) as store:
-        for _ in range(50):  # the owner renews at the same time
-            rows = (await store.list_ownership(house.leases.group)).ownerships
-            row = next(row for row in rows if row.partition == partition)
-            (outcome,) = await store.claim_ownership(
-                house.leases.group, [claim(row, partition, host)]
-            )
-            if isinstance(outcome, Granted):
-                return
-    raise AssertionError("the row could not be taken")
 
 
 # -- beside a processor ---------------------------------------------------------------------------
@@ -585,8 +312,7 @@ def test_the_folder_of_spark_tells_of_a_commit_before_the_next_trigger(
     assert house.leases.sequences() == dict.fromkeys(PARTITIONS, 9)
 
 
-def test_time_passes(house: House) -> None:
-    """Leases are renewed while a batch runs for longer than the lease."""
+def test_leases_are_renewed_while_a_batch_runs_for_longer(house: House) -> None:
     house.send()
     folder = Folder()
     alone = house.query(folder, "alone", leaseDuration="2s", renewInterval="200ms")
