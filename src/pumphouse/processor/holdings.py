@@ -290,7 +290,7 @@ class Holdings:
     async def settle_epoch(self, partition: str) -> int:
         """The epoch with which it is ours. A raise that was not answered may yet take effect.
 
-        A renewal tells: either it comes first, and the raise is refused, or it meets the raised row.
+        A renewal tells: it comes first, and the raise is refused, or it meets the raised row.
         """
         if self.asks_for(partition):
             await self.renew([partition])
