@@ -33,7 +33,7 @@ from pumphouse.spark.feedback import Report
 from pumphouse.spark.offsets import Span
 from pumphouse.spark.outlook import SILENT_S
 from pumphouse.spark.reading import Progress, left_after
-from pumphouse.spark.sink import batch_writer
+from pumphouse.spark.sink import batch_writer, stream_writer
 from pumphouse.spark.source import Columns, StreamReader, task_of
 
 from .conftest import Hub
@@ -233,6 +233,22 @@ def test_writing_to_a_host_that_does_not_answer(hub: Hub, driver: str) -> None:
         gone = string_of(free)
     with pytest.raises(PumphouseError, match=why):
         write(hub, two(), connectionString=gone, driver=driver)
+
+
+@both_drivers
+def test_a_stream_is_told_of_its_place_before_there_are_rows(hub: Hub, driver: str) -> None:
+    def start(**options: str) -> object:
+        told = given(hub, driver=driver, **options)
+        return stream_writer(told, from_arrow_schema(two().schema))
+
+    assert start()
+    with pytest.raises(PumphouseError, match=r"signature.* The key is in connectionString"):
+        start(connectionString=with_wrong_key(hub))
+    with pytest.raises(PumphouseError, match=r"nowhere.* the option name"):
+        start(name="nowhere")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        gone = string_of(free)
+    assert start(connectionString=gone)  # it may be back when there are rows
 
 
 def test_what_is_good_is_written(hub: Hub) -> None:

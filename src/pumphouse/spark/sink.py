@@ -27,7 +27,7 @@ from pumphouse.errors import OptionError
 from pumphouse.spark.options import SinkOptions, read_sink
 from pumphouse.spark.rows import Origin, Shape, shape_of
 from pumphouse.spark.worker import settle_in
-from pumphouse.spark.writing import Written, write_rows
+from pumphouse.spark.writing import Written, meet_hub, write_rows
 
 
 @dataclass
@@ -77,7 +77,9 @@ def batch_writer(given: dict[str, str], schema: StructType, overwrite: bool) -> 
 
 def stream_writer(given: dict[str, str], schema: StructType) -> StreamWriter:
     options = read_sink(given)
-    return StreamWriter(shape_of(schema, options), options)
+    shape = shape_of(schema, options)
+    meet_hub(options.identity)
+    return StreamWriter(shape, options)
 
 
 def sent(written: Written) -> Sent:

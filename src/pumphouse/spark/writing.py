@@ -7,9 +7,11 @@ RecordBatch -> Shape.events -> by partition -> Sender.send -> acknowledged -> Wr
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,12 +19,22 @@ import pyarrow as pa
 from pumphouse.client.base import HubClient, Sender
 from pumphouse.client.batches import write_event
 from pumphouse.clock import Clock, SystemClock
-from pumphouse.errors import ConnectionFailed, EventTooLarge, PumphouseError
+from pumphouse.errors import (
+    AuthError,
+    ConnectionFailed,
+    EventTooLarge,
+    HubNotFound,
+    HubUntrusted,
+    OptionError,
+    PumphouseError,
+)
 from pumphouse.events import Event
 from pumphouse.spark.advice import advised, no_answer
 from pumphouse.spark.identity import open_hub
-from pumphouse.spark.options import SinkOptions
+from pumphouse.spark.options import Identity, SinkOptions
 from pumphouse.spark.rows import Origin, Shape
+
+log = logging.getLogger("pumphouse.spark")
 
 CHUNK_ROWS = 10_000  # turned into events at a time: what a task holds in memory has a bound
 # A message holds events of one key: the more rows are looked at together, the fuller they are.
@@ -58,6 +70,50 @@ def write_rows(
         finally:
             runner.run(work.close())
         return work.written
+
+
+def meet_hub(identity: Identity) -> None:
+    """Raise if the hub refuses us: a query shall not wait for its first rows to tell.
+
+    One that does not answer may be away for a moment: that is left to the tasks, which are tried
+    again.
+    """
+    try:
+        was_met(identity)
+    except (AuthError, HubNotFound, HubUntrusted, OptionError):
+        raise
+    except PumphouseError as failed:
+        log.warning("the hub could not be asked before there are rows: %s", failed)
+
+
+@lru_cache(maxsize=64)
+def was_met(identity: Identity) -> None:
+    """Spark asks anew for every batch; a place that took us is not bothered again from here."""
+
+    async def meet() -> None:
+        client = await open_place(identity)
+        try:
+            async with asyncio.timeout(identity.operation_timeout_s):
+                await (await client.sender()).close()
+        except TimeoutError:
+            raise no_answer(identity) from None
+        except PumphouseError as failed:
+            raise advised(failed, identity) from failed
+        finally:
+            await client.__aexit__(None, None, None)
+
+    asyncio.run(meet())
+
+
+async def open_place(identity: Identity) -> HubClient:
+    client = open_hub(identity)
+    try:
+        async with asyncio.timeout(identity.operation_timeout_s):
+            return await client.__aenter__()
+    except TimeoutError:
+        raise no_answer(identity) from None
+    except PumphouseError as failed:
+        raise advised(failed, identity) from failed
 
 
 def chunk_rows(rate_max: int | None) -> int:
@@ -109,16 +165,7 @@ class Writing:
         self._turns = asyncio.Semaphore(options.in_flight)  # of partitions, each with one under way
 
     async def open(self) -> None:
-        identity = self.options.identity
-        client = open_hub(identity)
-        try:
-            async with asyncio.timeout(identity.operation_timeout_s):
-                await client.__aenter__()
-        except TimeoutError:
-            raise no_answer(identity) from None
-        except PumphouseError as failed:
-            raise advised(failed, identity) from failed
-        self._client = client
+        self._client = await open_place(self.options.identity)
         self._since_s = self.clock.monotonic()
 
     async def close(self) -> None:
