@@ -345,7 +345,6 @@ async def test_a_look_that_fails_unexpectedly_is_begun_again(
         await look(watch, *given)
 
     monkeypatch.setattr(GroupWatch, "look", fails_once)
-    monkeypatch.setattr("pumphouse.dashboard.app.AGAIN_S", 0.0)
     async with Dashboard(options(hub, store)) as page:
         caller = Caller(page.port)
         await first(caller, "/stream/fleet", "fleet", lambda data: data["groups"][0]["lines"])
