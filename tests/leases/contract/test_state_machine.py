@@ -78,7 +78,12 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(partition=PARTITIONS, host=HOSTS, handle=HANDLES, mishap=MISHAPS, back=BACK)
     def claim(self, partition: str, host: str, handle: int, mishap: Mishap, back: int) -> None:
-        self.follow(partition, handle, mishap, back, lambda row: model.claim(row, partition, host))
+        def take(row: Ownership | None) -> Ownership | None:
+            if row is not None and row.owner == host and row.successor:
+                return None  # an owner that claims anew would forget who has asked: a misuse
+            return model.claim(row, partition, host)
+
+        self.follow(partition, handle, mishap, back, take)
 
     @rule(
         partition=PARTITIONS,
