@@ -173,6 +173,9 @@ def test_what_sharing_needs() -> None:
         sharing_of(None, None, "a")
     with pytest.raises(OptionError, match="is of one process"):
         sharing_of("fixed:2", "memory:", "a")
+    for host in ("..", "a/b", "../watch", "a b"):
+        with pytest.raises(OptionError, match="name of its folder"):
+            sharing_of("fixed:2", "leases.db", host)
     assert sharing_of(None, "leases.db", None) is None
     assert "leases.db" not in repr(sharing_of("fixed:2", "leases.db", "a"))
 

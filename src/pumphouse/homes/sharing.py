@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from pumphouse.errors import OptionError
@@ -32,10 +33,16 @@ class Sharing:
         for word, given in (("store", self.store), ("host", self.host)):
             if not given.strip():
                 raise OptionError(f"assignment={self.assignment} needs a {word}: {WHY[word]}")
+        if not NAME.fullmatch(self.host):
+            raise OptionError(
+                f"a host is also the name of its folder: letters, digits, - and _, and dots inside "
+                f"(got {self.host!r})"
+            )
         if self.store.strip().lower().startswith("memory:"):
             raise OptionError("the store memory: is of one process; use one that all can reach")
 
 
+NAME = re.compile(r"[\w-][\w.-]*")
 WHY = {
     "store": "sqlite:///PATH, or blob://ACCOUNT/CONTAINER for several machines",
     "host": "a name of this application that stays the same at every start",
