@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructField, StructType
 
@@ -66,3 +68,17 @@ class Run:
 
     def reported(self) -> dict[str, Any]:
         return self.reader.reportLatestOffset() or {}
+
+
+both_drivers = pytest.mark.parametrize("driver", ["native", "azure"])
+
+
+def with_wrong_key(hub: Hub) -> str:
+    key = hub.connection.split("SharedAccessKey=")[1].split(";")[0]
+    return hub.connection.replace(key, "d3Jvbmc=")
+
+
+def string_of(server: socket.socket) -> str:
+    """As if there were a hub behind the socket."""
+    endpoint = f"Endpoint=sb://127.0.0.1:{server.getsockname()[1]};SharedAccessKeyName=k"
+    return f"{endpoint};SharedAccessKey=a2V5;EntityPath=sensors;UseDevelopmentEmulator=true"
