@@ -19,7 +19,7 @@ from pumphouse.spark.options import SourceOptions, read_source
 
 from .conftest import Hub
 from .runs import Run, read_batch
-from .test_troubles import two, write
+from .test_troubles_writing import two, write
 
 
 @pytest.fixture(autouse=True)
