@@ -139,6 +139,9 @@ class Ledger:
     def row_answered(self, seat: Seat, row: Ownership, sent_s: float) -> None:
         """When its writer hears of it does not matter here."""
 
+    def row_heard(self, seat: Seat, row: Ownership, sent_s: float) -> None:
+        """Nor what a host knows."""
+
     def checkpoint_written(self, seat: Seat, before: Checkpoint | None, mark: Checkpoint) -> None:
         """Where somebody is does not matter here."""
 

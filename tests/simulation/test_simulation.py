@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -236,7 +237,7 @@ def handing(checks: Checks, seat: Seat, first: int, last: int) -> None:
 class Client:
     """A partition client, as far as the checks look at it."""
 
-    id, epoch, batches_handed_out = "0", 1, 1
+    id, epoch, batches_handed_out, reason = "0", 1, 1, None
 
 
 @pytest.mark.parametrize(("first", "broken"), [(4, []), (7, []), (8, ["I3"])])
@@ -255,6 +256,27 @@ def test_what_retention_took_is_no_gap_and_what_it_left_is(first: int, broken: l
     checks = run(scene())
     assert [violation.name for violation in checks.violations] == broken
     assert checks.figures.expired == 3
+
+
+@pytest.mark.parametrize(("late_s", "broken"), [(0.1, ["I6"]), (28.5, [])])
+def test_an_owner_obeys_the_deadline_that_it_was_told(late_s: float, broken: list[str]) -> None:
+    """A listing that was long on its way tells it too early, and the owner cannot know."""
+
+    async def scene() -> Checks:
+        _, checks = watched("blob")
+        one, two = Seat("one"), Seat("two")
+        row = Ownership("0", "one", 1, "a")
+        checks.row_written(one, None, row)
+        checks.row_answered(one, row, checks.now_s)
+        asked_s = checks.now_s
+        asked = replace(row, etag="b", successor="two", deadline_s=30.0)
+        checks.row_written(two, row, asked)
+        handing(checks, one, 0, 3)
+        checks.row_heard(one, replace(asked, deadline_s=30.0 - late_s), asked_s)
+        checks.row_written(one, asked, Ownership("0", "two", 2, "c", deadline_s=10.0))
+        return checks
+
+    assert [violation.name for violation in run(scene()).violations] == broken
 
 
 # -- faults and handlers --------------------------------------------------------------------------

@@ -11,6 +11,7 @@ Violation; the run goes on, so that its history can be shown.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,6 +116,16 @@ class Checks:
         if row.owner == seat.name and not late:
             track.leased_s[seat], track.leased[seat] = sent_s, row.epoch
 
+    def row_heard(self, seat: Seat, row: Ownership, sent_s: float) -> None:
+        """An owner is told who has asked for its partition, and until when that one waits.
+
+        How old the word is it cannot know: it counts from when it asked.
+        """
+        if row.owner != seat.name or not row.successor or row.deadline_s is None:
+            return
+        told, until_s = self.track(row.partition).told, sent_s + row.deadline_s
+        told[seat, row.epoch] = min(told.get((seat, row.epoch), math.inf), until_s)
+
     def _changed_hands(self, track: Track, seat: Seat, owner: str, row: Ownership) -> None:
         track.taken_s = self.now_s
         self.figures.claims += not owner
@@ -145,16 +156,17 @@ class Checks:
         written = -1 if mark is None or mark.sequence is None else mark.sequence
         if stay is None or stay.done <= written or not self._sure_of(track, stay, seat):
             return
-        if before is None or not self._leased(track, seat):
+        if before is None or not self._leased(track, seat, before.epoch):
             return  # it had lost it before: what it gives back is only its name in the row
         text = f"{seat} leaves {partition} at {written}, though it has handled {stay.done}"
         self.violate("I6", text, partition)
 
-    def _leased(self, track: Track, seat: Seat) -> bool:
+    def _leased(self, track: Track, seat: Seat, epoch: int) -> bool:
         """Whether this host, by what it has heard, could act as the owner until now."""
         until_s = track.leased_s.get(seat, 0.0) + self.options.lease_s
         if track.overdue_s is not None:
             until_s = min(until_s, track.overdue_s - WHOLE_S)
+        until_s = min(until_s, track.told.get((seat, epoch), math.inf) - WHOLE_S)
         return self.now_s < until_s - LAST_WRITE_S
 
     def _sure_of(self, track: Track, stay: Stay, seat: Seat) -> bool:

@@ -85,6 +85,7 @@ class Track:
     taken_s: float = 0.0  # when it last changed hands
     deadline_s: float | None = None  # of the successor that waits, if one does
     overdue_s: float | None = None  # the same, before the last write
+    told: dict[tuple[Seat, int], float] = field(default_factory=dict)  # the same, as owners heard
     unsure_s: dict[Seat, float] = field(default_factory=dict)  # when a checkpoint last failed
     poison: set[int] = field(default_factory=set)  # events that no handler can handle
     first: int = 0  # the oldest event that retention has left

@@ -53,6 +53,8 @@ class Watcher(Protocol):
 
     def row_answered(self, seat: Seat, row: Ownership, sent_s: float) -> None: ...
 
+    def row_heard(self, seat: Seat, row: Ownership, sent_s: float) -> None: ...
+
     def checkpoint_written(
         self, seat: Seat, before: Checkpoint | None, mark: Checkpoint
     ) -> None: ...
@@ -189,7 +191,13 @@ class HostStore:
     # -- reading -----------------------------------------------------------------------------------
 
     async def list_ownership(self, group: Group) -> Listing:
-        now_s = asyncio.get_running_loop().time()
+        sent_s = asyncio.get_running_loop().time()
+        listing = await self._list(sent_s)
+        for row in listing.ownerships:
+            self.store.watcher.row_heard(self.seat, row, sent_s)
+        return listing
+
+    async def _list(self, now_s: float) -> Listing:
         if self._seen is not None and self._draw("stale"):
             listing, at_s = self._seen
             return await self._travel(lambda: older(listing, now_s - at_s))
@@ -230,6 +238,8 @@ class HostStore:
             if isinstance(outcome, Granted):
                 self.store.heard[outcome.row.partition] = outcome.row.etag
                 self.store.watcher.row_answered(self.seat, outcome.row, sent_s)
+            elif isinstance(outcome, Refused) and outcome.current is not None:
+                self.store.watcher.row_heard(self.seat, outcome.current, sent_s)
         return outcomes
 
     def _claim(self, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
