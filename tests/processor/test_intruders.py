@@ -1,0 +1,111 @@
+"""Others at our partitions: readers that push in, hubs that go away, hands that write our rows."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from pumphouse.client.base import ReaderOptions
+from pumphouse.errors import ReaderEvicted
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.model import Checkpoint
+from tests.processor.fleet import Fleet
+from tests.processor.virtual import LoopClock, run
+
+# -- readers that push in -------------------------------------------------------------------------
+
+
+def test_a_rightful_owner_raises_its_epoch_above_a_reader_that_keeps_it_out() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            intruder = await fleet.client.reader(ReaderOptions("0", epoch=50))
+            await fleet.send()
+            await fleet.add("a")
+            await fleet.until_handled()
+            assert (await fleet.rows())["0"].epoch == 51
+            (mark,) = await fleet.store.list_checkpoints(fleet.group)
+            assert mark.epoch == 51
+            with pytest.raises(ReaderEvicted):
+                await drain(intruder)
+            fleet.check_clean()
+
+    run(scene())
+
+
+async def drain(reader: object) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            await reader.receive(100, 1.0)  # type: ignore[attr-defined]
+
+
+def test_a_rightful_owner_that_is_evicted_comes_back_without_a_duplicate() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.add("a", checkpoint=False)
+            await fleet.send()
+            await fleet.until_handled()
+            await fleet.client.reader(ReaderOptions("0", epoch=99))
+            await fleet.send()
+            await fleet.until_handled()
+            assert (await fleet.rows())["0"].epoch == 100
+            assert any(type(failed) is ReaderEvicted for _, _, failed in fleet.errors)
+            fleet.check_clean()
+
+    run(scene())
+
+
+def test_the_hub_may_go_away_for_a_while() -> None:
+    async def scene() -> None:
+        async with Fleet(4) as fleet:
+            await fleet.add("a", checkpoint=False)
+            for _ in range(5):
+                await fleet.send()
+                fleet.hub.drop_connections()
+                await asyncio.sleep(3)
+            await fleet.until_handled()
+            fleet.check_clean()
+
+    run(scene())
+
+
+# -- others who write -----------------------------------------------------------------------------
+
+
+def test_a_row_that_an_official_sdk_rewrote_is_followed_by_a_higher_epoch() -> None:
+    """I1 in a mixed fleet: the checkpoint remembers the epoch that the row forgot."""
+
+    async def scene() -> None:
+        store = MemoryStore(LoopClock())
+        async with Fleet(1, store=store) as fleet:
+            await fleet.add("a")
+            await fleet.send()
+            await fleet.until_handled()
+            row = (await fleet.rows())["0"]
+            await store.claim_as_sdk(fleet.group, replace(row, owner="sdk"))
+            await fleet.until(lambda: not fleet.hosts["a"].owned, "a to lose it")
+            await fleet.until(lambda: fleet.hosts["a"].owned, "a to take it back")
+            assert (await fleet.rows())["0"].epoch == 2
+            await fleet.send()
+            await fleet.until_handled()
+            fleet.check_clean()
+
+    run(scene())
+
+
+def test_a_checkpoint_that_is_moved_by_hand_is_followed() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.add("a")
+            await fleet.send(20)
+            await fleet.until_handled()
+            (mark,) = await fleet.store.list_checkpoints(fleet.group)
+            back = Checkpoint(fleet.group, "0", 4, None, mark.epoch, mark.etag)
+            await fleet.store.update_checkpoint(back, rewind=True)
+            await fleet.send(1)
+            await fleet.until(lambda: fleet.sequences("0").count(5) == 2, "it to start again")
+            await fleet.until_handled()
+            assert fleet.hosts["a"].owned == ("0",)
+
+    run(scene())
