@@ -181,6 +181,8 @@ class OurHost:
 
     def renewed(self, holding: Holding) -> None: ...
 
+    def raised(self, holding: Holding) -> None: ...
+
     def asked_for(self, holding: Holding) -> None:
         self.asked.append(holding.partition)
 

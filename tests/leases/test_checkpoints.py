@@ -45,6 +45,35 @@ async def write_by_hand(store: CheckpointStore, at: int | None, epoch: int = 0) 
     )
 
 
+# -- without a lease ------------------------------------------------------------------------------
+
+
+async def test_nothing_is_written_once_the_lease_has_run_out(store: CheckpointStore) -> None:
+    leased = [True]
+    one = CheckpointWriter(store, GROUP, "0", 5, lambda: leased[0])
+    await one.stamp()
+    await one.advance(3, "3")
+    leased[0] = False
+    with pytest.raises(OwnershipLost):
+        await one.advance(4, "4")
+    with pytest.raises(OwnershipLost):
+        await one.advance(3, "3")  # though it says so already
+    with pytest.raises(OwnershipLost):
+        await one.restamp(6)
+    assert await stored(store) == (3, 5)
+
+
+async def test_a_lease_that_runs_out_between_two_tries_ends_them(store: CheckpointStore) -> None:
+    asked = iter([True, True, True, False])  # the stamp, the call, its first try, its second
+    flaky = FlakyStore(store)
+    one = CheckpointWriter(flaky, GROUP, "0", 5, lambda: next(asked))
+    await one.stamp()
+    flaky.plan = Script(["before"])
+    with pytest.raises(OwnershipLost):
+        await one.advance(3, "3")
+    assert await stored(store) == (None, 5)
+
+
 # -- stamping -------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -18,6 +18,7 @@ from pumphouse.events import Event
 from pumphouse.leases.flaky import CALM, FlakyStore, Rates, Script
 from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import (
+    Checkpoint,
     Granted,
     Group,
     Ownership,
@@ -25,11 +26,11 @@ from pumphouse.leases.model import (
     Unknown,
     nominate,
 )
-from pumphouse.leases.store import ClaimOutcome
-from pumphouse.processor.options import ProcessorOptions
+from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutcome
+from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.tenure import StopReason
-from tests.processor.fleet import Fleet
+from tests.processor.fleet import OPTIONS, Fleet
 from tests.processor.virtual import LoopClock, run
 
 SILENT = {"before": 1.0, "failed": 1.0}
@@ -39,6 +40,16 @@ class DeafStore(FlakyStore):
     """Nothing is heard of ownership rows any more; checkpoints still arrive."""
 
     deaf = False
+
+    def __init__(self, store: CheckpointStore, *, clock: LoopClock) -> None:
+        super().__init__(store, clock=clock)
+        self.marked_s: list[float] = []
+
+    async def update_checkpoint(
+        self, checkpoint: Checkpoint, *, rewind: bool = False
+    ) -> CheckpointOutcome:
+        self.marked_s.append(asyncio.get_running_loop().time())
+        return await super().update_checkpoint(checkpoint, rewind=rewind)
 
     async def claim_ownership(
         self, group: Group, claims: Sequence[Ownership]
@@ -55,27 +66,61 @@ def silence(store: FlakyStore) -> None:
 # -- leases that run out --------------------------------------------------------------------------
 
 
+OFTEN = replace(OPTIONS, checkpoints=CheckpointPolicy(every_s=2.0))
+
+
 def test_an_owner_that_cannot_renew_delivers_nothing_after_its_lease() -> None:
     """Self-fencing, and I8: another host takes over, and nothing is lost."""
 
     async def scene() -> None:
-        async with Fleet(2) as fleet:
-            cut_off = FlakyStore(fleet.store, clock=fleet.clock)
+        async with Fleet(2, options=OFTEN) as fleet:
+            cut_off = DeafStore(fleet.store, clock=fleet.clock)
             await fleet.add("a", store=cut_off, checkpoint=False)
+            await fleet.add("b", checkpoint=False)
             await fleet.until_even()
+            (lost,) = fleet.hosts["a"].owned
             await fleet.send()
             await fleet.until_handled()
-            silence(cut_off)
-            silent_s = fleet.clock.monotonic()
+            cut_off.deaf, silent_s = True, fleet.clock.monotonic()
             for _ in range(60):
                 await fleet.send(1)
                 await asyncio.sleep(1)
-            last_s = max(h.at_s for p in fleet.partitions for h in fleet.record[p])
-            assert 0 < last_s - silent_s <= fleet.options.lease_s
-            assert fleet.hosts["a"].owned == ()
-            assert ("a", "lost", "0") in fleet.words
-            cut_off.plan = CALM
             await fleet.until_handled()
+            last_s = max(h.at_s for h in fleet.record[lost] if h.host == "a")
+            assert 10 < last_s - silent_s <= fleet.options.lease_s
+            # Checkpoints would still arrive: it is the owner itself that writes none.
+            assert 10 < max(cut_off.marked_s) - silent_s <= fleet.options.lease_s
+            assert ("a", "lost", lost) in fleet.words
+            assert fleet.hosts["b"].owned == tuple(fleet.partitions)
+            assert fleet.record[lost][-1].host == "b"
+            assert fleet.overlaps == []
+            fleet.check_order()
+
+    run(scene())
+
+
+def test_a_store_that_comes_back_after_the_lease_is_claimed_anew() -> None:
+    """What came after the last checkpoint is handled again, and nothing before it."""
+
+    async def scene() -> None:
+        async with Fleet(2, options=OFTEN) as fleet:
+            away = FlakyStore(fleet.store, clock=fleet.clock)
+            await fleet.add("a", store=away, checkpoint=False)
+            await fleet.until_even()
+            await fleet.send()
+            await fleet.until_handled()
+            await asyncio.sleep(5)
+            silence(away)
+            for _ in range(60):
+                await fleet.send(1)
+                await asyncio.sleep(1)
+            assert fleet.hosts["a"].owned == ()
+            away.plan = CALM
+            await fleet.until_handled()
+            again = {n for p in fleet.partitions for n in fleet.sequences(p)
+                     if fleet.sequences(p).count(n) > 1}  # fmt: skip
+            assert again
+            assert min(again) == 10  # the first behind the checkpoint
             fleet.check_order()
 
     run(scene())
@@ -141,7 +186,7 @@ def test_an_owner_that_believes_in_its_lease_cannot_checkpoint_and_is_evicted() 
 
 def test_a_store_outage_shorter_than_the_lease_is_not_noticed_by_handlers() -> None:
     async def scene() -> None:
-        async with Fleet(4) as fleet:
+        async with Fleet(4, options=OFTEN) as fleet:
             shaky = FlakyStore(fleet.store, clock=fleet.clock)
             for name in ("a", "b"):
                 await fleet.add(name, store=shaky, checkpoint=False)
@@ -151,7 +196,10 @@ def test_a_store_outage_shorter_than_the_lease_is_not_noticed_by_handlers() -> N
                 await fleet.send(1)
                 await asyncio.sleep(1)
             await fleet.until_handled()
+            assert set((await fleet.checkpoints()).values()) == {None}
             shaky.plan = CALM
+            await asyncio.sleep(5)
+            assert set((await fleet.checkpoints()).values()) == {14}  # they have waited
             await asyncio.sleep(60)
             await fleet.send(1)
             await fleet.until_handled()
@@ -373,15 +421,52 @@ def test_a_refusal_that_says_nothing_is_looked_into() -> None:
     run(scene())
 
 
+def test_who_leaves_in_the_moment_it_is_asked_hands_over_all_the_same() -> None:
+    """A blob store refuses the release without a word: somebody has asked since the last look."""
+
+    async def scene() -> None:
+        async with Fleet(2) as fleet:
+            mute = MuteStore(fleet.store, clock=fleet.clock)
+            host = await fleet.add("a", store=mute)
+            await fleet.until(lambda: len(host.owned) == 2, "it to own everything")
+            asked = [nominate(row, "b", 28.0) for row in (await fleet.rows()).values()]
+            await fleet.store.claim_ownership(fleet.group, asked)
+            await host.stop()
+            assert {row.owner for row in (await fleet.rows()).values()} == {"b"}
+            assert fleet.errors == []
+
+    run(scene())
+
+
+def test_a_row_that_cannot_be_given_up_is_told_of() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            mute = MuteStore(fleet.store, clock=fleet.clock)
+            host = await fleet.add("a", store=mute)
+            await fleet.until(lambda: host.owned, "it to own it")
+            mute.plan = Rates(Random(1), before=1.0)
+            await host.stop()
+            told = [str(failed) for _, partition, failed in fleet.errors if partition == "0"]
+            assert "partition 0 could not be given up" in told[-1]
+
+    run(scene())
+
+
 def test_two_hosts_of_one_name_are_told_so() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
-            twin = await fleet.add("a")
+            heard: dict[str, list[str]] = {"first": [], "second": []}
+
+            def ear(which: str) -> Callable[[str | None, Exception], None]:
+                return lambda partition, failed: heard[which].append(str(failed))
+
+            twin = await fleet.add("a", on_error=ear("first"))
             await fleet.until(lambda: twin.owned, "the first to own it")
-            await fleet.add("a")
+            await fleet.add("a", on_error=ear("second"))
+            told = "another host calls itself 'a'"
             await fleet.until(
-                lambda: any("another host calls itself 'a'" in str(e) for _, _, e in fleet.errors),
-                "somebody to notice",
+                lambda: all(any(told in text for text in texts) for texts in heard.values()),
+                "both to be told",
             )
             await twin.stop()
 

@@ -59,6 +59,9 @@ class Ears:
     def renewed(self, holding: Holding) -> None:
         self.heard.append(("renewed", holding.partition))
 
+    def raised(self, holding: Holding) -> None:
+        self.heard.append(("raised", str(holding.row.epoch)))
+
     def asked_for(self, holding: Holding) -> None:
         self.heard.append(("asked", holding.row.successor))
 
@@ -109,6 +112,43 @@ async def test_only_the_epoch_that_we_hold_binds_and_only_for_a_lease(desk: Desk
     assert not desk.holdings.binds("0", 1)
     desk.holdings.fence()
     assert desk.ears.heard[-1] == ("lost", "")
+
+
+async def test_what_was_given_up_while_a_renewal_waited_for_its_turn_is_left_out(
+    desk: Desk,
+) -> None:
+    """A lock that was released and goes to a waiter says that it is free."""
+    await desk.own("0")
+    await desk.own("1")
+    gate = asyncio.Event()
+
+    class Slow(FlakyStore):
+        async def claim_ownership(
+            self, group: Group, claims: Sequence[Ownership]
+        ) -> list[ClaimOutcome]:
+            await gate.wait()
+            return await super().claim_ownership(group, claims)
+
+    second: list[asyncio.Task[None]] = []
+
+    class Hasty(Ears):
+        """Renews once more, as soon as the answer is there."""
+
+        def renewed(self, holding: Holding) -> None:
+            if not second:
+                second.append(asyncio.create_task(desk.holdings.renew(["0", "1"])))
+
+    desk.holdings.store, desk.holdings.listener = Slow(desk.store, clock=desk.clock), Hasty()
+    first = asyncio.create_task(desk.holdings.renew(["0", "1"]))
+    await asyncio.sleep(0.01)
+    leaving = asyncio.create_task(desk.holdings.give_up("1"))
+    await asyncio.sleep(0.01)
+    gate.set()
+    await first
+    assert await leaving
+    await second[0]
+    assert list(desk.holdings.held) == ["0"]
+    assert (await desk.row("1")).owner == ""
 
 
 async def test_an_answer_that_comes_after_the_lease_ran_out_gives_nothing_back(desk: Desk) -> None:
@@ -350,3 +390,14 @@ async def test_two_writes_of_a_partition_never_overlap(desk: Desk) -> None:
         desk.holdings.give_up("0"),
     )
     assert (await desk.row()).owner == ""
+
+
+async def test_our_own_raise_that_was_not_answered_is_no_loss(desk: Desk) -> None:
+    await desk.own()
+    desk.flaky.plan = Script(["after"])
+    with pytest.raises(StoreError, match="could not be raised"):
+        await desk.holdings.raise_epoch("0", 50)
+    assert await desk.list() == []
+    assert desk.ears.heard[-1] == ("raised", "51")
+    assert desk.holdings.binds("0", 51)
+    assert "lost" not in dict(desk.ears.heard)

@@ -10,6 +10,7 @@ then on every write of the owner before it is refused, however late it arrives.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from pumphouse.errors import CheckpointRefused, OwnershipLost, StoreError, StoreMisused
 from pumphouse.leases import model
@@ -27,12 +28,19 @@ class CheckpointWriter:
     Each call returns the checkpoint as it is stored then. OwnershipLost means that a later owner
     has fenced us off, or that somebody has moved the checkpoint by hand: start again from what is
     stored, if the partition is still ours. StoreError means that the store gave no answer; nothing
-    is lost by trying again.
+    is lost by trying again. `binds` says whether we may still write: it is asked before every try.
     """
 
-    def __init__(self, store: CheckpointStore, group: Group, partition: str, epoch: int) -> None:
+    def __init__(
+        self,
+        store: CheckpointStore,
+        group: Group,
+        partition: str,
+        epoch: int,
+        binds: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.partition, self.epoch = partition, epoch
-        self._store, self._group = store, group
+        self._store, self._group, self._binds = store, group, binds
         self._known: Checkpoint | None = None  # the last that was certainly ours
         self._in_doubt = False  # whether a later one of ours may have arrived
         self._reached: int | None = None  # where our own caller has come to
@@ -101,6 +109,7 @@ class CheckpointWriter:
     async def _write(self, wanted: Checkpoint) -> Checkpoint:
         why = "somebody else kept writing it"
         for _ in range(ATTEMPTS):
+            self._demand_lease()  # last of all: nothing is sent once it has run out
             try:
                 outcome = await self._store.update_checkpoint(wanted)
             except CheckpointRefused:
@@ -146,7 +155,12 @@ class CheckpointWriter:
 
     # -- what we know -----------------------------------------------------------------------------
 
+    def _demand_lease(self) -> None:
+        if not self._binds():
+            raise OwnershipLost(self.partition, self.epoch)
+
     def _stamped(self) -> Checkpoint:
+        self._demand_lease()
         if self._lost_to is not None:
             raise self._lose(self._lost_to)
         if self._known is None:

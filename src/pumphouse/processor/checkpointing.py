@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pumphouse.clock import Clock
-from pumphouse.errors import OptionError, OwnershipLost, StoreError
+from pumphouse.errors import OptionError, StoreError
 from pumphouse.events import Event
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
@@ -64,12 +64,11 @@ class Checkpoints:
         writer: CheckpointWriter,
         options: ProcessorOptions,
         clock: Clock,
-        binds: Callable[[], bool],
         report: Callable[[Exception], None],
     ) -> None:
         self._writer, self._policy, self._clock = writer, options.checkpoints, clock
         self._deadline_s = options.store_s
-        self._binds, self._report = binds, report
+        self._report = report
         self._pending: Pending | None = None
         self._rests_until_s = -math.inf  # after a failure
         self._one = asyncio.Lock()  # one write under way
@@ -102,9 +101,6 @@ class Checkpoints:
     async def write(self, event: Event) -> None:
         """Write the checkpoint at this event. OwnershipLost if we may not."""
         async with self._one:
-            # Asked last of all: nothing is sent once the lease has run out.
-            if not self._binds():
-                raise OwnershipLost(self._writer.partition, self._writer.epoch)
             await self._advance(event)
         if self._pending is not None and sequence_of(self._pending.last) <= sequence_of(event):
             self._pending = None

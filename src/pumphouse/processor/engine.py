@@ -344,6 +344,11 @@ class Engine:
     def renewed(self, holding: Holding) -> None:
         self._tell("renewed", holding.partition)
 
+    def raised(self, holding: Holding) -> None:
+        """Our own raise took effect: the same stay goes on with it, and loses nothing."""
+        if (tending := self._tending.get(holding.partition)) is not None:
+            tending.tenure.follow(holding.row.epoch)
+
     def asked_for(self, holding: Holding) -> None:
         tending = self._tending.get(holding.partition)
         if tending is not None and self.strategy.yields and tending.tenure.reason is None:

@@ -56,6 +56,8 @@ class Listener(Protocol):
 
     def renewed(self, holding: Holding) -> None: ...
 
+    def raised(self, holding: Holding) -> None: ...
+
     def asked_for(self, holding: Holding) -> None: ...
 
     def lost(self, partition: str, why: OwnershipLost) -> None: ...
@@ -115,11 +117,12 @@ class Holdings:
         if not chosen:
             return
         async with self._writing(chosen):
+            chosen = [p for p in chosen if p in self.held]  # given up while we waited for our turn
             sent_s = self.clock.monotonic()
             rows = [renewed(self.held[p], sent_s, self._rate(p, sent_s)) for p in chosen]
             for p in chosen:
                 self.held[p] = replace(self.held[p], asked_s=sent_s, due=False)
-            outcomes = await self._write(rows)
+            outcomes = await self._write(rows) if rows else []
             self.fence()  # what has run out meanwhile is lost, whatever the store says now
             for outcome in outcomes:
                 self._heard_of_renewal(outcome, sent_s)
@@ -230,6 +233,8 @@ class Holdings:
             self._asked.pop(holding.partition, None)
         if before is None:
             self.listener.gained(holding)
+        elif before.row.epoch < holding.row.epoch:
+            self.listener.raised(holding)  # by a write of ours that was never answered
         if holding.row.successor:
             self.listener.asked_for(holding)
 
@@ -269,6 +274,8 @@ class Holdings:
                 if await self._give_up_once(self.held[partition]):
                     return True
             self.held.pop(partition, None)
+        text = f"partition {partition} could not be given up: it is ours until its lease runs out"
+        self.listener.report(partition, StoreError(text))
         return False
 
     async def _give_up_once(self, holding: Holding) -> bool:
@@ -279,13 +286,25 @@ class Holdings:
             case Granted():
                 self.held.pop(holding.partition, None)
                 return True
-            case Refused(_, Ownership() as current):
+            case Refused(_, current):
+                if current is None:  # blob stores refuse without a word: perhaps somebody has asked
+                    sent_s, current = self.clock.monotonic(), await self._row_of(holding.partition)
                 after = self._after(holding, current, sent_s)
                 if after is None:  # it has gone already: to a thief, or by an attempt of ours
                     self.held.pop(holding.partition, None)
                     return True
                 self.held[holding.partition] = after
         return False
+
+    async def _row_of(self, partition: str) -> Ownership | None:
+        """A row as it is now; None if there is none, or nobody could tell."""
+        try:
+            async with asyncio.timeout(self.options.store_s):
+                listing = await self.store.list_ownership(self.group)
+        except (TimeoutError, StoreError) as failed:
+            self.listener.report(partition, StoreError(f"the rows could not be listed: {failed}"))
+            return None
+        return next((row for row in listing.ownerships if row.partition == partition), None)
 
     async def settle_epoch(self, partition: str) -> int:
         """The epoch with which it is ours. A raise that was not answered may yet take effect.

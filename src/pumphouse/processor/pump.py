@@ -68,7 +68,6 @@ class Pump:
             writer,
             self.house.options,
             self.house.clock,
-            lambda: self.tenure.binds,
             lambda failed: self.house.report(self.tenure.partition, failed),
         )
         self.client = self._open(feed, checkpoints, checkpoint)
@@ -109,14 +108,16 @@ class Pump:
             except OwnershipLost as fenced:
                 # Our row may know less than the checkpoint: an official SDK rewrote it without
                 # the epoch. Whose it is the row decides, and only its owner can raise it.
-                if attempt == STAMPS_MAX - 1:
+                if attempt == STAMPS_MAX - 1 or not self.tenure.binds:
                     raise
                 await self.tenure.raise_epoch(fenced.epoch)
         raise AssertionError("unreachable")
 
     def _writer(self) -> CheckpointWriter:
-        house = self.house
-        return CheckpointWriter(house.store, house.group, self.tenure.partition, self.tenure.epoch)
+        house, tenure = self.house, self.tenure
+        return CheckpointWriter(
+            house.store, house.group, tenure.partition, tenure.epoch, lambda: tenure.binds
+        )
 
     def _feed(self, checkpoint: Checkpoint, writer: CheckpointWriter) -> Feed:
         house, partition = self.house, self.tenure.partition

@@ -71,6 +71,11 @@ class Tenure:
         self.epoch = await self._holdings.raise_epoch(self.partition, above)
         return self.epoch
 
+    def follow(self, epoch: int) -> None:
+        """Our row has this epoch now; who has lost it before has nothing to follow."""
+        if self.reason is not StopReason.LOST:
+            self.epoch = epoch
+
     def count(self, events: int) -> None:
         self._holdings.count(self.partition, events)
 
