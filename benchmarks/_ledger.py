@@ -142,6 +142,9 @@ class Ledger:
     def row_heard(self, seat: Seat, row: Ownership, sent_s: float) -> None:
         """Nor what a host knows."""
 
+    def checkpoint_sent(self, seat: Seat, mark: Checkpoint) -> None:
+        """Nor where somebody wants to be."""
+
     def checkpoint_written(self, seat: Seat, before: Checkpoint | None, mark: Checkpoint) -> None:
         """Where somebody is does not matter here."""
 

@@ -6,7 +6,8 @@
 
 Nine seeds of ten are short and rough; every tenth lasts for more than three days. Every seed is
 written to the diary when it is done, so a run that was stopped goes on where it was, and `--told`
-says how far it is. Ends with status 1 if a seed broke a promise.
+says how far it is. What was played with another version of the code is played again, once all the
+rest is done. Ends with status 1 if a seed broke a promise.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from pumphouse.simulation import Result
-from tests.simulation.diary import Line, Total, put_on_page, read, total, write
+from tests.simulation.diary import Line, put_on_page, read, total, version, write
 from tests.simulation.mix import run
 
 SHOW_EVERY_S = 30.0
@@ -49,14 +50,10 @@ def main() -> int:
     if asked.replay is not None:
         tell(result := run(asked.replay))
         return int(not result.ok)
-    before = read(asked.diary)
+    code, lines = version(), read(asked.diary)
     if not asked.told:
-        # What broke a promise is played again: it may have been mended.
-        before = {seed: line for seed, line in before.items() if not line.violations}
-    so_far = total(before.values())
-    if not asked.told:
-        seeds = [s for s in range(asked.first, asked.first + asked.seeds) if s not in before]
-        go_on(seeds, so_far, asked)
+        go_on(to_play(asked, lines, code), lines, asked, code)
+    so_far = total(lines.values(), code)
     for line in so_far.told():
         say(line)
     if asked.page is not None:
@@ -77,18 +74,27 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def go_on(seeds: Iterable[int], so_far: Total, asked: argparse.Namespace) -> None:
+def to_play(asked: argparse.Namespace, lines: dict[int, Line], code: str) -> list[int]:
+    """What was never played, or broke a promise; then what another version was played with."""
+    seeds = range(asked.first, asked.first + asked.seeds)
+    new = [seed for seed in seeds if seed not in lines or lines[seed].violations]
+    return new + [s for s in seeds if s in lines and lines[s].code != code and s not in new]
+
+
+def go_on(
+    seeds: Iterable[int], lines: dict[int, Line], asked: argparse.Namespace, code: str
+) -> None:
     shown_s = time.monotonic()
     for result in results(seeds, asked.jobs, time.monotonic() + 60 * asked.minutes):
-        line = Line.of(result)
+        line = lines[result.scenario.seed] = Line.of(result, code)
         write(asked.diary, line)
-        so_far.add(line)
         if not result.ok:
             tell(result)
         if time.monotonic() - shown_s > SHOW_EVERY_S:
-            shown_s = time.monotonic()
-            broken = len(so_far.broken)
-            say(f"{so_far.seeds:,} seeds, {so_far.years:.2f} years, {broken} violations")
+            shown_s, so_far = time.monotonic(), total(lines.values(), code)
+            broken = f"{len(so_far.broken)} violations"
+            now = f"{so_far.present:,} with this version"
+            say(f"{so_far.seeds:,} seeds ({now}), {so_far.years:.2f} years, {broken}")
 
 
 def tell(result: Result) -> None:

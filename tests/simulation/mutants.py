@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.errors import StoreError
+from pumphouse.errors import OwnershipLost, StoreError
 from pumphouse.events import EARLIEST, Event, Position
 from pumphouse.leases import census, checkpoints, fencing, model
 from pumphouse.leases.checkpoints import CheckpointWriter
@@ -72,12 +72,13 @@ def no_stamp(patch: Patch) -> None:
     patch.setattr(CheckpointWriter, "stamp", stamp)
 
 
-@mutant("I1 I5")
+@mutant("I1 I5 I6")
 def unconditional_checkpoint(patch: Patch) -> None:
     """Checkpoints are written over whatever is there, as the official clients do."""
 
     async def write(self: CheckpointWriter, wanted: Checkpoint) -> Checkpoint:
         for _ in range(5):
+            self._demand_lease()
             found = await self._find()
             etag = "" if found is None else found.etag
             outcome = await self._store.update_checkpoint(replace(wanted, etag=etag), rewind=True)
@@ -86,14 +87,24 @@ def unconditional_checkpoint(patch: Patch) -> None:
         raise StoreError("not written")
 
     patch.setattr(CheckpointWriter, "_write", write)
-    patch.setattr(Checkpoints, "write", write_without_a_lease)
 
 
-async def write_without_a_lease(self: Checkpoints, event: Event) -> None:
-    """Nobody asks whether the lease has run out."""
-    async with self._one:
-        await self._advance(event)
-    self._pending = None
+@mutant("I1")
+def checkpoints_without_a_lease(patch: Patch) -> None:
+    """Nobody asks whether the lease has run out; only the store would refuse."""
+    patch.setattr(CheckpointWriter, "_demand_lease", lambda self: None)
+
+
+@mutant("I1")
+def readers_without_an_epoch(patch: Patch) -> None:
+    """The hub cannot tell a later owner from an earlier one."""
+
+    async def opened(self: Feed) -> Any:
+        await self._settled()
+        self._reader = await self._client.reader(replace(self._wanted, epoch=None))
+        return self._reader
+
+    patch.setattr(Feed, "_open", opened)
 
 
 @mutant("I1")
@@ -226,10 +237,55 @@ def renewal_after_loss(patch: Patch) -> None:
     patch.setattr(holdings, "judge", judge)
 
 
+@mutant("I1 I6 I12")
+def who_has_asked_is_forgotten(patch: Patch) -> None:
+    """A row in our name that we do not hold is claimed anew, though somebody waits for it."""
+
+    def strays(now: plan.Situation, most: int | None) -> tuple[list[str], list[Ownership]]:
+        found = [row for row in now.listing.ownerships if plan._is_stray(row, now)]
+        return [row.partition for row in found], []
+
+    patch.setattr(plan, "_strays", strays)
+
+
+EVICTED = {
+    "hosts": 2,
+    "partitions": 5,
+    "face": "fixed",
+    "store": "bloblease",
+    "burst_s": 10.0,
+    "faults": "harsh,evicted=200,after=0.3,crash=0,pause=0,store_away=0,hub_away=0",
+}
+
+
+@mutant("I6", **EVICTED)
+def a_raise_that_took_effect_ends_the_stay(patch: Patch) -> None:
+    """An owner that finds its row raised by itself takes it for lost, and what it handled too."""
+    patch.setattr(Engine, "raised", lambda self, holding: None)
+
+
+@mutant("I6 I15", **{**EVICTED, "face": "push"})
+def an_epoch_in_doubt_is_not_settled(patch: Patch) -> None:
+    """A raise without an answer may yet take effect, and nobody looks."""
+
+    async def settle(self: Holdings, partition: str) -> int:
+        if partition not in self.held:
+            raise OwnershipLost(partition, 0)
+        return self.held[partition].row.epoch
+
+    patch.setattr(Holdings, "settle_epoch", settle)
+
+
 @mutant("I1")
 def taken_without_asking(patch: Patch) -> None:
     """What others hold is grabbed, though the strategy asks."""
     patch.setattr(plan, "_is_takable", lambda partition, now: True)
+
+
+@mutant("I8")
+def asking_gives_the_dead_another_lease(patch: Patch) -> None:
+    """Who asks for a partition grants its owner a whole lease, whatever is left of the last."""
+    patch.setattr(plan, "_grant_s", lambda row, options: options.granted_s)
 
 
 @mutant("I8")
@@ -277,6 +333,24 @@ def no_checkpoint_when_leaving(patch: Patch) -> None:
     async def finish(self: Pump, checkpoints: Checkpoints) -> None: ...
 
     patch.setattr(Pump, "_finish", finish)
+
+
+@mutant("I13", store="blob")
+def a_refusal_without_a_word_ends_a_hand_over(patch: Patch) -> None:
+    """Who leaves, and was asked a moment ago, does not look who has asked."""
+
+    async def row_of(self: Holdings, partition: str) -> Ownership | None:
+        return None
+
+    patch.setattr(Holdings, "_row_of", row_of)
+
+
+@mutant("I13")
+def a_stop_that_never_ends(patch: Patch) -> None:
+    async def stop(self: Engine) -> None:
+        await asyncio.Event().wait()
+
+    patch.setattr(Engine, "stop", stop)
 
 
 @mutant("I13")
@@ -399,7 +473,20 @@ def a_later_owner_is_overwritten(patch: Patch) -> None:
         return fencing.Write(replace(wanted, etag=etag, epoch=epoch))
 
     patch.setattr(checkpoints, "next_step", next_step)
-    patch.setattr(Checkpoints, "write", write_without_a_lease)
+    patch.setattr(CheckpointWriter, "_demand_lease", lambda self: None)
+
+
+@mutant("I10", burst_s=1.0)
+def a_checkpoint_for_every_batch(patch: Patch) -> None:
+    """Whatever the policy says."""
+    due_in_s = property(lambda self: math.inf if self._pending is None else 0.0)
+    patch.setattr(Checkpoints, "due_in_s", due_in_s)
+
+
+@mutant("I6")
+def no_checkpoint_by_the_policy(patch: Patch) -> None:
+    """Only by hand, and when a partition is left: a crash repeats without a bound."""
+    patch.setattr(Checkpoints, "due_in_s", property(lambda self: math.inf))
 
 
 # -- fleets ---------------------------------------------------------------------------------------

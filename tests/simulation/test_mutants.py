@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.simulation import INVARIANTS, PROFILES, Scenario, simulate
+from pumphouse.simulation import INVARIANTS, Scenario, parse_faults, simulate
 from tests.simulation.mutants import MUTANTS
 
 SEEDS = 40  # at the most; most are caught by the first
@@ -17,9 +17,9 @@ def test_a_mutant_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = MUTANTS[name]
     mutant.apply(monkeypatch)
     given: dict[str, Any] = {"hosts": 3, "partitions": 6, "hours": 0.4, **mutant.scene}
-    seeds = given.pop("seeds", SEEDS)
+    seeds, faults = given.pop("seeds", SEEDS), parse_faults(given.pop("faults", "harsh"))
     for seed in range(1, seeds + 1):
-        result = simulate(Scenario(**given, seed=seed, faults=PROFILES["harsh"]))
+        result = simulate(Scenario(**given, seed=seed, faults=faults))
         if {violation.name for violation in result.violations} & set(mutant.breaks.split()):
             return
     pytest.fail(f"{name} broke none of {mutant.breaks} in {seeds} seeds")

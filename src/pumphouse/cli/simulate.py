@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from pumphouse.cli import console
 from pumphouse.cli.options import output_option, strategy_option
+from pumphouse.errors import OptionError
 
 if TYPE_CHECKING:
     from pumphouse.simulation import Result, Scenario
@@ -52,7 +54,13 @@ SHOW_EVERY_S = 0.5
     help="none, quiet, default, harsh, hosts or store; with changes: default,crash=20,stale=0.",
 )
 @strategy_option
-@click.option("--face", type=click.Choice(FACES), default="pull", show_default=True)
+@click.option(
+    "--face",
+    type=click.Choice(FACES),
+    default="pull",
+    show_default=True,
+    help="What the hosts are. Those of fixed keep what they take, and need no --strategy.",
+)
 @click.option(
     "--store",
     type=click.Choice(STORES),
@@ -89,12 +97,16 @@ def simulate(
     from pumphouse.simulation import Scenario, parse_faults
 
     parse_strategy(strategy)
+    if face == "fixed" and ctx.get_parameter_source("strategy") is not ParameterSource.DEFAULT:
+        raise OptionError(
+            "--face fixed needs no --strategy: its hosts keep a fixed number of partitions"
+        )
     chosen = [
         Scenario(hosts, partitions, hours, number, parse_faults(weather), strategy, face, store)
         for number in range(seed, seed + seeds)
     ]
     total = Total(len(chosen))
-    broken = 0
+    failed = False
     with Line(total, hours * 3600, shown=output == "text") as line:
         for result in results(chosen, jobs or os.cpu_count() or 1, line):
             total.add(result)
@@ -102,12 +114,12 @@ def simulate(
             if output == "json":
                 console.put(as_json(result, weather))
             if not result.ok:
-                broken += 1
+                failed = True
                 line.clear()
-                tell_violation(result, weather)
+                tell_failure(result, weather)
     if output == "text":
         show_total(total)
-    if broken:
+    if failed:
         ctx.exit(console.FAILED)
 
 
@@ -142,13 +154,15 @@ class Total:
     sent: int = 0
     refused: int = 0
     worst_gap_s: float = 0.0
+    handler_failed: str | None = None
     faults: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     figures: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: Result) -> None:
         self.done += 1
-        self.broken += not result.ok
+        self.broken += bool(result.violations)
+        self.handler_failed = self.handler_failed or result.handler_failed
         self.simulated_s += result.simulated_s
         self.took_s += result.took_s
         self.sent += result.sent
@@ -201,18 +215,25 @@ def replay(scenario: Scenario, weather: str) -> str:
     words = {
         "--hosts": str(scenario.hosts),
         "--partitions": str(scenario.partitions),
-        "--hours": f"{scenario.hours:g}",
+        "--hours": repr(scenario.hours),  # all digits: the history depends on them
         "--seed": str(scenario.seed),
         "--faults": weather,
         "--strategy": scenario.strategy,
         "--face": scenario.face,
         "--store": scenario.store,
     }
+    if scenario.face == "fixed":
+        del words["--strategy"]
     return shlex.join(["pumphouse", "simulate", *(word for pair in words.items() for word in pair)])
 
 
-def tell_violation(result: Result, weather: str) -> None:
-    console.say(f"seed {result.scenario.seed}: {result.violations[0]}")
+def tell_failure(result: Result, weather: str) -> None:
+    seed = result.scenario.seed
+    if result.handler_failed is not None:
+        console.say(f"seed {seed}: the handler raised {result.handler_failed}")
+    if not result.violations:
+        return
+    console.say(f"seed {seed}: {result.violations[0]}")
     for line in result.scene[-SCENE_LINES:]:
         console.say(f"  {line}")
     console.say(f"replay: {replay(result.scenario, weather)}")
@@ -237,6 +258,8 @@ def rows(total: Total) -> Iterable[tuple[str, str]]:
     for name, count in sorted(total.calls.items()):
         yield f"store calls: {name}", f"{count:,}"
     yield "writes refused", f"{total.refused:,}"
+    if total.handler_failed is not None:
+        yield "handler failed", total.handler_failed
     yield "violations", f"{total.broken:,}"
 
 
@@ -246,6 +269,7 @@ def as_json(result: Result, weather: str) -> dict[str, Any]:
         "seed": result.scenario.seed,
         "ok": result.ok,
         "violations": [str(violation) for violation in result.violations],
+        "handler_failed": result.handler_failed,
         "replay": replay(result.scenario, weather),
         "last_events": list(result.scene[-SCENE_LINES:]),
         "history": result.digest,

@@ -19,7 +19,7 @@ from pumphouse.client.base import ReaderOptions
 from pumphouse.errors import HandlerStuck, StoreMisused
 from pumphouse.events import Event
 from pumphouse.leases.model import Checkpoint, Ownership
-from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.options import STOP, ProcessorOptions
 from pumphouse.processor.plan import WHOLE_S
 from pumphouse.processor.tenure import StopReason
 from pumphouse.simulation.history import History
@@ -39,6 +39,7 @@ class Checks:
         self.violations: list[Violation] = []
         self.scene: list[str] = []  # what happened before the first of them
         self.figures = Figures()
+        self.handler_failed: str | None = None  # what somebody's own handler raised first
         self.tracks: dict[str, Track] = {}
         self.rows: dict[str, Ownership] = {}
         self.marks: dict[str, Checkpoint] = {}
@@ -106,13 +107,14 @@ class Checks:
     def row_answered(self, seat: Seat, row: Ownership, sent_s: float) -> None:
         """A host has heard that a write of its own was granted: its lease runs from there.
 
-        Heard after its lease ran out, a renewal gives nothing back.
+        Heard after its lease ran out, a renewal gives nothing back. One that was sent after that is
+        a claim anew.
         """
         track = self.track(row.partition)
         since_s, epoch = track.leased_s.get(seat, 0.0), track.leased.get(seat, 0)
         # By its own clock, which may be slow: it cannot know better.
         lease_s = self.options.lease_s * (1 + DRIFT_MAX)
-        late = row.epoch == epoch and self.now_s >= since_s + lease_s
+        late = row.epoch == epoch and sent_s < since_s + lease_s <= self.now_s
         if row.owner == seat.name and not late:
             track.leased_s[seat], track.leased[seat] = sent_s, row.epoch
 
@@ -132,6 +134,7 @@ class Checks:
         self.figures.moves += bool(owner)
         if row.owner != seat.name:
             track.owners[row.epoch] = row.owner
+            self._begin(track, row.owner)
 
     def _claimed(self, track: Track, seat: Seat, row: Ownership) -> None:
         other = track.owners.get(row.epoch)
@@ -140,10 +143,13 @@ class Checks:
             self.violate("I1", text, row.partition)
         track.owners[row.epoch] = row.owner
         track.users[row.epoch] = seat
-        # It may have lost it before, and what it handled then was never checkpointed: that is over.
-        stay = track.stays.get(seat)
-        if stay is not None and stay.client.reason is not None:
-            del track.stays[seat]
+        self._begin(track, row.owner)
+
+    def _begin(self, track: Track, owner: str) -> None:
+        """It may have lost it before, and what it handled then was never checkpointed: over."""
+        for seat, stay in list(track.stays.items()):
+            if seat.name == owner and stay.client.reason is not None:
+                del track.stays[seat]
 
     def _given_up(self, track: Track, seat: Seat, before: Ownership | None, row: Ownership) -> None:
         """The owner itself lets go: nothing of it may be in hand, nothing handled be forgotten."""
@@ -192,6 +198,14 @@ class Checks:
 
     # -- checkpoints -------------------------------------------------------------------------------
 
+    def checkpoint_sent(self, seat: Seat, mark: Checkpoint) -> None:
+        """A host writes a checkpoint, whatever comes of it: it may, while its lease lasts."""
+        partition = mark.partition
+        age_s = self.now_s - self.track(partition).leased_s.get(seat, 0.0)
+        if age_s > self.options.lease_s + TOLERANCE_S and not seat.dead:
+            text = f"{seat} writes the checkpoint of {partition} {age_s:.3f} s after its last lease"
+            self.violate("I1", text, partition)
+
     def checkpoint_written(self, seat: Seat, before: Checkpoint | None, mark: Checkpoint) -> None:
         partition = mark.partition
         track = self.track(partition)
@@ -215,6 +229,7 @@ class Checks:
         if wanted > track.handled:
             text = f"checkpoint of {partition} at {wanted}, but {track.handled + 1} was not handled"
             self.violate("I5", text, partition)
+        track.unmarked_s = self.now_s if wanted < track.done else None
         self.tell("checkpoint", f"{seat} writes {partition} at {wanted} epoch {mark.epoch}")
 
     # -- readers -----------------------------------------------------------------------------------
@@ -223,6 +238,10 @@ class Checks:
         partition, epoch = options.partition, options.epoch or 0
         track, mark = self.track(partition), self.marks.get(partition)
         self.tell("reader", f"{seat} reads {partition} from {first} epoch {epoch}")
+        if track.owners.get(epoch) != seat.name:
+            owner = track.owners.get(epoch, "nobody")
+            text = f"{seat} reads {partition} with epoch {epoch}, which belongs to {owner}"
+            return self.violate("I1", text, partition)
         if mark is None or mark.epoch < epoch:
             text = f"{seat} reads {partition} with {epoch} before it has stamped the checkpoint"
             return self.violate("I15", text, partition)
@@ -333,6 +352,10 @@ class Checks:
             stay.done_s = self.now_s
         if call.sent_s is not None and call.first > track.handled:
             figures.worst_gap_s = max(figures.worst_gap_s, self.now_s - call.sent_s)
+        track.raised_s = None
+        if call.last > track.done:
+            track.done = call.last
+            track.unmarked_s = self.now_s if track.unmarked_s is None else track.unmarked_s
         figures.handled += call.last - call.first + 1
         figures.duplicates += self._handled(track, call.first, call.last)
         self.tell("handled", f"{call.seat} {call.partition} {call.first}-{call.last}")
@@ -350,11 +373,30 @@ class Checks:
             track.beyond.discard(track.handled)
         return again
 
-    def failed(self, call: Call, why: BaseException) -> None:
+    def failed(self, call: Call, what: str) -> None:
         """The handler has raised, or was cancelled."""
         if self._left(call):
-            what = type(why).__name__
             self.tell("raised", f"{call.seat} {call.partition} {call.first}-{call.last} {what}")
+
+    def theirs(self, call: Call, what: str, *, buried: bool) -> None:
+        """Somebody's own handler has raised: what it cannot handle is no promise of ours."""
+        if call.seat.dead:
+            return
+        if self.handler_failed is None:
+            one = call.first == call.last
+            events = f"event {call.first}" if one else f"events {call.first}-{call.last}"
+            self.handler_failed = f"{what} ({events} of partition {call.partition})"
+        self.track(call.partition).raised_s = self.now_s
+        if buried:
+            self.poisoned(call.partition, call.first)
+
+    def excused(self, partition: str) -> bool:
+        """Whether somebody's own handler holds the partition up: it raises whenever it is tried."""
+        raised_s, options = self.track(partition).raised_s, self.options
+        if raised_s is None:
+            return False
+        again_s = options.backoff_most_s + options.lease_s
+        return options.poison.then == STOP or self.now_s - raised_s <= again_s
 
     def _left(self, call: Call) -> bool:
         """It is no longer in hand; whether its host lives, and so the call counts."""
@@ -389,7 +431,8 @@ class Checks:
             self.figures.stuck_reports += 1
             if (stay := self.track(partition).stays.get(seat)) is not None:
                 self._stuck.add((seat, stay.client, stay.client.batches_handed_out))
-        if isinstance(failed, ExceptionGroup):
+        # One of a partition is what its handler raised.
+        if isinstance(failed, ExceptionGroup) and partition is None:
             self.violate("I0", f"{seat} failed: {failed!r} {failed.exceptions!r}")
 
     def poisoned(self, partition: str, sequence: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ from pumphouse.processor.hostoptions import EventProcessorOptions, PartitionMana
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
-from pumphouse.simulation.work import Raised, Work
+from pumphouse.simulation.work import Work
 
 FACES = ("pull", "push", "functions", "fixed")
 BY_HAND = 0.2  # how many batches are checkpointed by the handler, rather than by the policy
@@ -65,6 +65,7 @@ class Face(Protocol):
 async def checkpoint(parts: Parts, by_hand: Any) -> None:
     """Now and then a handler checkpoints itself; what comes of it concerns nobody else."""
     if parts.rng.random() < BY_HAND:
+        parts.work.checks.figures.by_hand += 1
         try:
             await by_hand()
         except OwnershipLost:
@@ -78,6 +79,7 @@ class Pull:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+        parts.work.buries = False  # a loop of one's own has no PoisonPolicy
         self.processor = Processor(
             parts.connect,
             store=parts.store,
@@ -98,20 +100,26 @@ class Pull:
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            async for partition in self.processor.partitions():
-                tasks.create_task(self._serve(partition))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                async for partition in self.processor.partitions():
+                    tasks.create_task(self._serve(partition))
+        except ExceptionGroup as failed:  # no handler's affair: the host itself has failed
+            self.parts.report(None, failed)
 
     async def _serve(self, partition: PartitionClient) -> None:
-        try:
+        """A loop that says what its handler raised, and ends: its partition is offered again."""
+        with suppress(OwnershipLost):
             async with aclosing(partition.batches()) as batches:
                 async for batch in batches:
-                    await self.parts.work.handle(partition, batch)
+                    try:
+                        await self.parts.work.handle(partition, batch)
+                    except OwnershipLost:
+                        return
+                    except Exception as raised:
+                        self.parts.work.checks.figures.left_early += 1
+                        return self.parts.report(partition.id, raised)
                     await checkpoint(self.parts, partition.checkpoint)
-        except OwnershipLost:
-            pass
-        except Raised as raised:
-            self.parts.report(partition.id, raised)
 
     async def stop(self) -> None:
         await self.processor.stop()

@@ -7,6 +7,7 @@ parse_faults -> Faults -> fleet (per hour), store (per call), handler (per batch
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from math import isfinite
 from random import Random
 
 from pumphouse.errors import OptionError
@@ -64,11 +65,16 @@ class Faults:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            if getattr(self, one.name) < 0:
-                raise OptionError(f"the rate of {one.name} is below 0 ({getattr(self, one.name)})")
+            rate = getattr(self, one.name)
+            if not isfinite(rate):
+                raise OptionError(f"the rate of {one.name} is {rate:g}; it must be a finite number")
+            if rate < 0:
+                raise OptionError(f"the rate of {one.name} is below 0 ({rate})")
         for name in (*PER_CALL, *PER_BATCH):
             if getattr(self, name) > 1:
                 raise OptionError(f"{name} is a probability; it must be at most 1")
+        if not isfinite(self.per_hour):
+            raise OptionError("the rates per hour are too much together")
 
     @property
     def per_hour(self) -> float:

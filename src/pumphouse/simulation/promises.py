@@ -27,7 +27,7 @@ INVARIANTS = {
     "I10": "calls to the store stay within their budget",
     "I11": "a partition whose handler is stuck is reported",
     "I12": "a hand-off never outlives its deadline",
-    "I13": "stop() ends in time",
+    "I13": "stop() ends in time, and leaves nothing in its name",
     "I15": "the position is settled before the first event is read",
 }
 
@@ -89,6 +89,9 @@ class Track:
     unsure_s: dict[Seat, float] = field(default_factory=dict)  # when a checkpoint last failed
     poison: set[int] = field(default_factory=set)  # events that no handler can handle
     first: int = 0  # the oldest event that retention has left
+    raised_s: float | None = None  # when somebody's own handler raised, if nothing went well since
+    done: int = -1  # the last that a handler has handled
+    unmarked_s: float | None = None  # since when one of those is missing in the checkpoint
 
 
 @dataclass(slots=True)
@@ -102,6 +105,8 @@ class Figures:
     duplicates: int = 0  # events that were handled again
     expired: int = 0  # events that retention took before anybody had handled them
     batches: int = 0
+    left_early: int = 0  # loops that ended because a handler raised
+    by_hand: int = 0  # checkpoints that handlers asked for themselves
     worst_gap_s: float = 0.0  # the longest that an event has waited to be handled
     stuck_reports: int = 0
     reports: Counter[str] = field(default_factory=Counter)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf, isfinite
 from random import Random
 
 from pumphouse.errors import OptionError
@@ -49,6 +50,10 @@ class Scenario:
     burst_s: float = 40.0  # between two bursts of events of a partition, on the average
 
     def __post_init__(self) -> None:
+        if not isfinite(self.hours):
+            raise OptionError(f"a simulation must end; it cannot last {self.hours:g} hours")
+        if not 0 < self.burst_s < inf:
+            raise OptionError(f"burst_s must be above 0 and finite (got {self.burst_s:g})")
         if self.hosts < 1 or self.partitions < 1 or self.hours <= 0:
             raise OptionError(
                 "a simulation needs at least one host, one partition and some time "
@@ -72,10 +77,12 @@ class Result:
     refused: int  # of the writes
     sent: int
     figures: Figures
+    handler_failed: str | None = None  # what your own handler raised first, and on which event
 
     @property
     def ok(self) -> bool:
-        return not self.violations
+        """No promise was broken, and your own handler has raised nothing."""
+        return not self.violations and self.handler_failed is None
 
 
 def simulate(
@@ -84,7 +91,11 @@ def simulate(
     handler: Handler | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Run a fleet in virtual time. `handler(partition, batch)` is called with every batch."""
+    """Run a fleet in virtual time. `handler(partition, batch)` is called with every batch.
+
+    What it raises is its own affair: it is tried again as the face does, an event that it cannot
+    handle is skipped by a PoisonPolicy or holds its partition up, and `handler_failed` tells of it.
+    """
     started_s = time.process_time()
     with quiet(), asyncio.Runner(loop_factory=SimLoop) as runner:
         chosen = scenario or Scenario()
@@ -104,6 +115,7 @@ def simulate(
         refused=fleet.store.refused,
         sent=fleet.hub.sent,
         figures=checks.figures,
+        handler_failed=checks.handler_failed,
     )
 
 

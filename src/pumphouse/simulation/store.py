@@ -55,6 +55,8 @@ class Watcher(Protocol):
 
     def row_heard(self, seat: Seat, row: Ownership, sent_s: float) -> None: ...
 
+    def checkpoint_sent(self, seat: Seat, mark: Checkpoint) -> None: ...
+
     def checkpoint_written(
         self, seat: Seat, before: Checkpoint | None, mark: Checkpoint
     ) -> None: ...
@@ -211,7 +213,11 @@ class HostStore:
         if self._marks_seen is not None and self._draw("stale"):
             seen = list(self._marks_seen)
             return await self._travel(lambda: seen)
-        marks = await self._read(self.store.list_checkpoints)
+        try:
+            marks = await self._read(self.store.list_checkpoints)
+        except StoreUnavailable:  # a checkpoint in doubt is read back before it is written again
+            self.store.watcher.store_failed(self.seat, "failed", ())
+            raise
         self._marks_seen = list(marks)
         return marks
 
@@ -248,6 +254,7 @@ class HostStore:
     async def update_checkpoint(
         self, checkpoint: Checkpoint, *, rewind: bool = False
     ) -> CheckpointOutcome:
+        self.store.watcher.checkpoint_sent(self.seat, checkpoint)
         fate = self._fate()
         if fate == "before":
             await self._travel(lambda: None)
@@ -292,11 +299,11 @@ class HostStore:
             self.store.watcher.store_failed(self.seat, "slow", about)
         if loop.time() < self.store.away_until_s:
             self.store.watcher.store_failed(self.seat, "away", about)
-            if self.rng.random() < 0.5:
+            left_s = self.store.away_until_s - loop.time()
+            if self.rng.random() < 0.5 or left_s > 2 * SLOW_S_MAX:
                 await asyncio.sleep(self.rng.uniform(1.0, SLOW_S_MAX))
                 raise StoreUnavailable(WHY)
-            # Some of what nobody answers takes effect once the store is back.
-            there_s += min(self.store.away_until_s - loop.time(), 2 * SLOW_S_MAX)
+            there_s += left_s  # some of what nobody answers takes effect once the store is back
         answer: asyncio.Future[T] = loop.create_future()
         loop.call_later(there_s, _arrive, loop, act, answer, back_s, context=loop.nowhere)
         return await answer

@@ -14,6 +14,7 @@ from pumphouse.simulation.fleet import PAUSE_LEASES, Fleet, Host
 
 HOSTS_MORE = 2  # than was asked for, at the most
 AWAY_S = (2.0, 120.0)  # how long a hub or a store is away
+AWAY_LEASES = 1.5  # the same, at least up to so many leases: an outage may outlive every one
 STRANGER_S = (1.0, 60.0)
 BACK_S = (1.0, 300.0)  # how long a host that crashed stays away
 
@@ -97,15 +98,20 @@ class Storm:
         stays_s = self.rng.uniform(*STRANGER_S)
         self.fleet.loop.call_later(stays_s, hub.send_away, partition, number)
 
+    def _away_s(self) -> float:
+        shortest_s, longest_s = AWAY_S
+        lease_s = self.fleet.options.lease_s
+        return self.rng.uniform(shortest_s, max(longest_s, AWAY_LEASES * lease_s))
+
     def hub_away(self) -> None:
-        seconds = self.rng.uniform(*AWAY_S)
+        seconds = self._away_s()
         self.fleet.fault("hub away", f"for {seconds:.3f} s")
         self.fleet.hub.away_until_s = self.fleet.loop.time() + seconds
         for host in self.fleet.hosts.values():
             self.fleet.hub.drop(host.seat)
 
     def store_away(self) -> None:
-        seconds = self.rng.uniform(*AWAY_S)
+        seconds = self._away_s()
         self.fleet.fault("store away", f"for {seconds:.3f} s")
         self.fleet.store.away_until_s = self.fleet.loop.time() + seconds
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from pumphouse.errors import OwnershipLost
 from pumphouse.events import Event
+from pumphouse.processor.options import SKIP
 from pumphouse.simulation.checks import Checks
 from pumphouse.simulation.faults import CALM, Faults
 from pumphouse.simulation.loop import Seat
@@ -21,11 +25,20 @@ from pumphouse.simulation.loop import Seat
 Handler = Callable[[Any, list[Event]], Awaitable[None] | None]
 SLOW_S, STUCK_S = (1.0, 20.0), (70.0, 240.0)
 POISON = b"poison"
+WORDS_MAX = 300  # characters of an exception's message
 QUIET_EVENTS = 100  # as many as a batch may have
 
 
 class Raised(Exception):
     """A handler that raises, on purpose."""
+
+
+@dataclass(slots=True)
+class Raises:
+    """How often a batch that a partition client handed out, or a part of it, was tried in vain."""
+
+    batch: tuple[Any, int]
+    times: int = 0
 
 
 class Work:
@@ -43,7 +56,9 @@ class Work:
         self.seat, self.checks, self.rng, self.injected = seat, checks, rng, injected
         self.handler, self.clears = handler, clears
         self.faults: Faults = CALM
+        self.buries = True  # what cannot be handled, as the PoisonPolicy says
         self._quiet: dict[str, int] = {}  # by partition: up to here nothing raises by chance
+        self._raised: dict[str, Raises] = {}  # by partition
 
     async def handle(self, partition: Any, batch: list[Event]) -> None:
         """Handle a batch of a partition client, and let it be checked."""
@@ -53,9 +68,24 @@ class Work:
         try:
             await self._do(partition, batch)
         except BaseException as raised:
-            self.checks.failed(call, raised)
+            theirs = own(raised)
+            self.checks.failed(call, in_words(raised) if theirs else type(raised).__name__)
+            buried = self._tried(partition, batch)
+            if theirs:
+                self._quiet[partition.id] = call.last + QUIET_EVENTS
+                self.checks.theirs(call, in_words(raised), buried=buried)
             raise
         self.checks.done(call)
+
+    def _tried(self, partition: Any, batch: Sequence[Event]) -> bool:
+        """It was in vain; whether the policy now skips the event, which was tried by itself."""
+        whole, policy = (partition, partition.batches_handed_out), self.checks.options.poison
+        raised = self._raised.get(partition.id)
+        if raised is None or raised.batch != whole:
+            raised = self._raised[partition.id] = Raises(whole)
+        raised.times += 1
+        often = raised.times > policy.retries
+        return self.buries and policy.then == SKIP and len(batch) == 1 and often
 
     async def _do(self, partition: Any, batch: list[Event]) -> None:
         await self._trouble(partition.id, batch)
@@ -93,3 +123,14 @@ class Work:
             self.injected[kind.replace("_", " ")] += 1
             return True
         return False
+
+
+def own(raised: BaseException) -> bool:
+    """Whether your own handler has failed, rather than one that is made to, or lost its right."""
+    return isinstance(raised, Exception) and not isinstance(raised, Raised | OwnershipLost)
+
+
+def in_words(raised: BaseException) -> str:
+    """Type and message in one line, without addresses, which no seed can repeat."""
+    text = re.sub(r"\b0x[0-9a-fA-F]+", "0x…", " ".join(str(raised).split()))
+    return f"{type(raised).__name__}: {text[:WORDS_MAX]}".removesuffix(": ")

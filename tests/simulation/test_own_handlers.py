@@ -1,0 +1,301 @@
+"""Your own handler in a simulated fleet: what it raises is told, and is its own affair."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import runpy
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pumphouse.errors import OptionError, OwnershipLost
+from pumphouse.events import Event
+from pumphouse.processor.handlers import Handling
+from pumphouse.processor.options import STOP, PoisonPolicy, ProcessorOptions
+from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.tending import Tending
+from pumphouse.simulation import PROFILES, Faults, Result, Scenario, parse_faults, simulate
+from pumphouse.simulation.faces import FACES
+from pumphouse.simulation.history import History
+
+SMALL: dict[str, Any] = {"hosts": 2, "partitions": 2, "hours": 0.2}
+CALLED = ("push", "functions", "fixed")  # for those a PoisonPolicy holds
+EXAMPLE = Path(__file__).parents[2] / "examples" / "simulate_your_handler.py"
+
+
+class Seen:
+    """A handler that raises on one event, the first `times` that it sees it."""
+
+    def __init__(self, bad: int = 7, times: float = math.inf) -> None:
+        self.bad, self.times = bad, times
+        self.tried: dict[str, int] = {}
+        self.handled: dict[str, set[int]] = {}
+
+    async def __call__(self, partition: Any, batch: list[Event]) -> None:
+        numbers = [event.sequence or 0 for event in batch]
+        if self.bad in numbers:
+            self.tried[partition.id] = self.tried.get(partition.id, 0) + 1
+            if self.tried[partition.id] <= self.times:
+                raise ValueError("cannot parse")
+        self.handled.setdefault(partition.id, set()).update(numbers)
+
+    def gaps(self) -> dict[str, set[int]]:
+        """By partition, what was passed by."""
+        return {
+            partition: set(range(max(numbers) + 1)) - numbers
+            for partition, numbers in self.handled.items()
+        }
+
+
+def run(handler: Any, face: str = "pull", weather: str = "none", **more: Any) -> Result:
+    scenario = Scenario(**{**SMALL, **more}, face=face, faults=parse_faults(weather))
+    return simulate(scenario, handler=handler)
+
+
+# -- a handler that raises ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_first_exception_is_told(face: str) -> None:
+    result = run(Seen(), face)
+    assert result.handler_failed is not None
+    assert result.handler_failed.startswith("ValueError: cannot parse (event")
+    assert " of partition " in result.handler_failed
+    assert result.figures.reports["ValueError"] > 0
+    assert not result.ok
+    assert not result.violations
+
+
+@pytest.mark.parametrize("face", CALLED)
+def test_an_event_that_it_cannot_handle_is_skipped_and_nothing_else(face: str) -> None:
+    handle = Seen()
+    result = run(handle, face)
+    assert not result.violations
+    assert result.figures.reports["PoisonEvent"] == 2
+    assert handle.gaps() == {"0": {7}, "1": {7}}
+    assert min(map(max, handle.handled.values())) > 20
+
+
+def test_a_pull_loop_that_raises_is_offered_its_partition_again() -> None:
+    """From its checkpoint and after a back-off, as the docs say; nothing is passed by."""
+    handle = Seen(times=3)
+    result = run(handle)
+    assert not result.violations
+    assert result.figures.reports["ValueError"] == 6
+    assert handle.gaps() == {"0": set(), "1": set()}
+    assert min(map(max, handle.handled.values())) > 20
+    assert set(handle.tried.values()) == {4}
+
+
+def test_a_pull_loop_that_always_raises_waits_there_for_ever() -> None:
+    handle = Seen()
+    result = run(handle)
+    assert not result.violations
+    assert all(max(numbers, default=-1) < 7 for numbers in handle.handled.values())
+    # Again and again, half a minute apart at the most.
+    assert min(handle.tried.values()) > result.simulated_s / 60
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_raising_on_and_off_in_bad_weather_breaks_no_promise(face: str) -> None:
+    for seed in range(1, 4):
+        calls = 0
+
+        async def handle(partition: Any, batch: list[Event]) -> None:
+            nonlocal calls
+            calls += 1
+            if calls % 7 == 0:
+                raise RuntimeError(f"call {calls}")
+
+        result = run(handle, face, "harsh", hosts=3, partitions=4, hours=0.3, seed=seed)
+        assert not result.violations
+        assert result.handler_failed is not None
+        assert result.handler_failed.startswith("RuntimeError: call 7 (")
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_bug_shows_its_message(face: str) -> None:
+    def handle(partition: Any, batch: Any) -> None:
+        batch.nope()
+
+    result = run(handle, face)
+    assert not result.violations
+    assert "'list' object has no attribute 'nope'" in str(result.handler_failed)
+
+
+def test_the_text_is_in_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, scene = with_scene(monkeypatch, Seen())
+    raised = [line for line in scene if line.startswith("raised ")]
+    assert raised[0].endswith(" ValueError: cannot parse")
+    assert len(raised) == sum(line.endswith(" ValueError") for line in scene)  # all are reported
+    assert result.handler_failed is not None
+
+
+def test_an_address_does_not_make_two_histories_of_one() -> None:
+    def handle(partition: Any, batch: Any) -> None:
+        raise ValueError(f"{object()}\nand a second line")
+
+    one, two = run(handle), run(handle)
+    assert one.digest == two.digest
+    assert "<object object at 0x…> and a second line (" in str(one.handler_failed)
+
+
+def test_a_group_of_exceptions_is_not_taken_for_a_host_that_failed() -> None:
+    async def fails() -> None:
+        raise ValueError("in a task")
+
+    async def handle(partition: Any, batch: list[Event]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fails())
+
+    for face in FACES:
+        result = run(handle, face)
+        assert not result.violations
+        assert str(result.handler_failed).startswith("ExceptionGroup: ")
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_partition_that_is_lost_is_no_failure_of_the_handler(face: str) -> None:
+    calls = 0
+
+    async def handle(partition: Any, batch: list[Event]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 5:  # as its own checkpoint() might
+            raise OwnershipLost(partition.id, partition.epoch)
+
+    result = run(handle, face)
+    assert result.ok, result.violations
+    assert calls > 5
+    assert result.handler_failed is None
+
+
+@pytest.mark.parametrize("face", ["push", "functions"])
+def test_a_partition_that_a_policy_stops_is_the_handlers_affair(face: str) -> None:
+    options = ProcessorOptions(poison=PoisonPolicy(then=STOP))
+    handle = Seen()
+    result = run(handle, face, options=options)
+    assert not result.violations
+    assert all(max(numbers, default=-1) < 7 for numbers in handle.handled.values())
+
+
+def test_who_raises_nothing_is_told_nothing() -> None:
+    result = run(Seen(bad=-1), weather="default")
+    assert result.ok
+    assert result.handler_failed is None
+    assert simulate(Scenario(**SMALL, faults=PROFILES["harsh"])).handler_failed is None
+
+
+# -- and yet nothing is overlooked ----------------------------------------------------------------
+
+
+def with_scene(monkeypatch: pytest.MonkeyPatch, handler: Any) -> tuple[Result, list[str]]:
+    """A run with all that its history says."""
+    scene: list[str] = []
+
+    add = History.add
+
+    def added(self: History, at_s: float, kind: str, text: str) -> None:
+        scene.append(f"{kind} {text}")
+        add(self, at_s, kind, text)
+
+    monkeypatch.setattr(History, "add", added)
+    return run(handler), scene
+
+
+def test_a_partition_that_is_not_offered_again_is_the_engines_affair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def forget(self: Tending, seconds: float) -> None:
+        await self.tenure.unless_stopped(asyncio.Event().wait())
+
+    monkeypatch.setattr(Tending, "_wait", forget)
+    result = run(Seen(times=1))
+    assert "I3" in {violation.name for violation in result.violations}
+
+
+def test_an_event_that_is_skipped_without_being_tried_again_is_the_engines_affair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = Handling._try
+
+    async def hasty(self: Any, partition: Any, batch: list[Event], retries: int) -> Any:
+        return await kept(self, partition, batch, 0)
+
+    monkeypatch.setattr(Handling, "_try", hasty)
+    result = run(Seen(), "push")
+    assert "I3" in {violation.name for violation in result.violations}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_good_event_that_gets_lost_beside_is_the_engines_affair(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = PartitionClient._receive
+
+    async def careless(self: PartitionClient, asked_s: float) -> list[Event]:
+        return [event for event in await kept(self, asked_s) if event.sequence != 20]
+
+    monkeypatch.setattr(PartitionClient, "_receive", careless)
+    result = run(Seen(times=times), "push")
+    assert {violation.name for violation in result.violations} & {"I3", "I4"}
+
+
+def test_a_pull_host_that_fails_by_itself_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(self: PartitionClient) -> Any:
+        raise RuntimeError("not the handler's")
+        yield []
+
+    monkeypatch.setattr(PartitionClient, "batches", broken)
+    result = run(None)
+    assert result.violations[0].name == "I0"
+    assert "not the handler's" in result.violations[0].text
+    assert result.handler_failed is None
+
+
+# -- numbers that are none ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["hours", "burst_s"])
+def test_a_scenario_without_an_end_is_refused(name: str, number: float) -> None:
+    with pytest.raises(OptionError, match=name.removesuffix("_s")):
+        Scenario(**{**SMALL, name: number})
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0])
+def test_bursts_need_some_time_between_them(wrong: float) -> None:
+    with pytest.raises(OptionError, match="burst_s"):
+        Scenario(**SMALL, burst_s=wrong)
+
+
+def rates() -> Iterator[tuple[str, float]]:
+    for one in fields(Faults):
+        for number in (math.nan, math.inf, -math.inf):
+            yield one.name, number
+
+
+@pytest.mark.parametrize(("name", "number"), list(rates()))
+def test_a_rate_that_is_no_number_is_refused(name: str, number: float) -> None:
+    with pytest.raises(OptionError, match=f"the rate of {name} is .*{number:g}"):
+        Faults(**{name: number})
+    with pytest.raises(OptionError, match=f"the rate of {name} is .*{number:g}"):
+        parse_faults(f"default,{name}={number:g}")
+
+
+def test_rates_that_are_too_much_together_are_refused() -> None:
+    with pytest.raises(OptionError, match="together"):
+        Faults(crash=1e308, pause=1e308)
+
+
+# -- the example ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [6, 7, 8, 10, 12])
+def test_the_example_holds_with_any_seed(seed: int) -> None:
+    """With some of them retention takes events that nobody has handled."""
+    runpy.run_path(str(EXAMPLE))["main"](seed)
