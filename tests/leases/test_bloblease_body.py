@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.leases import bloblease_body as bodies
-from pumphouse.leases.bloblease_body import SPELLINGS, Body, Spelling, read_body, spell, written
+from pumphouse.leases.bloblease_body import (
+    DEPTH_MAX,
+    SPELLINGS,
+    Body,
+    Spelling,
+    read_body,
+    spell,
+    written,
+)
 from pumphouse.leases.bloblease_steps import Step, lease_step
 from pumphouse.leases.model import (
     Checkpoint,
@@ -67,6 +75,39 @@ def test_a_blob_made_beforehand_says_what_the_hosts_said(spelling: Spelling, epo
 )
 def test_what_makes_no_sense_is_as_if_it_were_not_there(text: bytes) -> None:
     assert replace(read_body("3", text), others=()) == Body("3")
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+HUGE = "1" + "0" * 400  # no float holds it
+
+
+@pytest.mark.parametrize("field", ["Deadline", "Rate", "Epoch", "EnqueuedMs", "CheckpointEpoch"])
+@pytest.mark.parametrize("number", [HUGE, "-" + HUGE, "1e400", "NaN", "1" * 5000])
+def test_a_number_that_does_not_fit_is_as_if_it_were_not_there(field: str, number: str) -> None:
+    body = read_body("3", f'{{"{field}": {number}}}'.encode())
+    assert body == Body("3")
+    assert bodies.ownership(body, True, NOW).deadline_s is None
+
+
+def test_what_is_nested_too_deeply_to_be_read_is_as_if_it_were_not_there() -> None:
+    assert read_body("3", f'{{"x": {nested(100_000)}}}'.encode()) == Body("3")
+
+
+@pytest.mark.parametrize("depth", [DEPTH_MAX + 1, 900])
+def test_a_field_nested_too_deeply_to_be_written_again_is_left_out(depth: int) -> None:
+    """It may be read, and then met by a writer who has less of the stack left."""
+    text = f'{{"Owner": "a", "kept": [1], "x": {nested(depth)}, "y": {{"z": {nested(depth)}}}}}'
+    assert read_body("3", text.encode()) == Body("3", "a", others=(("kept", [1]),))
+
+
+def test_a_field_of_others_that_is_nested_is_kept() -> None:
+    text = f'{{"x": {nested(DEPTH_MAX)}}}'
+    assert json.loads(written(read_body("3", text.encode()), "net"))["x"] == json.loads(
+        nested(DEPTH_MAX)
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,9 @@ Spelling = Literal["net", "java", "python"]  # JavaScript spells as Java does
 SPELLINGS: tuple[Spelling, ...] = ("net", "java", "python")
 # What a blob says that nobody has ever acquired.
 FIRST_EPOCH: dict[Spelling, int] = {"net": 0, "java": -1, "python": 0}
+# A field of others that is nested deeper is left out: read at one depth of the stack, it might
+# not be writable at another.
+DEPTH_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ def read_body(partition: str, text: bytes) -> Body:
     """Whatever is there; what makes no sense is as if it were not there."""
     try:
         told = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         told = None
     fields = told if isinstance(told, dict) else {}
     said = {_folded(key): value for key, value in fields.items()}
@@ -156,7 +159,9 @@ def read_body(partition: str, text: bytes) -> Body:
         checkpoint_mark=_text(said.get("checkpointmark")),
         enqueued_ms=_integer(said.get("enqueuedms")),
         others=tuple(
-            (key, value) for key, value in fields.items() if _folded(key) not in KNOWN.split()
+            (key, value)
+            for key, value in fields.items()
+            if _folded(key) not in KNOWN.split() and _nested_at_most(DEPTH_MAX, value)
         ),
     )
 
@@ -190,9 +195,20 @@ def _integer(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _nested_at_most(depth: int, value: Any) -> bool:
+    if not isinstance(value, list | dict):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(_nested_at_most(depth - 1, one) for one in inner)
 
 
 # -- writing --------------------------------------------------------------------------------------

@@ -16,7 +16,9 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -57,10 +59,48 @@ PUT_MEMBER += f"({', '.join('?' * 8)})"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The open file, and what tells that it is still the file at the path."""
+    """A connection, and what tells that it still leads to the file at the path."""
 
     db: sqlite3.Connection
-    inode: int
+    inode: int | None
+
+
+class File:
+    """The file as one thread has it: that of a lane opens it, uses it and, last of all, closes it.
+
+    A lane's thread may still be about to open when nobody waits for it any more. So what it opens
+    is its own, and a store that is opened again gets another thread and another of these.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.opened: Opened | None = None
+
+    def open(self, until: float) -> None:
+        if self.opened is None:
+            db = open_file(self.path, until)
+            self.opened = Opened(db, _inode(self.path))
+
+    def connection(self) -> sqlite3.Connection:
+        """The connection, unless it leads to a file that others will not find any more."""
+        if self.opened is None:
+            raise StoreError(f"lease file {self.path} has been closed meanwhile")
+        inode = _inode(self.path)
+        if inode is None or inode != self.opened.inode:
+            raise StoreError(
+                f"lease file {self.path} was removed or replaced while it was in use; "
+                "start every host that uses it anew"
+            )
+        return self.opened.db
+
+    def close(self) -> None:
+        opened, self.opened = self.opened, None
+        if opened is None:
+            return
+        try:
+            opened.db.close()
+        except sqlite3.Error as error:
+            raise StoreError(sentence(self.path, error)) from None
 
 
 class SqliteStore:
@@ -86,28 +126,29 @@ class SqliteStore:
         self._users = 0
         self._process = os.getpid()
         self._lane: Lane | None = None
-        self._opened: Opened | None = None
+        self._file = File(self.path)
 
     def __repr__(self) -> str:
-        return f"<SqliteStore {self.path} | {'open' if self._opened else 'closed'}>"
+        return f"<SqliteStore {self.path} | {'open' if self._file.opened else 'closed'}>"
 
     async def __aenter__(self) -> Self:
         self._users += 1
         self._process = os.getpid()
         self._lane = self._lane or Lane("pumphouse-sqlite")
         try:
-            await self._within(self._open)
+            await self._within(File.open)
         except BaseException:
-            await self.__aexit__()
+            with suppress(StoreError):  # why it could not be opened says more
+                await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         self._users -= 1
         if self._users == 0 and self._lane is not None:
-            lane, opened = self._lane, self._opened
-            self._lane = self._opened = None
-            await lane.close(opened.db.close if opened else list, self._deadline_s)
+            lane, file = self._lane, self._file
+            self._lane, self._file = None, File(self.path)
+            await lane.close(file.close, self._deadline_s)
 
     # -- the four methods, and members ------------------------------------------------------------
 
@@ -190,12 +231,14 @@ class SqliteStore:
     # -- transactions -----------------------------------------------------------------------------
 
     async def _reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._within(lambda until: self._transact("BEGIN", work, until))
+        return await self._within(lambda file, until: _transact(file, "BEGIN", work, until))
 
     async def _writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._within(lambda until: self._transact("BEGIN IMMEDIATE", work, until))
+        return await self._within(
+            lambda file, until: _transact(file, "BEGIN IMMEDIATE", work, until)
+        )
 
-    async def _within(self, job: Callable[[float], T]) -> T:
+    async def _within(self, job: Callable[[File, float], T]) -> T:
         if self._lane is None:
             raise StoreError(f"lease file {self.path} is not open; use `async with`")
         if self._process != os.getpid():
@@ -204,53 +247,39 @@ class SqliteStore:
                 "of its own in each process"
             )
         try:
-            return await self._lane.run(job, self._deadline_s)
+            return await self._lane.run(partial(job, self._file), self._deadline_s)
         except TimeoutError:
             raise _Passing(
                 f"lease file {self.path} did not answer within {self._deadline_s:g} s"
             ) from None
 
-    def _transact(self, begin: str, work: Callable[[sqlite3.Connection], T], until: float) -> T:
-        db = self._still_there()
-        try:
-            wait_at_most(db, until)
-            db.execute(begin)
-            result = work(db)
-            db.execute("COMMIT")
-            return result
-        except sqlite3.Error as error:
-            told = sentence(self.path, error)
-            raise (_Passing if code(error) in PASSING else StoreError)(told) from None
-        except (OverflowError, UnicodeError) as error:
-            raise OptionError(f"a row cannot be kept in {self.path}: {error}") from None
-        finally:
-            roll_back(db)
-
-    # -- in the thread: the open file -------------------------------------------------------------
-
-    def _open(self, until: float) -> None:
-        if self._opened is None:
-            db = open_file(self.path, until)
-            self._opened = Opened(db, os.stat(self.path).st_ino)
-
-    def _still_there(self) -> sqlite3.Connection:
-        """The connection, unless it leads to a file that others will not find any more."""
-        if (opened := self._opened) is None:
-            raise StoreError(f"lease file {self.path} has been closed meanwhile")
-        try:
-            inode = os.stat(self.path).st_ino
-        except OSError:
-            inode = -1
-        if inode != opened.inode:
-            raise StoreError(
-                f"lease file {self.path} was removed or replaced while it was in use; "
-                "start every host that uses it anew"
-            )
-        return opened.db
-
 
 class _Passing(StoreError):
     """What may be over at the next try: of a write it means that its outcome is unknown."""
+
+
+def _transact(file: File, begin: str, work: Callable[[sqlite3.Connection], T], until: float) -> T:
+    db = file.connection()
+    try:
+        wait_at_most(db, until)
+        db.execute(begin)
+        result = work(db)
+        db.execute("COMMIT")
+        return result
+    except sqlite3.Error as error:
+        told = sentence(file.path, error)
+        raise (_Passing if code(error) in PASSING else StoreError)(told) from None
+    except (OverflowError, UnicodeError) as error:
+        raise OptionError(f"a row cannot be kept in {file.path}: {error}") from None
+    finally:
+        roll_back(db)
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
 
 
 def _update(db: sqlite3.Connection, wanted: Checkpoint, rewind: bool) -> CheckpointOutcome:

@@ -70,6 +70,7 @@ class Checkpoints:
         self._deadline_s = options.store_s
         self._report = report
         self._pending: Pending | None = None
+        self._said: Event | None = None  # the furthest that anybody asked for
         self._rests_until_s = -math.inf  # after a failure
         self._one = asyncio.Lock()  # one write under way
 
@@ -99,8 +100,14 @@ class Checkpoints:
             await self.write(self._pending.last)
 
     async def write(self, event: Event) -> None:
-        """Write the checkpoint at this event. OwnershipLost if we may not."""
+        """Write the checkpoint at this event. OwnershipLost if we may not.
+
+        Whoever goes through a batch again says again what was said: the furthest of it counts.
+        """
         async with self._one:
+            if self._said is not None and sequence_of(event) < sequence_of(self._said):
+                event = self._said
+            self._said = event
             await self._advance(event)
         if self._pending is not None and sequence_of(self._pending.last) <= sequence_of(event):
             self._pending = None

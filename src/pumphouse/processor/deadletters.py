@@ -8,20 +8,25 @@ A dead letter carries the event in full and why it died, so that it can be looke
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pumphouse.client.base import HubClient, Sender
 from pumphouse.client.connection_string import ConnectionString
 from pumphouse.client.opening import open_client
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
+
+T = TypeVar("T")
 
 CAUSE_MAX = 2000  # characters of an exception's text: it may quote the whole event
 
@@ -39,7 +44,7 @@ class DeadLetter:
 
     @property
     def reason(self) -> str:
-        return f"{type(self.cause).__name__}: {self.cause}"[:CAUSE_MAX]
+        return encodable(f"{type(self.cause).__name__}: {self.cause}")[:CAUSE_MAX]
 
 
 class DeadLetters(Protocol):
@@ -51,24 +56,36 @@ class DeadLetters(Protocol):
 
 
 class DeadLetterFile:
-    """Appends dead letters to a file, a JSON object per line, each on the disk before we go on."""
+    """Appends dead letters to a file, a JSON object per line, each on the disk before we go on.
+
+    Hosts may share one, in whatever loops or threads they run.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._turn = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<DeadLetterFile {self.path}>"
 
     async def write(self, letter: DeadLetter) -> None:
+        # Not in one of the loop's own threads: if the disk hangs, names and tokens need those.
+        thread = ThreadPoolExecutor(1, "pumphouse dead letter")
         try:
-            with self.path.open("ab") as file:
-                file.write(as_line(letter))
-                file.flush()
-                os.fsync(file.fileno())
+            await asyncio.get_running_loop().run_in_executor(thread, self._append, as_line(letter))
         except OSError as failed:
             raise PumphouseError(
                 f"a dead letter could not be written to {self.path}: {failed.strerror}"
             ) from failed
+        finally:
+            thread.shutdown(wait=False)
+
+    def _append(self, line: bytes) -> None:
+        # The lock is the thread's, not the writer's: one who stops waiting does not stop the disk.
+        with self._turn, self.path.open("ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
 
     async def close(self) -> None:
         """Nothing stays open."""
@@ -79,6 +96,7 @@ class DeadLetterHub:
 
     def __init__(self, connect: str | ConnectionString | Callable[[], HubClient]) -> None:
         self._connect = connect
+        self._opening = asyncio.Lock()
         self._opened = AsyncExitStack()
         self._sender: Sender | None = None
 
@@ -87,6 +105,11 @@ class DeadLetterHub:
         await sender.send([as_event(letter)])
 
     async def _open(self) -> Sender:
+        """The sender; of several letters at once the first one opens it."""
+        async with self._opening:
+            return self._sender or await self._open_anew()
+
+    async def _open_anew(self) -> Sender:
         client = self._connect() if callable(self._connect) else open_client(self._connect)
         async with AsyncExitStack() as undo:
             await undo.enter_async_context(client)
@@ -95,8 +118,9 @@ class DeadLetterHub:
         return self._sender
 
     async def close(self) -> None:
-        self._sender = None
-        await self._opened.aclose()
+        async with self._opening:
+            self._sender = None
+            await self._opened.aclose()
 
 
 def as_event(letter: DeadLetter) -> Event:
@@ -110,7 +134,12 @@ def as_event(letter: DeadLetter) -> Event:
         "dead-letter-host": letter.host,
         "dead-letter-tried": letter.tried,
     }
-    return Event(event.body, {**event.properties, **why}, event.partition_key)
+    properties = {**event.properties, **why}
+    return Event(
+        event.body,
+        {encodable(name): encodable(value) for name, value in properties.items()},
+        encodable(event.partition_key),
+    )
 
 
 def as_line(letter: DeadLetter) -> bytes:
@@ -130,7 +159,9 @@ def as_line(letter: DeadLetter) -> bytes:
         "body": base64.b64encode(event.body).decode(),
         "text": as_text(event.body),
     }
-    return json.dumps(told, default=as_json, ensure_ascii=False).encode() + b"\n"
+    line = json.dumps(told, default=as_json, ensure_ascii=False)
+    # What UTF-8 cannot say is a lone surrogate, of which this makes \udcff, as JSON spells it too.
+    return line.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def as_text(body: bytes) -> str | None:
@@ -138,6 +169,14 @@ def as_text(body: bytes) -> str | None:
         return body.decode()
     except UnicodeDecodeError:
         return None
+
+
+def encodable(value: T) -> T | str:
+    """A text with whatever UTF-8 cannot say spelt out, \\udcff; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    spelt = value.encode("utf-8", "backslashreplace").decode()
+    return value if spelt == value else spelt  # a text of a kind of its own stays of that kind
 
 
 def as_json(value: Any) -> Any:

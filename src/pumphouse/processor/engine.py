@@ -50,7 +50,7 @@ from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import Holding, Outcome, due_on_watch, next_delay, reconcile
 from pumphouse.processor.pump import House, Serve
 from pumphouse.processor.tending import Tending
-from pumphouse.processor.tenure import StopReason
+from pumphouse.processor.tenure import StopReason, to_end
 
 log = logging.getLogger("pumphouse.processor")
 
@@ -59,6 +59,7 @@ OnError = Callable[[str | None, Exception], Awaitable[None] | None]
 OnOwnership = Callable[[str, str], None]
 
 TWO_OF_A_NAME = "another host calls itself {!r} too; give every host a name of its own"
+STOPPED_EARLY = "{} was stopped while it started"
 
 
 class Engine:
@@ -88,7 +89,9 @@ class Engine:
         self._connect, self._serve, self._store, self._group = connect, serve, store, group
         self._on_error, self._on_ownership = on_error, on_ownership
         self._opened = AsyncExitStack()
+        self._starting: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[bool] | None = None
         self._stopping = asyncio.Event()
         self._tending: dict[str, Tending] = {}
         self._paused: set[str] = set()
@@ -130,6 +133,22 @@ class Engine:
         """Connect, and go on in the background. Raises what makes that impossible."""
         if self._running is not None:
             raise OptionError(f"{self.host} was started already; make a new one to start again")
+        if self._starting is not None:
+            raise OptionError(f"{self.host} is being started already")
+        self._stopping.clear()
+        self._starting = asyncio.create_task(self._open(), name=f"start {self.host}")
+        try:
+            await self._starting
+        except asyncio.CancelledError:
+            await self._close()  # it may have opened everything a moment ago
+            if to_end():
+                raise
+            raise OptionError(STOPPED_EARLY.format(self.host)) from None
+        finally:
+            self._starting = None
+        self._running = asyncio.create_task(self._run(), name=f"pumphouse {self.host}")
+
+    async def _open(self) -> None:
         async with AsyncExitStack() as undo:
             await undo.enter_async_context(self._store)
             client = self._connect() if callable(self._connect) else open_client(self._connect)
@@ -139,8 +158,13 @@ class Engine:
             if isinstance(self._store, MadeBeforehand):
                 await self._store.initialise(self._house.group, partitions)
             self._cycle = Cycle(self._house, self.strategy, partitions)
+            if self._stopping.is_set():
+                raise OptionError(STOPPED_EARLY.format(self.host))
             self._opened = undo.pop_all()
-        self._running = asyncio.create_task(self._run(), name=f"pumphouse {self.host}")
+
+    def closes(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Call this too when we close, before the client and the store are closed."""
+        self._opened.push_async_callback(close)
 
     def _furnish(self, client: HubClient) -> House:
         group = Group(client.namespace, client.hub, self._group)
@@ -166,22 +190,50 @@ class Engine:
             self._running.result()
 
     async def stop(self) -> None:
-        """Finish what is in hand, checkpoint, release, leave. Bounded, whatever handlers do."""
+        """Finish what is in hand, checkpoint, release, leave. Bounded, whatever handlers do.
+
+        A start under way is called off. A handler that calls this is itself in hand: to a handler
+        it returns at once, and we end when the handler has.
+        """
+        if self._starting is not None:
+            await self._call_off(self._starting)
         if self._running is None:
             return
         self._stopping.set()
         self._house.holdings.doubts.set()  # ends the wait for the next cycle
-        bound_s = self.options.stop_s + 4 * self.options.store_s
-        _, late = await asyncio.wait([self._running], timeout=bound_s)
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end(self._running), name=f"end {self.host}")
+        if (caller := asyncio.current_task()) is not None:
+            self._telling.discard(caller)  # a callback that waits for us is not waited for
+        # Whoever stops waiting does not keep us from ending.
+        if not self._is_serving(caller) and await asyncio.shield(self._ending):
+            await self.run()
+
+    def _is_serving(self, task: asyncio.Task[Any] | None) -> bool:
+        return task in [tending.task for tending in self._tending.values()]
+
+    async def _call_off(self, starting: asyncio.Task[None]) -> None:
+        """Let a start close what it has opened; one that hangs is cut short."""
+        self._stopping.set()
+        _, late = await asyncio.wait([starting], timeout=self.options.store_s)
         if late:
-            self._running.cancel()
+            starting.cancel()
+            await asyncio.wait([starting], timeout=self.options.store_s)
+
+    async def _end(self, running: asyncio.Task[None]) -> bool:
+        """Wait until everything was left in good order, or cut it short; whether it was in time."""
+        bound_s = self.options.stop_s + 4 * self.options.store_s
+        _, late = await asyncio.wait([running], timeout=bound_s)
+        if late:
+            running.cancel()
             log.warning("stop host=%s was cut short after %.0f s", self.host, bound_s)
         await self._close()
-        if not late:
-            await self.run()
+        return not late
 
     def abandon(self) -> None:
         """End at once, as a crash would: handlers are cancelled and nothing is released."""
+        if self._starting is not None:
+            self._starting.cancel()
         if self._running is not None:
             self._running.cancel()
 
@@ -270,7 +322,11 @@ class Engine:
         """Give up what has no pump: it was claimed while we were about to stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.options.store_s):
-                await asyncio.gather(*map(self._house.holdings.give_up, partitions))
+                await asyncio.gather(*map(self._give_up, partitions))
+
+    async def _give_up(self, partition: str) -> None:
+        if await self._house.holdings.give_up(partition):
+            self._tell("released", partition)
 
     async def _leave(self) -> None:
         try:

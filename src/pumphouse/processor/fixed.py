@@ -18,10 +18,11 @@ and gives none up while it lives.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from random import Random
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -35,6 +36,9 @@ from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.handlers import Handling
 from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.threads import REPORT_THREADS, Calling, in_thread
+
+log = logging.getLogger("pumphouse.processor")
 
 ASSIGN_EVERY_S = 1.0  # one partition a second
 LEASE_S, RENEW_S = 60.0, 20.0  # a lease lasts for three renewals
@@ -94,6 +98,7 @@ class FixedPartitionProcessor:
         self._batch: list[OnBatch] = []
         self._ownership: dict[str, list[OnPartition]] = {ASSIGNED: [], RENEWED: [], RELEASED: []}
         self._errors: list[OnError] = []
+        self._reports: ThreadPoolExecutor | None = None
         self._engine = Engine(
             connect,
             self._serve,
@@ -202,16 +207,20 @@ class FixedPartitionProcessor:
     async def start(self) -> None:
         """Begin, and go on in the background. Raises what makes that impossible."""
         await self._engine.start()
+        self._reports = ThreadPoolExecutor(REPORT_THREADS, "pumphouse reports")
+        self._engine.closes(self._let_go)
 
     async def stop(self) -> None:
         """Wait for work in progress, write checkpoints, release the partitions. Bounded."""
         self.stopped = True
-        try:
-            await self._engine.stop()
-        finally:
-            await self._handling.close()
+        await self._engine.stop()
 
     stopped = False
+
+    async def _let_go(self) -> None:
+        if self._reports is not None:
+            self._reports.shutdown(wait=False, cancel_futures=True)
+        await self._handling.close()
 
     async def run(self) -> None:
         """Until cancelled or stopped; raises if the processor itself failed."""
@@ -239,7 +248,7 @@ class FixedPartitionProcessor:
 
     async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
         for handler in self._batch:
-            await told(handler, partition, batch)
+            await told(None, handler, partition, batch)
 
     def _changed(self, word: str, partition: str) -> Any:
         handlers = self._ownership.get(WORDS.get(word, ""), [])
@@ -249,19 +258,26 @@ class FixedPartitionProcessor:
 
     async def _tell_all(self, handlers: list[OnPartition], partition: str) -> None:
         for handler in handlers:
-            await told(handler, partition)
+            await self._tell(handler, partition)
 
     async def _failed(self, partition: str | None, failed: Exception) -> None:
         for handler in self._errors:
-            await told(handler, partition, failed)
+            await self._tell(handler, partition, failed)
+
+    async def _tell(self, handler: Callable[..., Any], *args: object) -> None:
+        """Call one of them; what it raises keeps nobody else from hearing."""
+        try:
+            await told(self._reports, handler, *args)
+        except Exception:
+            log.exception("a callback failed host=%s", self.host)
 
 
-async def told(handler: Callable[..., Any], *args: object) -> None:
+async def told(threads: Executor | None, handler: Callable[..., Any], *args: object) -> None:
     """Call a handler: await a coroutine function, let a plain one run in a thread."""
     if inspect.iscoroutinefunction(handler):
         await handler(*args)
         return
-    answer = await asyncio.to_thread(handler, *args)
+    answer = await in_thread(threads, Calling(handler, *args))
     if inspect.isawaitable(answer):
         await answer
 

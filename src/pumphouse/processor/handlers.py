@@ -13,7 +13,6 @@ a time either way.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,8 @@ from pumphouse.processor.options import (
     ProcessorOptions,
 )
 from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.tenure import to_end
+from pumphouse.processor.threads import Calling, in_thread
 
 Handler = Callable[[PartitionClient, list[Event]], Awaitable[None] | None]
 Report = Callable[[str | None, Exception], None]
@@ -107,6 +108,11 @@ class Handling:
             try:
                 await self._call(partition, batch)
                 return None
+            except asyncio.CancelledError:
+                if to_end():
+                    raise
+                raised = RuntimeError("something that the handler awaited was cancelled")
+                self._report(partition.id, raised)
             except OwnershipLost:
                 raise Gone from None
             except Exception as error:
@@ -118,10 +124,7 @@ class Handling:
         if self._threads is None:
             told: Any = self._handler(partition, batch)
         else:
-            loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-            told = await loop.run_in_executor(
-                self._threads, context.run, self._handler, partition, batch
-            )
+            told = await in_thread(self._threads, Calling(self._handler, partition, batch))
         if inspect.isawaitable(told):
             await told
 

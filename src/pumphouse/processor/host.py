@@ -8,18 +8,20 @@
     Engine -> EventProcessorHost -> open, process_events, process_error, close
               ^^^^^^^^^^^^^^^^^^ this module
 
-* Per partition, calls never overlap; partitions run in parallel.
+* Per partition, calls never overlap; partitions run in parallel. Only `process_error` may be called
+  beside the others: it must be able to tell of a `process_events` that hangs.
 * A checkpoint without an event says that everything handed out so far is handled; with an event,
   that everything up to it is. Neither moves backwards.
 * `close` says why: the lease is lost (somebody else has the partition, or was given it), or we shut
   down. It may still checkpoint, unless the lease is lost for good.
+  It is not called for a partition whose plain `process_events` still runs when we have to leave.
 * Methods may be coroutines or plain; plain ones run in threads and hold up nothing else.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -45,8 +47,12 @@ from pumphouse.processor.hostoptions import (
     PartitionManagerOptions,
     engine_options,
 )
+from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.tenure import StopReason
+from pumphouse.processor.threads import REPORT_THREADS, Calling, in_thread
+
+log = logging.getLogger("pumphouse.processor")
 
 Told = Awaitable[None] | None
 
@@ -128,6 +134,8 @@ class EventProcessorHost:
         self._engine: Engine | None = None
         self._handling: Handling | None = None
         self._threads: ThreadPoolExecutor | None = None
+        self._reports: ThreadPoolExecutor | None = None
+        self._in_thread: dict[str, Calling] = {}  # the last call of each partition
 
     def __repr__(self) -> str:
         if self._engine is None:
@@ -187,8 +195,28 @@ class EventProcessorHost:
         self._options = options or EventProcessorOptions()
         settings = engine_options(self._options, self.partition_manager_options)
         self._factory = factory
+        engine = self._make_engine(settings)
+        self._handling = Handling(
+            self._handle,
+            settings,
+            engine.report,
+            dead_letters=self._dead_letters,
+            group=self.consumer_group,
+            host=self.host_name,
+            rng=self._rng,
+        )
         self._threads = ThreadPoolExecutor(settings.handler_threads, "pumphouse processor")
-        self._engine = engine = Engine(
+        self._reports = ThreadPoolExecutor(REPORT_THREADS, "pumphouse processor reports")
+        self._in_thread, self._engine, self._report = {}, engine, engine.report
+        try:
+            await engine.start()
+        except BaseException:
+            await self._let_go()
+            raise
+        engine.closes(self._let_go)
+
+    def _make_engine(self, settings: ProcessorOptions) -> Engine:
+        return Engine(
             self._open_client,
             self._serve,
             store=self._store,
@@ -200,21 +228,6 @@ class EventProcessorHost:
             clock=self._clock,
             rng=self._rng,
         )
-        self._handling = Handling(
-            self._handle,
-            settings,
-            engine.report,
-            dead_letters=self._dead_letters,
-            group=self.consumer_group,
-            host=self.host_name,
-            rng=self._rng,
-        )
-        try:
-            await engine.start()
-        except BaseException:
-            self._engine = None
-            await self._let_go()
-            raise
 
     def _open_client(self) -> HubClient:
         connect = self._connect
@@ -230,7 +243,7 @@ class EventProcessorHost:
         """Call `on_message` for every event, one at a time per partition; `on_error` for errors."""
 
         def make() -> EventProcessor:
-            return OneByOne(on_message, on_error, self._call)
+            return OneByOne(on_message, on_error, self._call, self._tell)
 
         await self.register(make, options)
 
@@ -242,21 +255,19 @@ class EventProcessorHost:
 
     async def unregister(self) -> None:
         """Finish what is in hand, close every processor, release the leases, leave. Bounded."""
-        engine, self._engine = self._engine, None
-        if engine is None:
-            return
-        try:
-            await engine.stop()
-        finally:
-            await self._let_go()
+        if self._engine is not None:
+            await self._engine.stop()
 
     stop = unregister
 
     async def _let_go(self) -> None:
+        """The engine has ended, or never began."""
+        self._engine = None
+        for threads in (self._threads, self._reports):
+            if threads is not None:
+                threads.shutdown(wait=False, cancel_futures=True)
         if self._handling is not None:
             await self._handling.close()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -286,26 +297,46 @@ class EventProcessorHost:
         hub = self._client.hub
         context = PartitionContext(self.host_name, self.consumer_group, hub, partition)
         stay = Stay(context, make_processor(self._factory, context))
-        await self._call(stay.processor.open, context)
+        await self._call(context, stay.processor.open, context)
         self._stays[partition.id] = stay
         try:
             await self._handling.serve(partition)
         finally:
             del self._stays[partition.id]
-            await self._call(stay.processor.close, context, close_reason(partition))
+            if not self._is_in_thread(partition.id):
+                await self._close(stay)
+
+    async def _close(self, stay: Stay) -> None:
+        """Whatever it raises, why the partition ends here is more important."""
+        context, reason = stay.context, close_reason(stay.context.partition)
+        try:
+            await self._call(context, stay.processor.close, context, reason)
+        except OwnershipLost as lost:
+            if reason is not CloseReason.LEASE_LOST:  # otherwise it knows already
+                self._report(context.partition_id, lost)
+        except Exception as failed:
+            self._report(context.partition_id, failed)
 
     async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
         stay = self._stays[partition.id]
-        await self._call(stay.processor.process_events, stay.context, batch)
+        await self._call(stay.context, stay.processor.process_events, stay.context, batch)
 
-    async def _call(self, method: Callable[..., Any], *args: object) -> None:
+    async def _call(
+        self, context: PartitionContext, method: Callable[..., Any], *args: object
+    ) -> None:
         """Await a coroutine function; let a plain one run in a thread."""
         if is_async(method):
             await method(*args)
             return
-        told = await asyncio.get_running_loop().run_in_executor(self._threads, method, *args)
+        call = self._in_thread[context.partition_id] = Calling(method, *args)
+        told = await in_thread(self._threads, call)
         if inspect.isawaitable(told):
             await told
+
+    def _is_in_thread(self, partition: str) -> bool:
+        """Whether a plain method runs on, though nobody waits for it any more."""
+        call = self._in_thread.get(partition)
+        return call is not None and call.runs
 
     # -- errors -----------------------------------------------------------------------------------
 
@@ -314,9 +345,21 @@ class EventProcessorHost:
         received = ExceptionReceived(self.host_name, partition, failed)
         stay = self._stays.get(partition or "")
         if stay is not None:
-            await self._call(stay.processor.process_error, stay.context, failed)
+            await self._tell(stay.processor.process_error, stay.context, failed)
         for listener, word in self._listeners(received, failed):
-            await self._call(listener, word)
+            await self._tell(listener, word)
+
+    async def _tell(self, listener: Callable[..., Any], *args: object) -> None:
+        """Call one of them; what it raises keeps nobody else from hearing."""
+        try:
+            if is_async(listener):
+                await listener(*args)
+                return
+            told = await in_thread(self._reports, Calling(listener, *args))
+            if inspect.isawaitable(told):
+                await told
+        except Exception:
+            log.exception("a callback failed host=%s", self.host_name)
 
     def _listeners(
         self, received: ExceptionReceived, failed: Exception
@@ -346,8 +389,10 @@ class OneByOne:
         on_message: OnMessage,
         on_error: OnError | None,
         call: Callable[..., Awaitable[None]],
+        tell: Callable[..., Awaitable[None]],
     ) -> None:
-        self._on_message, self._on_error, self._call = on_message, on_error, call
+        self._on_message, self._on_error = on_message, on_error
+        self._call, self._tell = call, tell
         self._done = -1  # the last sequence number that was handled
 
     async def open(self, context: PartitionContext) -> None:
@@ -363,13 +408,13 @@ class OneByOne:
             if not context.partition.live:  # each event is handed out by itself
                 raise OwnershipLost(context.partition_id, context.epoch)
             context.at = event
-            await self._call(self._on_message, context, event)
+            await self._call(context, self._on_message, context, event)
             self._done = self._done if event.sequence is None else event.sequence
             context.partition.handled([event])
 
     async def process_error(self, context: PartitionContext, error: Exception) -> None:
         if self._on_error is not None:
-            await self._call(self._on_error, error)
+            await self._tell(self._on_error, error)
 
 
 def make_processor(factory: Factory, context: PartitionContext) -> EventProcessor:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from random import Random
 
 from pumphouse.clock import Clock
-from pumphouse.errors import OptionError, OwnershipLost, PumphouseError, ReaderEvicted
+from pumphouse.errors import AmqpError, OptionError, OwnershipLost, PumphouseError, ReaderEvicted
 from pumphouse.events import Event
 from pumphouse.leases.model import Checkpoint
 from pumphouse.processor.checkpointing import Checkpoints, sequence_of
@@ -200,7 +200,9 @@ class PartitionClient:
 
     def end(self, reason: StopReason) -> None:
         """No more batches come from this client, whoever still holds it."""
-        self._ended = self._ended or reason
+        if self._ended is None:
+            self._ended = reason
+            self._tenure.wake()  # whoever waits for a batch of it waits in vain
 
     def pause(self) -> None:
         """Hand out no more batches; the partition stays ours."""
@@ -214,7 +216,7 @@ class PartitionClient:
     async def _next(self) -> list[Event] | None:
         """The next batch that may be handed out; None once there is none to come."""
         asked_s = self._clock.monotonic()
-        while self._tenure.goes_on and self._ended is None:
+        while self._goes_on:
             try:
                 batch = await self._receive(asked_s)
                 if self.paused:
@@ -227,15 +229,23 @@ class PartitionClient:
                 await self._tenure.confirm()
                 await self._mend(evicted)
             except PumphouseError as failed:
-                await self._mend(failed)
+                if is_misplaced(failed):  # a new pump looks where the checkpoint is by then
+                    self._report(self.id, failed)
+                    self.end(StopReason.ERROR)
+                else:
+                    await self._mend(failed)
             else:
                 self._failures = 0
-                if (batch or self._waited_enough(asked_s)) and self._tenure.goes_on:
+                if (batch or self._waited_enough(asked_s)) and self._goes_on:
                     self._last = self._at = batch[-1] if batch else self._last
                     self._done = -1
                     self.batches_handed_out += 1
                     return batch
         return None
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._tenure.goes_on and self._ended is None
 
     async def _receive(self, asked_s: float) -> list[Event]:
         await self._checkpoints.keep()
@@ -266,3 +276,8 @@ class PartitionClient:
         self._report(self.id, failed)
         await self._feed.close()
         await self.sleep(backoff(self._failures, self._options, self._rng))
+
+
+def is_misplaced(failed: PumphouseError) -> bool:
+    """Whether the hub knows no such position: it was made anew, and we are ahead of it."""
+    return isinstance(failed, AmqpError) and failed.condition == "com.microsoft:argument-error"

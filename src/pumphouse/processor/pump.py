@@ -60,7 +60,7 @@ class Pump:
     def __repr__(self) -> str:
         return f"<Pump {self.tenure.partition} | {self.tenure.reason or 'runs'}>"
 
-    async def run(self, serve: Serve, paused: bool = False) -> None:
+    async def run(self, serve: Serve, paused: Callable[[], bool] = lambda: False) -> None:
         """Serve the partition until it ends here; raises what the serving code raises."""
         writer, checkpoint = await self._stamp()
         feed = self._feed(checkpoint, writer)
@@ -71,7 +71,7 @@ class Pump:
             lambda failed: self.house.report(self.tenure.partition, failed),
         )
         self.client = self._open(feed, checkpoints, checkpoint)
-        if paused:
+        if paused():  # from here on whoever pauses or resumes finds the client
             self.client.pause()
         try:
             await self._serve(serve, self.client, checkpoints)

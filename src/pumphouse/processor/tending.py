@@ -24,8 +24,9 @@ from pumphouse.errors import (
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.plan import Holding, backoff
 from pumphouse.processor.pump import House, Pump, Serve
-from pumphouse.processor.tenure import Stopped, StopReason, Tenure
+from pumphouse.processor.tenure import Stopped, StopReason, Tenure, to_end
 
+CANCELLED = "something that the code of a partition awaited was cancelled"
 CLEAN = (StopReason.SHUTDOWN, StopReason.HAND_OFF)
 
 
@@ -62,12 +63,17 @@ class Tending:
     async def _serve_once(self) -> None:
         self._pump = Pump(self.house, self.tenure)
         try:
-            await self._pump.run(self._serve, self._is_paused(self.partition))
+            await self._pump.run(self._serve, lambda: self._is_paused(self.partition))
+        except asyncio.CancelledError:
+            if to_end():
+                raise
+            self.house.report(self.partition, RuntimeError(CANCELLED))
         except OwnershipLost as fenced:
             await self.tenure.confirm()
             if self.tenure.goes_on:  # the row is ours, and yet somebody else speaks for it
                 self.house.report(self.partition, fenced)
         except PoisonEvent as poison:
+            self._unparked.clear()  # whoever hears of it may resume it at once
             self.house.report(self.partition, poison)
             await self._park()
         except Exception as died:
@@ -81,7 +87,6 @@ class Tending:
 
     async def _park(self) -> None:
         """Keep the partition without serving it, until somebody resumes it."""
-        self._unparked.clear()
         with suppress(Stopped):
             await self.tenure.unless_stopped(self._unparked.wait())
 

@@ -32,6 +32,12 @@ class Stopped(Exception):
     """What was waited for does not matter any more."""
 
 
+def to_end() -> bool:
+    """Whether our own task was cancelled, rather than something else that its code waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Tenure:
     """The partition, the epoch we hold it with, and the reason to leave once there is one."""
 
@@ -83,6 +89,10 @@ class Tenure:
         """Leave as soon as the batch in hand is done. Being lost overrides every other reason."""
         if self.reason is None or reason is StopReason.LOST:
             self.reason = reason
+        self.wake()
+
+    def wake(self) -> None:
+        """End every wait: what was waited for does not matter any more."""
         for wait in self._waits:
             wait.reschedule(asyncio.get_running_loop().time())
         self._waits.clear()

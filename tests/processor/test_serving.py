@@ -1,0 +1,194 @@
+"""What the code of a partition may do, and what may be done to it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from pumphouse.errors import AmqpError, OwnershipLost, PoisonEvent
+from pumphouse.events import Event
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.model import Checkpoint, Group
+from pumphouse.processor.options import PoisonPolicy, ProcessorOptions
+from pumphouse.processor.partition import PartitionClient
+from tests.processor.fleet import HUB, Fleet
+from tests.processor.test_handling import Scene
+from tests.processor.virtual import LoopClock, run
+
+Work = Callable[[PartitionClient, list[Event]], Awaitable[None]]
+
+
+# -- checkpoints by hand --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("then", ["stop", "skip"])
+def test_a_batch_that_is_tried_again_says_again_what_was_said(then: str) -> None:
+    """Event by event is how many checkpoint. What was handled before it failed is no poison."""
+
+    async def scene() -> None:
+        failed: list[Event] = []
+
+        async def handler(partition: PartitionClient, batch: list[Event]) -> None:
+            for event in batch:
+                if event.body == b"5" and not failed:
+                    failed.append(event)
+                    raise ValueError("once")
+                await partition.checkpoint(event)
+
+        options = ProcessorOptions(poison=PoisonPolicy(then=then))
+        async with Scene(handler, options) as host:
+            await host.send(*[b"%d" % number for number in range(10)])
+            await host.until_checkpoint(9)
+            assert host.kinds() == ["ValueError"]
+
+    run(scene())
+
+
+# -- pausing --------------------------------------------------------------------------------------
+
+
+class SlowMarks(MemoryStore):
+    """So slow that a pump takes a while to stamp."""
+
+    async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
+        await asyncio.sleep(2)
+        return await super().list_checkpoints(group)
+
+
+@pytest.mark.parametrize("pauses", [True, False])
+def test_a_pause_and_a_resume_are_heard_while_a_pump_starts(pauses: bool) -> None:
+    async def scene() -> None:
+        async with Fleet(1, store=SlowMarks(LoopClock())) as fleet:
+            await fleet.send()
+            host = await fleet.add("a")
+            if not pauses:
+                host.pause()
+            await fleet.until(lambda: host.pumps, "a pump")
+            await asyncio.sleep(0.5)
+            (host.pause if pauses else host.resume)()
+            await asyncio.sleep(60)
+            assert len(fleet.record["0"]) == (0 if pauses else 10)
+
+    run(scene())
+
+
+def test_a_partition_may_be_resumed_by_whoever_hears_that_poison_stopped_it() -> None:
+    async def scene() -> None:
+        calls: list[bytes] = []
+
+        async def handler(partition: PartitionClient, batch: list[Event]) -> None:
+            calls.append(batch[0].body)
+            if len(calls) < 3:
+                raise ValueError
+
+        async with Scene(handler, ProcessorOptions(poison=PoisonPolicy(retries=0))) as host:
+
+            def heard(partition: str | None, failed: Exception) -> None:
+                if isinstance(failed, PoisonEvent):
+                    host.engine.resume(partition)
+
+            host.engine._on_error = heard
+            await host.send(b"x")
+            await host.until(lambda: len(calls) == 3)
+
+    run(scene())
+
+
+# -- things that are cancelled --------------------------------------------------------------------
+
+
+def test_a_handler_that_awaits_what_somebody_cancels_has_failed() -> None:
+    """It is no end of ours: it is told, tried again, and meets the policy like any other."""
+
+    async def scene() -> None:
+        async def handler(partition: PartitionClient, batch: list[Event]) -> None:
+            other = asyncio.create_task(asyncio.sleep(60))
+            other.cancel()
+            await other
+
+        options = ProcessorOptions(poison=PoisonPolicy(retries=1, then="skip"))
+        async with Scene(handler, options) as host:
+            await host.send(b"x")
+            await host.until(lambda: "PoisonEvent" in host.kinds())
+            assert host.kinds() == ["RuntimeError", "RuntimeError", "PoisonEvent"]
+
+    run(scene())
+
+
+def test_a_loop_that_awaits_what_somebody_cancels_is_told_of_and_starts_again() -> None:
+    async def scene() -> None:
+        async def work(partition: PartitionClient, batch: list[Event]) -> None:
+            if not fleet.errors:
+                other = asyncio.create_task(asyncio.sleep(60))
+                other.cancel()
+                await other
+
+        async with Fleet(1) as fleet:
+            await fleet.add("a", work=work)
+            await fleet.send()
+            await fleet.until(lambda: len(fleet.record["0"]) == 20, "it to be tried again")
+            assert [type(failed) for _, _, failed in fleet.errors] == [RuntimeError]
+
+    run(scene())
+
+
+# -- moved under its feet -------------------------------------------------------------------------
+
+
+def test_a_hub_that_was_made_anew_is_read_once_its_checkpoint_is_reset() -> None:
+    async def scene() -> None:
+        async with Fleet(1) as fleet:
+            await fleet.add("a")
+            await fleet.send(10)
+            await fleet.until_handled()
+            fleet.hub.delete_hub(HUB)
+            fleet.hub.create_hub(HUB, 1)
+            sender = await fleet.client.sender("0")
+            await sender.send([Event(b"new")] * 3)
+            await fleet.until(
+                lambda: any(isinstance(failed, AmqpError) for _, _, failed in fleet.errors),
+                "the hub to refuse a position that it never had",
+            )
+            await asyncio.sleep(60)
+            assert len(fleet.record["0"]) == 10
+            (mark,) = await fleet.store.list_checkpoints(fleet.group)
+            bare = replace(mark, sequence=None, offset=None, enqueued_ms=None)
+            await fleet.store.update_checkpoint(bare, rewind=True)
+            await fleet.until(lambda: len(fleet.record["0"]) == 13, "the new events")
+            assert fleet.sequences("0")[10:] == [0, 1, 2]
+
+    run(scene())
+
+
+def test_a_client_that_has_ended_hands_out_nothing_more_and_wakes_who_waits() -> None:
+    """Its checkpoint was moved by hand, and another task of the user's has met that."""
+
+    async def scene() -> None:
+        clients: list[PartitionClient] = []
+        given: list[tuple[int, int]] = []
+
+        async def work(partition: PartitionClient, batch: list[Event]) -> None:
+            if partition not in clients:
+                clients.append(partition)
+            given.extend((clients.index(partition), event.sequence or 0) for event in batch)
+
+        async with Fleet(1) as fleet:
+            await fleet.add("a", work=work, checkpoint=False)
+            await fleet.send(3)
+            await fleet.until_handled()
+            await clients[0].checkpoint()
+            (mark,) = await fleet.store.list_checkpoints(fleet.group)
+            await fleet.store.update_checkpoint(replace(mark, sequence=0, offset="0"), rewind=True)
+            await fleet.send(1)
+            await fleet.until_handled()
+            with pytest.raises(OwnershipLost):
+                await clients[0].checkpoint()
+            await asyncio.sleep(10)
+            await fleet.send(1)
+            await fleet.until_handled()
+            assert given == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3), (1, 4)]
+
+    run(scene())

@@ -1,0 +1,149 @@
+"""Hosts that are stopped while they start, or started twice at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Self
+
+import pytest
+
+from pumphouse.errors import OptionError
+from pumphouse.events import Event
+from pumphouse.leases.memory import MemoryStore
+from pumphouse.processor.engine import Engine
+from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
+from pumphouse.processor.hostoptions import EventProcessorOptions
+from pumphouse.processor.options import PoisonPolicy
+from pumphouse.processor.partition import PartitionClient
+from tests.processor.place import Place, until
+from tests.processor.virtual import LoopClock, run
+
+
+class SlowStore(MemoryStore):
+    """It takes its time to open, and counts how often it is open."""
+
+    def __init__(self, opens_s: float) -> None:
+        super().__init__(LoopClock())
+        self.opens_s, self.open = opens_s, 0
+
+    async def __aenter__(self) -> Self:
+        await asyncio.sleep(self.opens_s)
+        self.open += 1
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.open -= 1
+
+
+class Quiet:
+    async def open(self, context: PartitionContext) -> None: ...
+
+    async def close(self, context: PartitionContext, reason: CloseReason) -> None: ...
+
+    async def process_events(self, context: PartitionContext, messages: list[Event]) -> None: ...
+
+    async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
+
+
+async def serve(partition: PartitionClient) -> None:
+    async for _ in partition.batches():
+        pass
+
+
+def make_engine(place: Place, store: MemoryStore) -> Engine:
+    return Engine(place.connection, serve, store=store, host="a", clock=place.clock)
+
+
+def make_host(place: Place, store: MemoryStore, **more: Any) -> EventProcessorHost:
+    return EventProcessorHost("a", place.connection, store=store, clock=place.clock, **more)
+
+
+def test_an_engine_that_is_stopped_while_it_starts_does_not_start() -> None:
+    async def scene() -> None:
+        async with Place(1) as place:
+            store = SlowStore(1)
+            engine = make_engine(place, store)
+            starting = asyncio.create_task(engine.start())
+            await asyncio.sleep(0.5)
+            await engine.stop()
+            with pytest.raises(OptionError, match="a was stopped while it started"):
+                await starting
+            assert store.open == 0
+            await engine.start()  # as after any start that failed
+            await until(lambda: engine.owned == ("0",))
+            await engine.stop()
+            assert store.open == 0
+
+    run(scene())
+
+
+def test_a_stop_does_not_wait_for_ever_for_a_start_that_hangs() -> None:
+    async def scene() -> None:
+        async with Place(1) as place:
+            engine = make_engine(place, SlowStore(10_000))
+            starting = asyncio.create_task(engine.start())
+            await asyncio.sleep(0.5)
+            async with asyncio.timeout(engine.options.stop_s):
+                await engine.stop()
+            with pytest.raises(OptionError, match="was stopped while it started"):
+                await starting
+
+    run(scene())
+
+
+def test_a_start_that_is_cancelled_says_so() -> None:
+    async def scene() -> None:
+        async with Place(1) as place:
+            engine = make_engine(place, SlowStore(10_000))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await engine.start()
+            await engine.stop()
+
+    run(scene())
+
+
+def test_two_starts_at_once() -> None:
+    async def scene() -> None:
+        async with Place(1) as place:
+            store = SlowStore(1)
+            engine = make_engine(place, store)
+            starting = asyncio.create_task(engine.start())
+            await asyncio.sleep(0.5)
+            with pytest.raises(OptionError, match="a is being started already"):
+                await engine.start()
+            await starting
+            await engine.stop()
+            assert store.open == 0
+
+    run(scene())
+
+
+def test_a_host_that_is_unregistered_while_it_registers() -> None:
+    async def scene() -> None:
+        async with Place(1) as place:
+            store = SlowStore(1)
+            host = make_host(place, store)
+            registering = asyncio.create_task(host.register(Quiet))
+            await asyncio.sleep(0.5)
+            await host.unregister()
+            with pytest.raises(OptionError, match="was stopped while it started"):
+                await registering
+            assert repr(host) == "<EventProcessorHost a | not registered>"
+            assert store.open == 0
+            await host.register(Quiet)
+            await until(lambda: host.owned == ("0",))
+            await host.unregister()
+
+    run(scene())
+
+
+def test_a_host_whose_options_do_not_fit_can_be_registered_with_others() -> None:
+    async def scene() -> None:
+        async with Place(1) as place, make_host(place, place.store) as host:
+            nowhere = EventProcessorOptions(poison=PoisonPolicy(then="dead-letter"))
+            with pytest.raises(OptionError, match="say where"):
+                await host.register(Quiet, nowhere)
+            await host.register(Quiet)
+
+    run(scene())
