@@ -146,8 +146,8 @@ class Calm:
             if (made := fleet.store.calls[kind] - before[kind]) > most:
                 text = f"{made} calls ({kind}) in {window_s:.0f} s at rest; at most {most:.0f}"
                 checks.violate("I10", text)
-        # An owner hears of it by a refusal that somebody has asked.
-        if fleet.store.refused - refused > 2 * moves:
+        # An owner hears of it by a refusal that somebody has asked; who asks may meet a renewal.
+        if fleet.store.refused - refused > 2 * moves + hosts * self.restless:
             checks.violate("I10", "a write was refused at rest")
         self._check_marks()
 
