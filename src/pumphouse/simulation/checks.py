@@ -117,6 +117,8 @@ class Checks:
         late = row.epoch == epoch and sent_s < since_s + lease_s <= self.now_s
         if row.owner == seat.name and not late:
             track.leased_s[seat], track.leased[seat] = sent_s, row.epoch
+            if sent_s >= since_s + lease_s:
+                self._begin(track, seat.name)
 
     def row_heard(self, seat: Seat, row: Ownership, sent_s: float) -> None:
         """An owner is told who has asked for its partition, and until when that one waits.
