@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import threading
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from pumphouse.client.base import ReaderOptions
 from pumphouse.client.opening import open_client
 from pumphouse.clock import SystemClock
 from pumphouse.errors import HandlerStuck, OptionError, PoisonEvent, PumphouseError
@@ -24,12 +20,7 @@ from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.memory import MemoryStore
 from pumphouse.processor.deadletters import (
-    CAUSE_MAX,
     DeadLetter,
-    DeadLetterFile,
-    DeadLetterHub,
-    as_event,
-    as_line,
 )
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.handlers import Handler, Handling, is_async
@@ -275,177 +266,6 @@ def test_a_handler_that_recovers_is_not_told_of_poison() -> None:
     run(scene())
 
 
-def test_dead_letters_in_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "dead.jsonl"
-
-    async def scene() -> None:
-        options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
-        async with Scene(Picky(), options, dead_letters=DeadLetterFile(path)) as scene:
-            await scene.send(b"1", BAD)
-            await scene.until_checkpoint(1)
-
-    run(scene())
-    (line,) = path.read_text().splitlines()
-    told = json.loads(line)
-    assert (told["partition"], told["sequence"], told["text"]) == ("0", 1, "bad")
-    assert told["cause"] == "ValueError: it is bad"
-    assert told["body"] == "YmFk"
-
-
-def test_dead_letters_in_a_hub() -> None:
-    async def scene() -> None:
-        options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
-
-        def dead(hub: EmbeddedHub) -> DeadLetterHub:
-            return DeadLetterHub(hub.connection_string("dead"))
-
-        async with Scene(Picky(), options, dead_letters=dead) as scene:
-            await scene.send(BAD)
-            await scene.until_checkpoint(0)
-            async with open_client(scene.hub.connection_string("dead")) as client:
-                reader = await client.reader(ReaderOptions("0"))
-                (event,) = await reader.receive(10, 10)
-            assert event.body == BAD
-            assert event.properties["dead-letter-cause"] == "ValueError: it is bad"
-            assert event.properties["dead-letter-sequence"] == 0
-
-    run(scene())
-
-
-def test_an_event_waits_until_its_dead_letter_is_kept() -> None:
-    class Shaky:
-        tried = 0
-
-        async def write(self, letter: DeadLetter) -> None:
-            self.tried += 1
-            if self.tried < 4:
-                raise PumphouseError("the disk is full")
-
-        async def close(self) -> None: ...
-
-    async def scene() -> None:
-        shaky = Shaky()
-        options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
-        async with Scene(Picky(), options, dead_letters=shaky) as scene:
-            await scene.send(BAD)
-            await scene.until_checkpoint(0)
-            assert shaky.tried == 4
-            assert scene.kinds().count("PumphouseError") == 3
-
-    run(scene())
-
-
-def test_properties_of_any_type_are_told() -> None:
-    event = Event(b"\xff", {"b": b"x", "n": 1, "o": 1j})
-    told = json.loads(as_line(DeadLetter(event, "0", "g", "h", 1, ValueError("no"))))
-    assert told["properties"]["b"] == {"base64": "eA=="}
-    assert told["properties"]["o"] == {"type": "complex", "value": "1j"}
-    assert told["text"] is None
-
-
-PLAIN = DeadLetter(Event(BAD), "0", "g", "h", 1, ValueError("no"))
-# A handler may quote the event as `body.decode("utf-8", "surrogateescape")` makes a text of it.
-UNSENDABLE = DeadLetter(
-    Event(b"bad\xff", {"key \udcff": "value \udcff"}, "k\udcff"),
-    "0",
-    "group \udcff",
-    "host \udcff",
-    1,
-    ValueError("cannot parse bad\udcff"),
-)
-
-
-def test_a_cause_that_utf8_cannot_say_is_spelt_out() -> None:
-    assert UNSENDABLE.reason == r"ValueError: cannot parse bad\udcff"
-    huge = replace(UNSENDABLE, cause=ValueError("\udcff" * 5000))
-    assert len(huge.reason) == CAUSE_MAX
-
-
-def test_a_text_that_utf8_cannot_say_is_still_told_in_a_file() -> None:
-    told = json.loads(as_line(UNSENDABLE).decode())
-    assert told["cause"] == UNSENDABLE.reason
-    assert (told["host"], told["partition_key"]) == ("host \udcff", "k\udcff")
-    assert told["properties"] == {"key \udcff": "value \udcff"}
-
-
-def test_what_utf8_can_say_is_readable_in_a_file() -> None:
-    letter = DeadLetter(Event("größe".encode()), "0", "g", "h", 1, ValueError("größe"))
-    assert as_line(letter).decode().count("größe") == 2
-
-
-def test_a_text_that_utf8_cannot_say_is_still_told_to_a_hub() -> None:
-    event = as_event(UNSENDABLE)
-    assert event.partition_key == r"k\udcff"
-    assert event.properties[r"key \udcff"] == r"value \udcff"
-    assert event.properties["dead-letter-host"] == r"host \udcff"
-    for text in (event.partition_key, *event.properties, *event.properties.values()):
-        str(text).encode()
-
-
-def test_an_event_whose_cause_utf8_cannot_say_is_passed_by(tmp_path: Path) -> None:
-    async def quoting(partition: PartitionClient, batch: list[Event]) -> None:
-        for event in batch:
-            if event.body.startswith(BAD):
-                raise ValueError(event.body.decode("utf-8", "surrogateescape"))
-
-    async def scene(dead_letters: Any) -> None:
-        options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
-        async with Scene(quoting, options, dead_letters=dead_letters) as scene:
-            await scene.send(b"bad\xff", b"1")
-            await scene.until_checkpoint(1)
-            assert set(scene.kinds()) == {"ValueError", "PoisonEvent"}
-
-    run(scene(DeadLetterFile(tmp_path / "dead.jsonl")))
-    run(scene(lambda hub: DeadLetterHub(hub.connection_string("dead"))))
-
-
-class SlowClient:
-    """A client whose opening takes a while, and who remembers what became of it."""
-
-    def __init__(self) -> None:
-        self.sent: list[Event] = []
-        self.closed = 0
-
-    async def __aenter__(self) -> SlowClient:
-        await asyncio.sleep(0.01)
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        self.closed += 1
-
-    async def sender(self) -> SlowClient:
-        return self
-
-    async def send(self, events: list[Event]) -> None:
-        self.sent += events
-
-
-async def test_letters_at_once_share_a_client() -> None:
-    made: list[SlowClient] = []
-
-    def make() -> Any:
-        made.append(SlowClient())
-        return made[-1]
-
-    letters = DeadLetterHub(make)
-    await asyncio.gather(*(letters.write(UNSENDABLE) for _ in range(3)))
-    await letters.close()
-    assert [(len(one.sent), one.closed) for one in made] == [(3, 1)]
-    await letters.write(UNSENDABLE)  # as a host does that is registered again
-    await letters.close()
-    assert [(len(one.sent), one.closed) for one in made] == [(3, 1), (1, 1)]
-
-
-async def test_a_hub_that_closes_while_it_opens_leaves_nothing_open() -> None:
-    client: Any = SlowClient()
-    letters = DeadLetterHub(lambda: client)
-    writing = asyncio.create_task(letters.write(UNSENDABLE))
-    await asyncio.sleep(0)
-    await letters.close()
-    await writing
-    assert client.closed == 1
-
-
 def test_dead_letters_need_a_place() -> None:
     options = ProcessorOptions(poison=PoisonPolicy(then="dead-letter"))
     with pytest.raises(OptionError, match="dead_letters="):
@@ -512,26 +332,6 @@ async def test_a_plain_function_runs_in_a_thread_and_holds_up_nothing() -> None:
         release.set()
         await scene.until_checkpoint(0)
     assert names[0].startswith("pumphouse handler")
-
-
-async def test_a_slow_disk_holds_up_nothing_and_lines_stay_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mended, in_time = threading.Event(), []
-    monkeypatch.setattr(os, "fsync", lambda file: in_time.append(mended.wait(2)))
-    letters = DeadLetterFile(tmp_path / "dead.jsonl")
-    writing = [asyncio.create_task(letters.write(PLAIN)) for _ in range(3)]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    mended.set()
-    await asyncio.gather(*writing)
-    assert in_time == [True] * 3
-    assert letters.path.read_bytes() == as_line(PLAIN) * 3
-
-
-async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(PumphouseError, match=r"could not be written.*No such file"):
-        await DeadLetterFile(tmp_path / "nowhere" / "dead.jsonl").write(UNSENDABLE)
 
 
 def test_what_counts_as_a_coroutine_function() -> None:

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
 import pytest
 
 from pumphouse.errors import (
-    HandlerStuck,
     OwnershipLost,
     StoreError,
 )
 from pumphouse.events import Event
 from pumphouse.leases.flaky import CALM, FlakyStore, Rates, Script
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import (
     Checkpoint,
-    Granted,
     Group,
     Ownership,
-    Refused,
     Unknown,
-    nominate,
 )
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutcome
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.tenure import StopReason
 from tests.processor.fleet import OPTIONS, Fleet
 from tests.processor.virtual import LoopClock, run
 
@@ -299,176 +293,6 @@ def test_a_hand_over_without_an_answer_moves_the_partition_once(mishap: str) -> 
             assert lossy.injected[mishap] == 1  # type: ignore[index]
             fleet.check_clean()
             assert sorted(row.epoch for row in (await fleet.rows()).values()) == [1, 2]
-
-    run(scene())
-
-
-# -- hand-offs ------------------------------------------------------------------------------------
-
-
-def test_a_hand_off_never_outlives_its_deadline() -> None:
-    """I12 and I11: an owner whose handler is stuck loses the partition at the deadline."""
-
-    async def scene() -> None:
-        options = replace(ProcessorOptions(), hand_off_s=20.0, handler_timeout_s=15.0)
-        async with Fleet(2, options=options) as fleet:
-            never = asyncio.Event()
-            reasons: list[StopReason | None] = []
-
-            async def stuck(partition: PartitionClient, batch: list[Event]) -> None:
-                try:
-                    await never.wait()
-                finally:
-                    reasons.append(partition.reason)
-
-            await fleet.add("a", work=stuck)
-            await fleet.until_even()
-            await fleet.send()
-            asked_s = fleet.clock.monotonic()
-            await fleet.add("b")
-            await fleet.until(lambda: fleet.hosts["b"].owned, "b to take its share")
-            taken_s = fleet.clock.monotonic() - asked_s
-            assert 20 <= taken_s <= 20 + 2 * options.interval_s
-            moved = fleet.hosts["b"].owned[0]
-            await fleet.until(
-                lambda: any(h.host == "b" for h in fleet.record[moved]), "b to handle it"
-            )
-            stuck_ones = [failed for _, _, failed in fleet.errors if type(failed) is HandlerStuck]
-            assert {failed.partition for failed in stuck_ones} == {"0", "1"}
-            never.set()
-            await fleet.until(lambda: len(reasons) == 2, "the handlers to come back")
-            assert StopReason.LOST in reasons
-            await fleet.until_handled()
-            fleet.check_order()
-
-    run(scene())
-
-
-def test_a_successor_that_died_does_not_keep_what_it_was_handed() -> None:
-    """I8: it has as long as between two renewals to come for it, not a lease."""
-
-    async def scene() -> None:
-        async with Fleet(2) as fleet:
-            await fleet.add("a")
-            await fleet.until_even()
-            await fleet.send()
-            await fleet.until_handled()
-            asked = nominate((await fleet.rows())["0"], "ghost", 30.0)
-            (outcome,) = await fleet.store.claim_ownership(fleet.group, [asked])
-            assert isinstance(outcome, Granted)
-            await fleet.until(lambda: ("a", "released", "0") in fleet.words, "a to hand it over")
-            assert (await fleet.rows())["0"].owner == "ghost"
-            given_s = fleet.clock.monotonic()
-            await fleet.until(lambda: len(fleet.hosts["a"].owned) == 2, "a to take it back")
-            rested_s = fleet.clock.monotonic() - given_s
-            assert rested_s <= fleet.options.renew_s + fleet.options.interval_s + 1
-            await fleet.send()
-            await fleet.until_handled()
-            fleet.check_clean()
-
-    run(scene())
-
-
-def test_a_fixed_owner_gives_nothing_away() -> None:
-    async def scene() -> None:
-        async with Fleet(4) as fleet:
-            await fleet.add("a", strategy="fixed:4")
-            await fleet.until(lambda: len(fleet.hosts["a"].owned) == 4, "a to own everything")
-            await fleet.add("b", strategy="fixed:4")
-            await asyncio.sleep(300)
-            assert fleet.counts() == {"a": 4, "b": 0}
-            await fleet.crash("a")
-            await fleet.until(lambda: len(fleet.hosts["b"].owned) == 4, "b to take over")
-
-    run(scene())
-
-
-class MuteStore(FlakyStore):
-    """Says no without saying why, as stores may."""
-
-    async def claim_ownership(
-        self, group: Group, claims: Sequence[Ownership]
-    ) -> list[ClaimOutcome]:
-        outcomes = await super().claim_ownership(group, claims)
-        return [
-            Refused(outcome.wanted) if isinstance(outcome, Refused) else outcome
-            for outcome in outcomes
-        ]
-
-
-def test_a_refusal_that_says_nothing_is_looked_into() -> None:
-    """A hand-off is clean even if only a listing can tell of it; so is a loss."""
-
-    async def scene() -> None:
-        inner = MemoryStore(LoopClock())
-        async with Fleet(4, store=MuteStore(inner)) as fleet:
-            await fleet.add("a")
-            await fleet.until_even()
-            await fleet.send()
-            await fleet.add("b")
-            await fleet.until_even()
-            await fleet.send()
-            await fleet.until_handled()
-            assert [word for _, word, _ in fleet.words].count("lost") == 0
-            lost = fleet.hosts["a"].owned[0]
-            row = (await fleet.rows())[lost]
-            await inner.claim_as_sdk(fleet.group, replace(row, owner="sdk"))
-            await fleet.until(lambda: ("a", "lost", lost) in fleet.words, "a to notice")
-            await fleet.send()
-            await fleet.until_handled()
-            fleet.check_clean()
-
-    run(scene())
-
-
-def test_who_leaves_in_the_moment_it_is_asked_hands_over_all_the_same() -> None:
-    """A blob store refuses the release without a word: somebody has asked since the last look."""
-
-    async def scene() -> None:
-        async with Fleet(2) as fleet:
-            mute = MuteStore(fleet.store, clock=fleet.clock)
-            host = await fleet.add("a", store=mute)
-            await fleet.until(lambda: len(host.owned) == 2, "it to own everything")
-            asked = [nominate(row, "b", 28.0) for row in (await fleet.rows()).values()]
-            await fleet.store.claim_ownership(fleet.group, asked)
-            await host.stop()
-            assert {row.owner for row in (await fleet.rows()).values()} == {"b"}
-            assert fleet.errors == []
-
-    run(scene())
-
-
-def test_a_row_that_cannot_be_given_up_is_told_of() -> None:
-    async def scene() -> None:
-        async with Fleet(1) as fleet:
-            mute = MuteStore(fleet.store, clock=fleet.clock)
-            host = await fleet.add("a", store=mute)
-            await fleet.until(lambda: host.owned, "it to own it")
-            mute.plan = Rates(Random(1), before=1.0)
-            await host.stop()
-            told = [str(failed) for _, partition, failed in fleet.errors if partition == "0"]
-            assert "partition 0 could not be given up" in told[-1]
-
-    run(scene())
-
-
-def test_two_hosts_of_one_name_are_told_so() -> None:
-    async def scene() -> None:
-        async with Fleet(1) as fleet:
-            heard: dict[str, list[str]] = {"first": [], "second": []}
-
-            def ear(which: str) -> Callable[[str | None, Exception], None]:
-                return lambda partition, failed: heard[which].append(str(failed))
-
-            twin = await fleet.add("a", on_error=ear("first"))
-            await fleet.until(lambda: twin.owned, "the first to own it")
-            await fleet.add("a", on_error=ear("second"))
-            told = "another host calls itself 'a'"
-            await fleet.until(
-                lambda: all(any(told in text for text in texts) for texts in heard.values()),
-                "both to be told",
-            )
-            await twin.stop()
 
     run(scene())
 

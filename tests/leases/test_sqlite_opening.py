@@ -1,0 +1,116 @@
+"""A lease file, opened and closed in troubled times: nothing stays open, nothing is hidden."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from pumphouse.errors import StoreError
+from pumphouse.leases.sqlite import SqliteStore
+from pumphouse.leases.sqlitefile import open_file
+from tests.leases.contract.asking import first, rows
+from tests.leases.stores import GROUP
+from tests.leases.test_sqlite import opened, take_away
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "leases.db"
+
+
+class SlowOpening:
+    """Opening a file takes until `mended`; later ones take no time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.mended = threading.Event(), threading.Event()
+        self.threads: list[threading.Thread] = []
+        monkeypatch.setattr("pumphouse.leases.sqlite.open_file", self)
+
+    def __call__(self, path: Path, until: float) -> sqlite3.Connection:
+        self.threads.append(threading.current_thread())
+        if len(self.threads) == 1:
+            self.begun.set()
+            self.mended.wait(60)
+        return open_file(path, until)
+
+
+def files(path: Path) -> list[str]:
+    """The last connection that closes takes the others away."""
+    return [one.name for one in path.parent.iterdir()]
+
+
+async def test_an_opening_that_was_cut_short_leaves_nothing_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, store = SlowOpening(monkeypatch), SqliteStore(path)
+    opening = asyncio.create_task(store.__aenter__())
+    await asyncio.to_thread(slow.begun.wait, 60)
+    opening.cancel()
+    await asyncio.sleep(0.01)
+    slow.mended.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert repr(store) == f"<SqliteStore {path} | closed>"
+    assert files(path) == ["leases.db"]
+    async with store:
+        await first(store)
+    assert files(path) == ["leases.db"]
+
+
+async def test_a_store_may_be_opened_while_its_last_opening_still_hangs(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, store = SlowOpening(monkeypatch), SqliteStore(path)
+    opening = asyncio.create_task(store.__aenter__())
+    await asyncio.to_thread(slow.begun.wait, 60)
+    for _ in range(2):  # the second one while it waits for the thread
+        opening.cancel()
+        await asyncio.sleep(0.01)
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    async with store:
+        await first(store)
+        slow.mended.set()
+        await asyncio.to_thread(slow.threads[0].join, 60)
+        assert "0" in await rows(store)
+    assert files(path) == ["leases.db"]
+
+
+class Stubborn(sqlite3.Connection):
+    def close(self) -> None:
+        super().close()
+        raise sqlite3.OperationalError("it will not close")
+
+
+def open_stubborn(path: Path, until: float) -> sqlite3.Connection:
+    open_file(path, until).close()
+    return sqlite3.connect(path, isolation_level=None, factory=Stubborn)
+
+
+async def test_a_file_that_will_not_close_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pumphouse.leases.sqlite.open_file", open_stubborn)
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match=r"leases\.db cannot be used: it will not close"):
+        async with store:
+            await first(store)
+    assert repr(store) == f"<SqliteStore {path} | closed>"
+
+
+async def test_a_file_that_went_away_while_it_was_opened_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_and_lose(path: Path, until: float) -> sqlite3.Connection:
+        db = open_file(path, until)
+        take_away(path, None)
+        return db
+
+    monkeypatch.setattr("pumphouse.leases.sqlite.open_file", open_and_lose)
+    async with opened(path) as store:
+        with pytest.raises(StoreError, match="removed or replaced"):
+            await store.list_ownership(GROUP)
