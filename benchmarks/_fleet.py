@@ -18,12 +18,12 @@ from typing import NamedTuple, Protocol, cast
 
 from pumphouse.client.base import HubClient, HubProperties
 from pumphouse.errors import OwnershipLost
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Granted, Group, Ownership
 from pumphouse.leases.store import ClaimOutcome
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.leases.strategies import Strategy
 from pumphouse.processor.cycle import Cycle
-from pumphouse.processor.holdings import Holdings
+from pumphouse.processor.lease_table import Holdings
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import Holding, next_delay
 from pumphouse.processor.pump import House

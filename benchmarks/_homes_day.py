@@ -16,11 +16,11 @@ from benchmarks._figures import say
 from benchmarks._homes_judge import Cells, alerts_anew, counted_anew, matters, raw
 from benchmarks._homes_plant import alerts_in
 from benchmarks._homes_stages import bench
-from pumphouse.homes import minutes as sums
-from pumphouse.homes import watch
-from pumphouse.homes.incidents import MANY
-from pumphouse.homes.mishaps import Mishaps
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.record import sums
+from pumphouse.homes.simulator.incidents import MANY
+from pumphouse.homes.simulator.reading_faults import Mishaps
+from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.watch import stage as watch
 
 MISHAPS = Mishaps(late=0.01, duplicates=0.01, malformed=0.005, faults=0.002)
 FIRST = 29_866_560  # a Tuesday, midnight

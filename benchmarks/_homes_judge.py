@@ -14,9 +14,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from pumphouse.errors import BadRecord
-from pumphouse.homes import minutes as sums
-from pumphouse.homes import past, rules
-from pumphouse.homes.partitions import partitions_of
+from pumphouse.homes.record import sums
 from pumphouse.homes.schema import (
     KINDS,
     MODES,
@@ -26,7 +24,10 @@ from pumphouse.homes.schema import (
     decode_reading,
     home_number,
 )
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.partitions import partitions_of
+from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.watch import history as past
+from pumphouse.homes.watch import rules
 
 SMOKE_PPM = 60
 Cells = dict[tuple[int, str], list[float]]

@@ -22,9 +22,9 @@ from benchmarks._figures import say
 from benchmarks._homes_span import Span
 from benchmarks._processes import ROOT, waiting
 from benchmarks._spark import JVM, OTHER, TICKS, WORKERS, Meter
-from pumphouse.cli.gauges import Stage, count, read_stages
+from pumphouse.cli.demo.gauges import Stage, count, read_stages
 from pumphouse.client.base import HubClient, ReaderOptions
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERTS_HUB,

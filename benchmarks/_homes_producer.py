@@ -21,15 +21,15 @@ from itertools import islice
 import numpy as np
 
 from benchmarks._processes import cpu_s, tell
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
 from pumphouse.clock import SystemClock
 from pumphouse.events import Event
-from pumphouse.homes.dice import Ints
-from pumphouse.homes.partitions import partitions_of
 from pumphouse.homes.schema import DAY_MS, MINUTE_MS, home_id
-from pumphouse.homes.sending import send
-from pumphouse.homes.sensors import Town
-from pumphouse.homes.slices import Slice, TownSource, slot_for
+from pumphouse.homes.simulator.chance import Ints
+from pumphouse.homes.simulator.partitions import partitions_of
+from pumphouse.homes.simulator.sender import send
+from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.slices import Slice, TownSource, slot_for
 
 START_MS = 20_605 * DAY_MS + 18 * 60 * MINUTE_MS  # a Monday evening: people are up and about
 PLAIN = 20  # of so many events one is sent by itself, for comparison

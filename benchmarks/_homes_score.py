@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from benchmarks._figures import Figure, say, shorten
 from benchmarks._homes_plant import alerts_in
 from benchmarks._homes_stages import bench
-from pumphouse.homes.incidents import MANY
-from pumphouse.homes.mishaps import Mishaps
 from pumphouse.homes.schema import MINUTE_MS, Alert
 from pumphouse.homes.score import Score, due_by, overall, score
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.incidents import MANY
+from pumphouse.homes.simulator.reading_faults import Mishaps
+from pumphouse.homes.simulator.sensors import Town
 
 FIRST = 29_866_560  # a Tuesday, midnight
 SEED = 1

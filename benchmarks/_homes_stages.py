@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING
 from benchmarks._figures import say
 from benchmarks._processes import cpu_s, waiting
 from benchmarks._spark import HUB, JVM, WORKERS, Meter, told, trigger_ms
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock
-from pumphouse.homes import pipeline, record, sift, watch
-from pumphouse.homes.place import Place
-from pumphouse.homes.record import Recorder, RecordSettings
+from pumphouse.homes import pipeline
+from pumphouse.homes.namespace import Place
+from pumphouse.homes.record import stage as record
+from pumphouse.homes.record.stage import Recorder, RecordSettings
 from pumphouse.homes.schema import MINUTE_MS, SENSORS_HUB
-from pumphouse.homes.sending import send
-from pumphouse.homes.sensors import Town
-from pumphouse.homes.slices import TownSource, slot_for
+from pumphouse.homes.sift import stage as sift
+from pumphouse.homes.simulator.sender import send
+from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.slices import TownSource, slot_for
+from pumphouse.homes.watch import stage as watch
 from pumphouse.spark import session
 
 if TYPE_CHECKING:

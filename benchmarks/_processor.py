@@ -52,7 +52,7 @@ class Meter:
 
 async def fill(connection: str, events: int, size: int) -> None:
     """Put so many events with two properties into every partition."""
-    from pumphouse.client.opening import open_client
+    from pumphouse.client.factory import open_client
     from pumphouse.events import Event
 
     body = random.Random(1).randbytes(size)
@@ -69,7 +69,7 @@ async def fill(connection: str, events: int, size: int) -> None:
 
 
 async def ours(meter: Meter, connection: str, prefetch: int, storage: str) -> None:
-    from pumphouse.leases.blob import BlobStore
+    from pumphouse.leases.stores.blob.store import BlobStore
     from pumphouse.processor.engine import Engine
     from pumphouse.processor.handlers import Handling
     from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
@@ -133,7 +133,7 @@ def container() -> str:
 async def bare(meter: Meter, connection: str, prefetch: int) -> None:
     """All partitions at once, as the processor reads them, and nothing else."""
     from pumphouse.client.base import HubClient, ReaderOptions
-    from pumphouse.client.opening import open_client
+    from pumphouse.client.factory import open_client
 
     async def read(client: HubClient, partition: str) -> None:
         reader = await client.reader(ReaderOptions(partition, prefetch=prefetch, epoch=1))
@@ -146,7 +146,7 @@ async def bare(meter: Meter, connection: str, prefetch: int) -> None:
 
 
 async def engine(meter: Meter, connection: str, prefetch: int) -> None:
-    from pumphouse.leases.memory import MemoryStore
+    from pumphouse.leases.stores.memory import MemoryStore
     from pumphouse.processor.engine import Engine
     from pumphouse.processor.handlers import Handling
     from pumphouse.processor.options import ProcessorOptions

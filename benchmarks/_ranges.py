@@ -28,8 +28,8 @@ from azure.eventhub import EventData, EventDataBatch, EventHubConsumerClient, Ev
 
 from benchmarks._processes import ANSWER_S, cpu_s, tell
 from benchmarks._sdk import PARTITION, PREFETCH
-from pumphouse.client.arrow import TYPES
-from pumphouse.client.bulk import BulkClient, RangeOptions
+from pumphouse.client.bulk.arrow import TYPES
+from pumphouse.client.bulk.client import BulkClient, RangeOptions
 
 COLUMNS = ("body", "sequenceNumber", "offset", "enqueuedTime", "partitionKey", "properties")
 SCHEMA = pa.schema([(name, TYPES[name]) for name in COLUMNS])

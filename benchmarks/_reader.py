@@ -28,7 +28,7 @@ from azure.eventhub.aio import EventHubConsumerClient
 from benchmarks._processes import ANSWER_S, command, cpu_s, tell
 from benchmarks._sdk import PARTITION
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
 from pumphouse.events import Event
 
 # Takes what has arrived; False once it has seen enough.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from benchmarks._figures import say
 from benchmarks._processes import ROOT, cpu_s
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pumphouse.client.arrow import TYPES
+from pumphouse.client.bulk.arrow import TYPES
 from pyspark_eventhubs import SCHEMA
 
 PREFETCH = 3000

@@ -41,7 +41,7 @@ from benchmarks._homes_plant import WHO, observe, plant, sending
 from benchmarks._homes_span import READINGS_PER_HOME, Span, complaints, percentile
 from benchmarks._homes_stages import Alone, bench
 from benchmarks._processes import answer, waiting
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.sensors import Town
 
 GOAL = 100_000
 STAGES = "sift,watch,record"

@@ -7,27 +7,28 @@ has Pumphouse installed do not wait for numpy.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pumphouse import _renamed
 from pumphouse.errors import PumphouseError
 
 if TYPE_CHECKING:
     from pumphouse.client.base import ReaderOptions, RetryOptions
-    from pumphouse.client.opening import open_client
+    from pumphouse.client.factory import open_client
     from pumphouse.clock import MovableClock
     from pumphouse.events import Event, Position
-    from pumphouse.hub.auth import AccessRule, Claim
+    from pumphouse.hub.access.auth import AccessRule, Claim
+    from pumphouse.hub.access.token_issuer import TokenIssuer
     from pumphouse.hub.embedded import EmbeddedHub
-    from pumphouse.hub.faults import Faults
-    from pumphouse.hub.issuer import TokenIssuer
-    from pumphouse.hub.log import Retention
-    from pumphouse.leases.blob import BlobStore
-    from pumphouse.leases.bloblease import BlobLeaseStore
-    from pumphouse.leases.memory import MemoryStore
-    from pumphouse.leases.opening import open_store
-    from pumphouse.leases.sqlite import SqliteStore
-    from pumphouse.processor.deadletters import DeadLetterFile, DeadLetterHub
+    from pumphouse.hub.faults.rules import Faults
+    from pumphouse.hub.storage.memory_log import Retention
+    from pumphouse.leases.store_url import open_store
+    from pumphouse.leases.stores.blob.store import BlobStore
+    from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
+    from pumphouse.leases.stores.memory import MemoryStore
+    from pumphouse.leases.stores.sqlite.store import SqliteStore
+    from pumphouse.processor.dead_letters import DeadLetterFile, DeadLetterHub
     from pumphouse.processor.fixed import FixedPartitionProcessor
     from pumphouse.processor.host import EventProcessorHost
-    from pumphouse.processor.hostoptions import EventProcessorOptions, PartitionManagerOptions
+    from pumphouse.processor.host_options import EventProcessorOptions, PartitionManagerOptions
     from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy, ProcessorOptions
     from pumphouse.processor.processor import Processor
 
@@ -63,34 +64,36 @@ __all__ = [
 ]
 
 _PLACES = {
-    "AccessRule": "pumphouse.hub.auth",
-    "BlobLeaseStore": "pumphouse.leases.bloblease",
-    "BlobStore": "pumphouse.leases.blob",
+    "AccessRule": "pumphouse.hub.access.auth",
+    "BlobLeaseStore": "pumphouse.leases.stores.blob_lease.store",
+    "BlobStore": "pumphouse.leases.stores.blob.store",
     "CheckpointPolicy": "pumphouse.processor.options",
-    "Claim": "pumphouse.hub.auth",
-    "DeadLetterFile": "pumphouse.processor.deadletters",
-    "DeadLetterHub": "pumphouse.processor.deadletters",
+    "Claim": "pumphouse.hub.access.auth",
+    "DeadLetterFile": "pumphouse.processor.dead_letters",
+    "DeadLetterHub": "pumphouse.processor.dead_letters",
     "EmbeddedHub": "pumphouse.hub.embedded",
     "Event": "pumphouse.events",
     "EventProcessorHost": "pumphouse.processor.host",
-    "EventProcessorOptions": "pumphouse.processor.hostoptions",
-    "Faults": "pumphouse.hub.faults",
+    "EventProcessorOptions": "pumphouse.processor.host_options",
+    "Faults": "pumphouse.hub.faults.rules",
     "FixedPartitionProcessor": "pumphouse.processor.fixed",
-    "MemoryStore": "pumphouse.leases.memory",
+    "MemoryStore": "pumphouse.leases.stores.memory",
     "MovableClock": "pumphouse.clock",
-    "PartitionManagerOptions": "pumphouse.processor.hostoptions",
+    "PartitionManagerOptions": "pumphouse.processor.host_options",
     "PoisonPolicy": "pumphouse.processor.options",
     "Position": "pumphouse.events",
     "Processor": "pumphouse.processor.processor",
     "ProcessorOptions": "pumphouse.processor.options",
     "ReaderOptions": "pumphouse.client.base",
-    "Retention": "pumphouse.hub.log",
+    "Retention": "pumphouse.hub.storage.memory_log",
     "RetryOptions": "pumphouse.client.base",
-    "SqliteStore": "pumphouse.leases.sqlite",
-    "TokenIssuer": "pumphouse.hub.issuer",
-    "open_client": "pumphouse.client.opening",
-    "open_store": "pumphouse.leases.opening",
+    "SqliteStore": "pumphouse.leases.stores.sqlite.store",
+    "TokenIssuer": "pumphouse.hub.access.token_issuer",
+    "open_client": "pumphouse.client.factory",
+    "open_store": "pumphouse.leases.store_url",
 }
+
+_renamed.install()
 
 
 def __getattr__(name: str) -> Any:

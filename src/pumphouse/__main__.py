@@ -1,7 +1,7 @@
 """`python -m pumphouse`: the command line, also where its script is not on the path."""
 
 from pumphouse.cli import main
-from pumphouse.cli.players import tether
+from pumphouse.cli.demo.processes import tether
 
 if __name__ == "__main__":
     tether()

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from pumphouse.amqp.cells import SLACK, Cells, Place
 from pumphouse.amqp.codec import encode
-from pumphouse.amqp.columns import Columns, FrameIndex
+from pumphouse.amqp.columnar.cells import SLACK, Cells, Place
+from pumphouse.amqp.columnar.columns import Columns, FrameIndex
 from pumphouse.amqp.composites import hyphen, specs
 from pumphouse.amqp.frames import EMPTY_FRAME, HEAD, encode_frame
 from pumphouse.amqp.messages import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.amqp.alike import learn, take_run
+from pumphouse.amqp.columnar.runs import learn, take_run
 from pumphouse.amqp.connection import Limits
 from pumphouse.amqp.events import Delivered, Detached, RunDelivered
 from pumphouse.amqp.frames import ByteReader, encode_frame

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pumphouse.amqp.cells import BODY, SLACK, Cells, Place
 from pumphouse.amqp.codec import encode
-from pumphouse.amqp.columns import (
+from pumphouse.amqp.columnar.cells import BODY, SLACK, Cells, Place
+from pumphouse.amqp.columnar.columns import (
     GUESS_FRAMES,
     LAYOUTS_MAX,
     LOOP_FRAMES,
@@ -21,8 +21,8 @@ from pumphouse.amqp.columns import (
     Columns,
     FrameIndex,
 )
+from pumphouse.amqp.columnar.layouts import learn
 from pumphouse.amqp.frames import EMPTY_FRAME, HEAD, encode_frame
-from pumphouse.amqp.layouts import learn
 from pumphouse.amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,

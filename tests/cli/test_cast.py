@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 import pytest
 
-from pumphouse.cli import cast, main
-from pumphouse.cli.cast import Cast
-from pumphouse.cli.players import Part
+from pumphouse.cli import main
+from pumphouse.cli.demo import stages as cast
+from pumphouse.cli.demo.processes import Part
+from pumphouse.cli.demo.stages import Cast
 
 CONNECTION = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=root;SharedAccessKey=c2VjcmV0"
 PLAY = Cast(Path("here"), homes=100)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Checkpoint, Granted, Group, Ownership
-from pumphouse.leases.sqlite import SqliteStore
+from pumphouse.leases.stores.sqlite.store import SqliteStore
 
 from .conftest import Call, Program, good, objects, refused
 

@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner
 from playwright.sync_api import Browser, Page, expect
 
-from pumphouse.cli import cast, main
-from pumphouse.cli.gauges import Gauge, Stage, read_stages, stages_of
+from pumphouse.cli import main
+from pumphouse.cli.demo import stages as cast
+from pumphouse.cli.demo.gauges import Gauge, Stage, read_stages, stages_of
 from pumphouse.homes.schema import HUBS
 from pumphouse.hub.emulator_config import parse_config
 from tests.dashboard.browser import PATIENCE_MS, Witness, open_browser

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from pumphouse.cli.feeds import Feed, Span, follow, merge, span_for
+from pumphouse.cli.common.event_streams import Feed, Span, follow, merge, span_for
 from pumphouse.client.base import PartitionProperties
-from pumphouse.client.native import Client
-from pumphouse.client.reader import Reader
+from pumphouse.client.native.client import Client
+from pumphouse.client.native.reader import Reader
 from pumphouse.events import EARLIEST, LATEST, NEVER_MS, Event, Position
 
 

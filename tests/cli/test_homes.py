@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.cli.homessend import begin, parse_rate, parse_share
+from pumphouse.cli.homes.send import begin, parse_rate, parse_share
 from pumphouse.errors import OptionError
-from pumphouse.homes.incidents import Incidents
-from pumphouse.homes.mishaps import Mishaps
 from pumphouse.homes.schema import decode_reading
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.incidents import Incidents
+from pumphouse.homes.simulator.reading_faults import Mishaps
+from pumphouse.homes.simulator.sensors import Town
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import Call, Program, good, objects, refused
 from tests.homes.reading_back import await_events, events_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pumphouse.hub.auth import Claim
+from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.embedded import EmbeddedHub
 
 from .conftest import Call, good, objects, refused

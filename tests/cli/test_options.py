@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pumphouse.cli.options import parse_duration, parse_hubs, parse_property, parse_size
+from pumphouse.cli.common.options import parse_duration, parse_hubs, parse_property, parse_size
 from pumphouse.errors import OptionError
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.cli import pace
-from pumphouse.cli.pace import Sample
+from pumphouse.cli.demo import pace
+from pumphouse.cli.demo.pace import Sample
 
 HOMES = 100_000
 A_SECOND = int(pace.rate_of(HOMES))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.cli import players
-from pumphouse.cli.players import Part, Player
+from pumphouse.cli.demo import processes as players
+from pumphouse.cli.demo.processes import Part, Player
 from pumphouse.errors import PumphouseError
 
 STUBBORN = """

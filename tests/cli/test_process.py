@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 

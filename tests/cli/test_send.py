@@ -50,8 +50,8 @@ def test_an_empty_file_is_no_event(call: Call) -> None:
 
 
 def test_a_line_without_end_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumphouse.cli.lines.LINE_BYTES_MAX", 1000)
-    monkeypatch.setattr("pumphouse.cli.lines.BLOCK_BYTES", 500)
+    monkeypatch.setattr("pumphouse.cli.common.lines.LINE_BYTES_MAX", 1000)
+    monkeypatch.setattr("pumphouse.cli.common.lines.BLOCK_BYTES", 500)
     assert "a line of more than 1000 bytes" in refused(call("send", "orders", input="x" * 5000), 2)
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.cli import pace, players
-from pumphouse.cli.cast import Cast
-from pumphouse.cli.gauges import Gauge, Stage
-from pumphouse.cli.troupe import COUNTED, Troupe, troupe_of
-from pumphouse.client.opening import open_client
+from pumphouse.cli.demo import pace
+from pumphouse.cli.demo import processes as players
+from pumphouse.cli.demo.gauges import Gauge, Stage
+from pumphouse.cli.demo.stage_processes import COUNTED, Troupe, troupe_of
+from pumphouse.cli.demo.stages import Cast
+from pumphouse.client.factory import open_client
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
@@ -91,7 +92,7 @@ async def test_a_hub_that_does_not_answer_ends_nothing(
 ) -> None:
     await send(hub, "sensors", 50)
     assert (await look(troupe)).counts["sensors"] == 50
-    monkeypatch.setattr("pumphouse.cli.troupe.ANSWER_S", 0.05)
+    monkeypatch.setattr("pumphouse.cli.demo.stage_processes.ANSWER_S", 0.05)
     await hub.stop()
     assert (await look(troupe)).counts["sensors"] == 50
 

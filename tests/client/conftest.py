@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
 from pumphouse.hub.embedded import EmbeddedHub
 
 

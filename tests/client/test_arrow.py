@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.amqp.cells import SLACK, Cells
 from pumphouse.amqp.codec import encode
-from pumphouse.amqp.columns import ColumnReader
+from pumphouse.amqp.columnar.cells import SLACK, Cells
+from pumphouse.amqp.columnar.columns import ColumnReader
 from pumphouse.amqp.messages import Message, Properties, encode_message
 from pumphouse.amqp.types import Byte, Int, Symbol, Timestamp, UByte, UInt, ULong, UShort
-from pumphouse.client.arrow import ALL_COLUMNS, TYPES, Batches, schema_of
+from pumphouse.client.bulk.arrow import ALL_COLUMNS, TYPES, Batches, schema_of
 from pumphouse.errors import MalformedBytes, OptionError, RemoteProtocolError
 from tests.amqp.runs import CHANNEL, HANDLE, SIMPLE, Run, indexed, runs, transfer
 

@@ -24,11 +24,11 @@ from azure.eventhub.exceptions import (
 )
 
 from pumphouse.amqp.types import Char, Float, Int, Symbol, Timestamp, UByte, UInt
-from pumphouse.client import azure_link
-from pumphouse.client.azure import AzureClient, settings_for
-from pumphouse.client.azure_errors import meaning
-from pumphouse.client.azure_events import event_data, start_of, tagged
-from pumphouse.client.azure_reader import AzureReader
+from pumphouse.client.azure import link as azure_link
+from pumphouse.client.azure.client import AzureClient, settings_for
+from pumphouse.client.azure.errors import meaning
+from pumphouse.client.azure.events import event_data, start_of, tagged
+from pumphouse.client.azure.reader import AzureReader
 from pumphouse.client.base import ReaderOptions, RetryOptions
 from pumphouse.client.connection_string import parse
 from pumphouse.client.routes import route_for
@@ -365,7 +365,7 @@ async def test_a_batch_is_cut_off_by_its_deadline_and_sent_again(
     async with sdk_client as client:
         sender: Any = await client.sender()
         first = sender._lanes[0].producer
-        monkeypatch.setattr("pumphouse.client.azure_calls.ANSWER_S", 2.0)
+        monkeypatch.setattr("pumphouse.client.azure.calls.ANSWER_S", 2.0)
         hub.faults.delay(5.0, times=1)
         assert await sender.send([Event(b"x", {"n": 1})]) == 1
         assert sender._lanes[0].producer is not first

@@ -16,9 +16,9 @@ from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
 from pumphouse.amqp.messages import Message, Properties, decode_message, encode_message
 from pumphouse.amqp.performatives import Attach, Open, Released
 from pumphouse.client.base import RetryOptions
-from pumphouse.client.native import Client
-from pumphouse.client.sender import UNDER_WAY_MAX, Sender
-from pumphouse.client.wire import WRITE_HIGH_WATER, Wire, WireOptions
+from pumphouse.client.native.client import Client
+from pumphouse.client.native.connection import WRITE_HIGH_WATER, Wire, WireOptions
+from pumphouse.client.native.sender import UNDER_WAY_MAX, Sender
 from pumphouse.errors import AmqpError, ConnectionFailed
 from pumphouse.events import Event
 

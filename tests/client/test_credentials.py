@@ -20,15 +20,15 @@ from pumphouse.client.credentials import (
     expiry_of,
     renewal_at,
 )
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
+from pumphouse.client.native.tokens import AGAIN_S, Tokens
 from pumphouse.client.sas import sign
-from pumphouse.client.tokens import AGAIN_S, Tokens
 from pumphouse.clock import MovableClock
 from pumphouse.errors import AuthError, ConnectionFailed, OptionError, PumphouseError
 from pumphouse.events import Event
-from pumphouse.hub.auth import Claim
+from pumphouse.hub.access.auth import Claim
+from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.issuer import TokenIssuer
 
 from .test_tokens import NOW, FastClock, Over
 from .ways import DEADLINE_S, QUICK, numbered, read

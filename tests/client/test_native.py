@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
-from pumphouse.client.line import MANAGEMENT
-from pumphouse.client.native import Client
-from pumphouse.client.reader import Reader
+from pumphouse.client.native.client import Client
+from pumphouse.client.native.reader import Reader
+from pumphouse.client.native.reconnect import MANAGEMENT
 from pumphouse.client.sas import sign
 from pumphouse.errors import (
     AmqpError,
@@ -22,7 +22,7 @@ from pumphouse.errors import (
     ReaderEvicted,
 )
 from pumphouse.events import EARLIEST, LATEST, NEVER_MS, Event, Position
-from pumphouse.hub.auth import Claim
+from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.embedded import EmbeddedHub
 
 DEADLINE_S = 10.0

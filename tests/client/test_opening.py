@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import pumphouse
-from pumphouse.client.azure import AzureClient
+from pumphouse.client.azure.client import AzureClient
 from pumphouse.client.connection_string import read_place
-from pumphouse.client.native import Client
-from pumphouse.client.opening import choose_driver, open_client
+from pumphouse.client.factory import choose_driver, open_client
+from pumphouse.client.native.client import Client
 from pumphouse.errors import OptionError
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub

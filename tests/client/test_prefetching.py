@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.native import Client
-from pumphouse.client.reader import Reader
+from pumphouse.client.native.client import Client
+from pumphouse.client.native.reader import Reader
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.outlet import Outlet
+from pumphouse.hub.links.consumer import Outlet
 
 from .ways import DEADLINE_S, client_by, numbered, read, sequences
 

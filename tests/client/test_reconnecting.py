@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
-from pumphouse.client.native import Client
-from pumphouse.client.reader import Reader
-from pumphouse.client.wire import WireOptions
+from pumphouse.client.native.client import Client
+from pumphouse.client.native.connection import WireOptions
+from pumphouse.client.native.reader import Reader
 from pumphouse.errors import (
     AmqpError,
     ConnectionFailed,
@@ -24,7 +24,7 @@ from pumphouse.errors import (
 from pumphouse.events import LATEST, Event, Position
 from pumphouse.hub import epochs
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.outlet import Outlet
+from pumphouse.hub.links.consumer import Outlet
 
 from .ways import DEADLINE_S, QUICK, WAYS, client_by, numbered, read, read_all, sequences
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pumphouse.amqp.performatives import Error
 from pumphouse.client.base import RetryOptions
-from pumphouse.client.prefetch import Bounds, credit_for, guess_size
-from pumphouse.client.refusals import other_epoch, refusal
+from pumphouse.client.errors import other_epoch, refusal
+from pumphouse.client.native.prefetch import Bounds, credit_for, guess_size
 from pumphouse.client.retries import delay_s, exhausted, passes
 from pumphouse.errors import (
     AmqpError,

@@ -19,7 +19,7 @@ from pumphouse.amqp.types import (
     UInt,
     array_of,
 )
-from pumphouse.client.texts import text_of
+from pumphouse.client.bulk.texts import text_of
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 
 from pumphouse.client.connection_string import parse
 from pumphouse.client.credentials import credential_for
+from pumphouse.client.native.tokens import TOKEN_S, Tokens
 from pumphouse.client.sas import sign
-from pumphouse.client.tokens import TOKEN_S, Tokens
 from pumphouse.errors import AuthError
-from pumphouse.hub.auth import AccessRule, verify_sas
+from pumphouse.hub.access.auth import AccessRule, verify_sas
 
 NOW = 1_714_564_800.0
 TEXT = "Endpoint=sb://h:1;SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true"

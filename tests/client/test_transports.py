@@ -11,10 +11,10 @@ import pytest
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
 from pumphouse.client.connection_string import parse, read_place
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
+from pumphouse.client.native.transports import tls_context
+from pumphouse.client.native.websocket import WebSocketTransport
 from pumphouse.client.routes import Route, route_for
-from pumphouse.client.transports import tls_context
-from pumphouse.client.websocket import WebSocketTransport
 from pumphouse.errors import ConnectionFailed, HubUntrusted, OptionError
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub

@@ -14,10 +14,10 @@ from pumphouse.amqp.connection import SERVER, Connection
 from pumphouse.amqp.events import AttachAsked
 from pumphouse.amqp.frames import SASL_FRAME, SASL_HEADER, encode_frame
 from pumphouse.amqp.performatives import Error, Open, SaslMechanisms, SaslOutcome
-from pumphouse.client import wire
-from pumphouse.client.calls import Calls
+from pumphouse.client.native import connection as wire
+from pumphouse.client.native.connection import Wire, WireOptions, connect
+from pumphouse.client.native.requests import Calls
 from pumphouse.client.routes import Route
-from pumphouse.client.wire import Wire, WireOptions, connect
 from pumphouse.errors import AuthError, ConnectionFailed, PumphouseError
 
 DEADLINE_S = 10.0

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
-from pumphouse.client.native import Client
-from pumphouse.client.reader import Reader
+from pumphouse.client.native.client import Client
+from pumphouse.client.native.reader import Reader
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 

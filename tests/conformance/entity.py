@@ -12,7 +12,7 @@ from itertools import count
 
 from pumphouse.errors import AmqpError
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.hub import EventHub, Partition
+from pumphouse.hub.namespace import EventHub, Partition
 
 # No judgement depends on speed: this only ends a wait for something that will not come.
 DEADLINE_S = 30.0

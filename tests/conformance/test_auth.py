@@ -18,9 +18,9 @@ from azure.eventhub._pyamqp.utils import generate_sas_token
 from azure.eventhub.aio import EventHubSharedKeyCredential as AioSharedKeyCredential
 from azure.eventhub.exceptions import AuthenticationError, ConnectionLostError, EventHubError
 
-from pumphouse.hub.auth import AccessRule, Claim
+from pumphouse.hub.access.auth import AccessRule, Claim
+from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
-from pumphouse.hub.issuer import TokenIssuer
 from tests.conformance.doors import Door
 from tests.conformance.entity import Entity, MovableClock, Refusals, eventually, running
 from tests.conformance.faces import NEVER_S, NO_RETRY, Sdk, both_faces

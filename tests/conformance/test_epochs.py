@@ -14,7 +14,7 @@ import pytest
 from azure.eventhub import CloseReason
 from azure.eventhub.exceptions import ConnectionLostError
 
-from pumphouse.hub.conversation import ServerOptions
+from pumphouse.hub.connection import ServerOptions
 from tests.conformance.doors import Door
 from tests.conformance.entity import Entity, Refusals, eventually, running
 from tests.conformance.faces import Sdk, both_faces

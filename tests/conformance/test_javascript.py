@@ -28,9 +28,9 @@ from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient, PartitionContext
 from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
-from pumphouse.hub.auth import Claim
+from pumphouse.hub.access.auth import Claim
+from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.issuer import TokenIssuer
 from pumphouse.hub.routing import partition_for
 from tests.conformance.doors import DURABLE, SECURE, WEBSOCKET, WSS, Door, address_of
 

@@ -6,7 +6,7 @@ import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.exceptions import AuthenticationError
 
-from pumphouse.hub.auth import Claim
+from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.embedded import EmbeddedHub
 
 pytest_plugins = ["pytester"]

@@ -10,7 +10,7 @@ from azure.eventhub import EventData
 from azure.eventhub.exceptions import ConnectError
 
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.log import Retention
+from pumphouse.hub.storage.memory_log import Retention
 from tests.conformance.doors import Door
 from tests.conformance.entity import Entity, MovableClock, running
 from tests.conformance.faces import NO_RETRY, Sdk, both_faces

@@ -10,7 +10,7 @@ import pytest
 from azure.eventhub import EventData
 from azure.eventhub.exceptions import EventHubError
 
-from pumphouse.hub.conversation import ServerOptions
+from pumphouse.hub.connection import ServerOptions
 from tests.conformance.doors import Door, free_port
 from tests.conformance.entity import Entity, eventually, running
 from tests.conformance.faces import NO_RETRY, Sdk, both_faces

@@ -12,7 +12,7 @@ from azure.eventhub import EventData
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 from azure.eventhub.exceptions import EventDataSendError
 
-from pumphouse.hub.hub import MESSAGE_BYTES_MAX
+from pumphouse.hub.namespace import MESSAGE_BYTES_MAX
 from pumphouse.hub.routing import partition_for
 from tests.conformance.doors import Door
 from tests.conformance.entity import Entity, running

@@ -23,11 +23,9 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Page, ViewportSize, expect
 
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
 from pumphouse.events import Event
 from pumphouse.homes import schema
-from pumphouse.homes.dice import Ints
-from pumphouse.homes.incidents import Incidents
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERTS_HUB,
@@ -39,7 +37,9 @@ from pumphouse.homes.schema import (
     home_number,
     region_of,
 )
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.chance import Ints
+from pumphouse.homes.simulator.incidents import Incidents
+from pumphouse.homes.simulator.sensors import Town
 
 from .browser import PATIENCE_MS, Dash, homes_hub, open_browser
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from pumphouse.dashboard.app import STREAMS_MAX, Dashboard
-from pumphouse.dashboard.fleet import ProcessFleet
+from pumphouse.dashboard.monitors.groups import GroupWatch
+from pumphouse.dashboard.monitors.host_processes import ProcessFleet
 from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
-from pumphouse.dashboard.routes import STATIC
-from pumphouse.dashboard.watching import GroupWatch
+from pumphouse.dashboard.server.app import STREAMS_MAX, Dashboard
+from pumphouse.dashboard.server.routes import STATIC
 from pumphouse.errors import OptionError, PortTaken
 from pumphouse.events import Event
 from pumphouse.homes.schema import HUBS
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Group
-from pumphouse.leases.sqlite import SqliteStore
+from pumphouse.leases.stores.sqlite.store import SqliteStore
 
 from .place import Caller, activity, alert, send, send_activities, send_alerts, until
 

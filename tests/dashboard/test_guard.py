@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from pumphouse.client.base import PartitionProperties
-from pumphouse.dashboard import sse
-from pumphouse.dashboard.guard import HEADERS, hosts_allowed, refusal
-from pumphouse.dashboard.mishaps import CHOICES, fault_from
-from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
-from pumphouse.dashboard.pulse import Pulse
-from pumphouse.dashboard.stages import read_stages, stages_from
-from pumphouse.dashboard.tailing import (
+from pumphouse.dashboard.monitors.events import (
     BUFFER_MAX,
     Tail,
     TailWanted,
@@ -24,6 +18,12 @@ from pumphouse.dashboard.tailing import (
     few_before_end,
     sample_from,
 )
+from pumphouse.dashboard.monitors.hub_faults import CHOICES, fault_from
+from pumphouse.dashboard.monitors.pulse import Pulse
+from pumphouse.dashboard.monitors.stages import read_stages, stages_from
+from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
+from pumphouse.dashboard.server import sse
+from pumphouse.dashboard.server.guard import HEADERS, hosts_allowed, refusal
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, Event, Position
 

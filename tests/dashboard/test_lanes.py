@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pumphouse.dashboard.lanes import WORDS, Change, changes
+from pumphouse.dashboard.views.ownership_history import WORDS, Change, changes
 from pumphouse.leases.model import Listing, Ownership
 
 LEASE_S = 10.0

@@ -6,9 +6,7 @@ import json
 import math
 
 from pumphouse.client.base import PartitionProperties
-from pumphouse.dashboard.lanes import CLAIM, Change
-from pumphouse.dashboard.rates import Meter, Rate
-from pumphouse.dashboard.snapshot import (
+from pumphouse.dashboard.views.fleet import (
     COLUMNS,
     calmed,
     change_shown,
@@ -18,8 +16,10 @@ from pumphouse.dashboard.snapshot import (
     unreachable,
     words,
 )
+from pumphouse.dashboard.views.ownership_history import CLAIM, Change
+from pumphouse.dashboard.views.rates import Meter, Rate
 from pumphouse.leases.model import Checkpoint, Group, Listing, Member, Ownership
-from pumphouse.processor.overview import MEANING, Overview, overview
+from pumphouse.processor.admin.overview import MEANING, Overview, overview
 
 GROUP = Group("hub.example", "sensors", "counters")
 

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.dashboard import town as towns
-from pumphouse.dashboard.alertbook import ALERTS_MAX, AlertBook
-from pumphouse.dashboard.columns import read_columns
-from pumphouse.dashboard.delays import Delays
-from pumphouse.dashboard.homesview import (
+from pumphouse.dashboard.views import home_states as towns
+from pumphouse.dashboard.views.alerts import ALERTS_MAX, AlertBook
+from pumphouse.dashboard.views.columns import read_columns
+from pumphouse.dashboard.views.delays import Delays
+from pumphouse.dashboard.views.home_states import ALERT, OPEN, QUIET, TROUBLE, UNHEARD, Town
+from pumphouse.dashboard.views.homes import (
     changed_grid,
     find_home,
     home_shown,
@@ -24,7 +25,6 @@ from pumphouse.dashboard.homesview import (
     town_shown,
     whole_grid,
 )
-from pumphouse.dashboard.town import ALERT, OPEN, QUIET, TROUBLE, UNHEARD, Town
 from pumphouse.homes.schema import (
     MINUTE_MS,
     Activity,

@@ -21,9 +21,9 @@ from pumphouse.amqp.performatives import (
     Target,
 )
 from pumphouse.amqp.sasl import plain_response
-from pumphouse.hub.auth import AccessRule
-from pumphouse.hub.conversation import Conversation
-from pumphouse.hub.hub import Namespace
+from pumphouse.hub.access.auth import AccessRule
+from pumphouse.hub.connection import Conversation
+from pumphouse.hub.namespace import Namespace
 from pumphouse.hub.server import HubServer
 from tests.hub.events import batch_of
 from tests.hub.peer import Clock

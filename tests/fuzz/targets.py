@@ -20,8 +20,8 @@ from pumphouse.amqp.messages import (
     scan,
 )
 from pumphouse.errors import AmqpError, AuthError, LocalProtocolError, MalformedBytes
+from pumphouse.hub.access.auth import AccessRule, verify_sas
 from pumphouse.hub.annotations import build_frames, parse_payload
-from pumphouse.hub.auth import AccessRule, verify_sas
 from pumphouse.hub.filters import parse_selector
 from pumphouse.hub.routing import parse_address
 from tests.fuzz.conversation import Wiretap

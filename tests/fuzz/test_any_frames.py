@@ -36,8 +36,8 @@ from pumphouse.amqp.performatives import (
 )
 from pumphouse.amqp.types import Described, Symbol
 from pumphouse.errors import AmqpError, AuthError, MalformedBytes, RemoteProtocolError
+from pumphouse.hub.access.auth import AccessRule, verify_sas
 from pumphouse.hub.annotations import parse_payload
-from pumphouse.hub.auth import AccessRule, verify_sas
 from pumphouse.hub.filters import parse_selector
 from tests.fuzz.conversation import HUB, Wiretap
 from tests.fuzz.corpus import BATCHES, MESSAGES, WORDS

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from pumphouse.hub.auth import AccessRule
+from pumphouse.hub.access.auth import AccessRule
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.fuzz.conversation import HUB, KEY, RULE, Wiretap
 from tests.fuzz.corpus import corpus

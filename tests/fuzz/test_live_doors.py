@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import pytest
 from websockets.frames import Frame, Opcode
 
-from pumphouse.hub.auth import AccessRule
+from pumphouse.hub.access.auth import AccessRule
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.fuzz.conversation import HUB, KEY, RULE, Wiretap
 from tests.fuzz.corpus import corpus

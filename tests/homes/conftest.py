@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pumphouse.homes.place import Place
+from pumphouse.homes.namespace import Place
 from pumphouse.homes.schema import GROUPS, HUBS
 from pumphouse.hub.embedded import EmbeddedHub
 

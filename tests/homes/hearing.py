@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from pumphouse.events import Event
-from pumphouse.homes.bodies import MALFORMED, Columns
-from pumphouse.homes.past import Heard
 from pumphouse.homes.schema import ALIVE_EVERY, CHANGE_MS, LOW_BATTERY, SMOKE_ALARM_PPM
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.bodies import MALFORMED, Columns
+from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.watch.history import Heard
 
 FIRST_MINUTE = 29_867_040
 SMOKE = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 

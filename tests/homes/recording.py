@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pumphouse.homes.archive import Archive
-from pumphouse.homes.folder import Folder
-from pumphouse.homes.parquet import DataFile
-from pumphouse.homes.record import HUB, Recorder, RecordSettings
+from pumphouse.homes.record.archive import Archive
+from pumphouse.homes.record.folder import Folder
+from pumphouse.homes.record.parquet import DataFile
+from pumphouse.homes.record.stage import HUB, Recorder, RecordSettings
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from tests.homes.rows import activity, alert, as_tables
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from pumphouse.homes.database import ACTIVITY, ALERTS
-from pumphouse.homes.positions import Positions, ends
+from pumphouse.homes.record.database import ACTIVITY, ALERTS
+from pumphouse.homes.record.positions import Positions, ends
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERTS_HUB,

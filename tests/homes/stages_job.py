@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from pumphouse.homes import sift, watch
-from pumphouse.homes.place import Place
+from pumphouse.homes.namespace import Place
+from pumphouse.homes.sift import stage as sift
+from pumphouse.homes.watch import stage as watch
 from pumphouse.spark import session
 
 OFTEN = {"processingTime": "200 milliseconds"}

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
-from pumphouse.homes.place import Place
+from pumphouse.homes.namespace import Place
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

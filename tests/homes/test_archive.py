@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from pumphouse.errors import OptionError, RecordsContended, RecordsDamaged
-from pumphouse.homes import archive as archives
-from pumphouse.homes.archive import Archive, Snapshot, snapshot
-from pumphouse.homes.folder import Folder, Found, LocalFolder, folder_at
+from pumphouse.homes.record import archive as archives
+from pumphouse.homes.record.archive import Archive, Snapshot, snapshot
+from pumphouse.homes.record.folder import Folder, Found, LocalFolder, folder_at
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DAY_MS, HOUR_MS, MINUTE_MS
 from tests.azurite.fixtures import Storage
 from tests.homes.rows import START_MS, activity, alert, as_tables, reached

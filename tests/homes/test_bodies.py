@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pumphouse.amqp.messages import encode_batch
 from pumphouse.client.batches import write_event
 from pumphouse.homes import schema
-from pumphouse.homes.bodies import CHUNK, DROP, pack, stencil
-from pumphouse.homes.mishaps import Mishaps
-from pumphouse.homes.partitions import partitions_of
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.bodies import CHUNK, DROP, pack, stencil
+from pumphouse.homes.simulator.partitions import partitions_of
+from pumphouse.homes.simulator.reading_faults import Mishaps
+from pumphouse.homes.simulator.sensors import Town
 from pumphouse.hub.annotations import parse_payload
 from pumphouse.hub.routing import partition_for
 

@@ -24,12 +24,12 @@ import psycopg
 import pytest
 
 from pumphouse.cli import submit
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
-from pumphouse.homes import minutes
-from pumphouse.homes.archive import snapshot
+from pumphouse.homes.record import sums as minutes
+from pumphouse.homes.record.archive import snapshot
 from pumphouse.homes.schema import ACTIVITY_HUB, SENSORS_HUB, encode_activity
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.sensors import Town
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.azurite.server import Azurite
 from tests.homes.applications import (

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from pumphouse.errors import ConnectionFailed, OptionError
-from pumphouse.homes import minutes
-from pumphouse.homes.database import TABLES, Connection, Database, Stored, open_database
-from pumphouse.homes.postgres import PostgresConnection
+from pumphouse.homes.record import sums as minutes
+from pumphouse.homes.record.database import TABLES, Connection, Database, Stored, open_database
+from pumphouse.homes.record.postgres import PostgresConnection
+from pumphouse.homes.record.sqlite import SqliteConnection
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, HOUR_MS, MINUTE_MS, Activity
-from pumphouse.homes.sqlite import SqliteConnection
 from tests.homes.postgres_server import PostgresServer
 from tests.homes.rows import START_MS, activity, alert, as_tables, reached
 

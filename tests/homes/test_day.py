@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks._homes_judge import counted_anew, matters, raw
-from pumphouse.client.opening import open_client
-from pumphouse.homes import minutes, record, sift
-from pumphouse.homes.mishaps import Mishaps
-from pumphouse.homes.place import Place
-from pumphouse.homes.record import Recorded, Recorder, RecordSettings
+from pumphouse.client.factory import open_client
+from pumphouse.homes.namespace import Place
+from pumphouse.homes.record import stage as record
+from pumphouse.homes.record import sums as minutes
+from pumphouse.homes.record.stage import Recorded, Recorder, RecordSettings
 from pumphouse.homes.schema import SENSORS_HUB
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.sift import stage as sift
+from pumphouse.homes.simulator.reading_faults import Mishaps
+from pumphouse.homes.simulator.sensors import Town
 from tests.homes.streams import TO_THE_END, finish
 
 if TYPE_CHECKING:

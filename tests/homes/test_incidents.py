@@ -9,9 +9,9 @@ import pytest
 
 from pumphouse.errors import OptionError
 from pumphouse.homes import schema
-from pumphouse.homes.incidents import KINDS, MANY, Incident, Incidents, parse_incidents
 from pumphouse.homes.schema import Reading
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.incidents import KINDS, MANY, Incident, Incidents, parse_incidents
+from pumphouse.homes.simulator.sensors import Town
 
 MONDAY = 20_605 * 1440
 ALL = Incidents(break_in=150, fire=100, forgotten_window=200, silent_sensor=150)

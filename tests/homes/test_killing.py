@@ -14,11 +14,11 @@ from uuid import uuid4
 import pyarrow.compute as pc
 import pytest
 
-from pumphouse.homes import minutes
-from pumphouse.homes.archive import snapshot
-from pumphouse.homes.postgres import PostgresConnection
+from pumphouse.homes.record import sums as minutes
+from pumphouse.homes.record.archive import snapshot
+from pumphouse.homes.record.postgres import PostgresConnection
+from pumphouse.homes.record.sqlite import SqliteConnection
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
-from pumphouse.homes.sqlite import SqliteConnection
 from tests.azurite.server import Azurite
 from tests.homes.postgres_server import PostgresServer
 from tests.homes.recording import ACTIVITIES, ALERTS

@@ -8,9 +8,9 @@ import pytest
 
 from pumphouse.errors import BadRecord, OptionError
 from pumphouse.homes import schema
-from pumphouse.homes.bodies import LATE, MALFORMED, REPEAT
-from pumphouse.homes.mishaps import FAULTS, Mishaps
-from pumphouse.homes.sensors import Batch, Town
+from pumphouse.homes.simulator.bodies import LATE, MALFORMED, REPEAT
+from pumphouse.homes.simulator.reading_faults import FAULTS, Mishaps
+from pumphouse.homes.simulator.sensors import Batch, Town
 
 START = 20_605 * 1440 + 700
 HOMES, MINUTES = 400, 12

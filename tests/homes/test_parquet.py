@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from pumphouse.errors import RecordsDamaged
-from pumphouse.homes import parquet
-from pumphouse.homes.parquet import DataFile, Gone, Hour, Manifest, plan_merges
+from pumphouse.homes.record import parquet
+from pumphouse.homes.record.parquet import DataFile, Gone, Hour, Manifest, plan_merges
 from pumphouse.homes.schema import DAY_MS, HOUR_MS
 from tests.homes.rows import START_MS
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pumphouse.errors import ConnectionFailed, HubNotFound, OptionError
+from pumphouse.homes.namespace import Place
 from pumphouse.homes.pipeline import (
     HUBS,
     LOCAL_FILES,
@@ -19,7 +20,6 @@ from pumphouse.homes.pipeline import (
     check_hubs,
     settings_of,
 )
-from pumphouse.homes.place import Place
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from pumphouse.hub.embedded import EmbeddedHub
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.homes.positions import advanced, ends, fresh, least
+from pumphouse.homes.record.positions import advanced, ends, fresh, least
 
 
 def rows(partition: str, first: int, after: int) -> pa.Table:

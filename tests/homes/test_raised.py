@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from pumphouse.events import Event
-from pumphouse.homes.incidents import MANY
-from pumphouse.homes.place import Place
-from pumphouse.homes.raised import look_into
-from pumphouse.homes.rules import remembering
+from pumphouse.homes.namespace import Place
 from pumphouse.homes.schema import ALERTS_HUB, decode_alert
-from pumphouse.homes.sensors import Town
-from pumphouse.homes.watch import NOBODY, Watcher
+from pumphouse.homes.simulator.incidents import MANY
+from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.watch.raised import look_into
+from pumphouse.homes.watch.rules import remembering
+from pumphouse.homes.watch.stage import NOBODY, Watcher
 from tests.homes.hearing import FIRST_MINUTE, heard, kept
 from tests.homes.streams import put
 from tests.homes.test_watch import STRANGE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pumphouse.homes.record import HUB, Recorder, RecordSettings, is_readable
+from pumphouse.homes.record.stage import HUB, Recorder, RecordSettings, is_readable
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from tests.homes.rows import activity, alert, as_tables
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
-from pumphouse.homes import record
-from pumphouse.homes.archive import snapshot
-from pumphouse.homes.place import Place
-from pumphouse.homes.record import Recorder, RecordSettings
+from pumphouse.homes.namespace import Place
+from pumphouse.homes.record import stage as record
+from pumphouse.homes.record.archive import snapshot
+from pumphouse.homes.record.stage import Recorder, RecordSettings
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERTS_HUB,

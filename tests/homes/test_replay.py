@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
 from pumphouse.clock import SystemClock
 from pumphouse.errors import BadRecord, OptionError
 from pumphouse.homes import schema
-from pumphouse.homes.partitions import partitions_of
-from pumphouse.homes.replay import Recording, ReplaySource, read_recording
 from pumphouse.homes.schema import DAY_MS, Reading, decode_reading, encode_reading
-from pumphouse.homes.sending import send
+from pumphouse.homes.simulator.partitions import partitions_of
+from pumphouse.homes.simulator.replay import Recording, ReplaySource, read_recording
+from pumphouse.homes.simulator.sender import send
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.homes.reading_back import read_all
 from tests.homes.sensor_network import as_csv, samples, unusual_at

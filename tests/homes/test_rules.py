@@ -7,15 +7,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pumphouse.homes import past as memory
-from pumphouse.homes import rules
-from pumphouse.homes.bodies import Columns
-from pumphouse.homes.incidents import MANY, Incidents
-from pumphouse.homes.mishaps import Mishaps
-from pumphouse.homes.past import EMPTY, Heard, Past, Words
 from pumphouse.homes.schema import DAY_MS, HOUR_MS, KINDS, MINUTE_MS, MODES, Alert
 from pumphouse.homes.score import Score, due_by, overall, score
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.bodies import Columns
+from pumphouse.homes.simulator.incidents import MANY, Incidents
+from pumphouse.homes.simulator.reading_faults import Mishaps
+from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.watch import history as memory
+from pumphouse.homes.watch import rules
+from pumphouse.homes.watch.history import EMPTY, Heard, Past, Words
 from tests.homes.hearing import FIRST_MINUTE, heard, kept
 
 pytestmark = pytest.mark.timeout(600)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pumphouse.homes.incidents import Incident
 from pumphouse.homes.schema import MINUTE_MS, Alert
 from pumphouse.homes.score import Score, overall, score
+from pumphouse.homes.simulator.incidents import Incident
 
 T = 1_792_000_000_000
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.homes.seen import NOTHING, WINDOW, Seen, admit
+from pumphouse.homes.duplicates import NOTHING, WINDOW, Seen, admit
 
 
 def run(*batches: list[tuple[int, int]]) -> list[list[bool]]:

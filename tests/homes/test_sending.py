@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.client.base import RetryOptions
-from pumphouse.client.native import Client
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
+from pumphouse.client.native.client import Client
 from pumphouse.clock import MovableClock, SystemClock
 from pumphouse.errors import HubNotFound, OptionError
-from pumphouse.homes import sending
-from pumphouse.homes.mishaps import Mishaps
-from pumphouse.homes.partitions import partitions_of
 from pumphouse.homes.schema import MINUTE_MS, decode_reading
-from pumphouse.homes.sending import Pace, Progress, cut_packed, fitting, send
-from pumphouse.homes.sensors import Town
-from pumphouse.homes.slices import SLOTS, Slice, TownSource, slot_for
+from pumphouse.homes.simulator import sender as sending
+from pumphouse.homes.simulator.partitions import partitions_of
+from pumphouse.homes.simulator.reading_faults import Mishaps
+from pumphouse.homes.simulator.sender import Pace, Progress, cut_packed, fitting, send
+from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.slices import SLOTS, Slice, TownSource, slot_for
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.routing import partition_for
 from tests.homes.reading_back import read_all
@@ -218,7 +218,7 @@ async def test_a_stop_is_heard_even_if_the_hub_takes_nothing(
         return 0
 
     stop = asyncio.Event()
-    monkeypatch.setattr("pumphouse.client.sender.Sender.deliver", lambda self, it: never(it))
+    monkeypatch.setattr("pumphouse.client.native.sender.Sender.deliver", lambda self, it: never(it))
     tally = await sent_when_stopped(client, stop)
     assert tally.sent == 0
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from pumphouse.errors import OptionError
 from pumphouse.homes import schema
-from pumphouse.homes.bodies import Columns
-from pumphouse.homes.incidents import Incidents
-from pumphouse.homes.mishaps import Mishaps
-from pumphouse.homes.sensors import FIRST_MINUTE, LAST_MINUTE, Batch, Town
+from pumphouse.homes.simulator.bodies import Columns
+from pumphouse.homes.simulator.incidents import Incidents
+from pumphouse.homes.simulator.reading_faults import Mishaps
+from pumphouse.homes.simulator.sensors import FIRST_MINUTE, LAST_MINUTE, Batch, Town
 
 MONDAY = 20_605 * 1440  # 2026-06-01
 MOTION, DOOR, WINDOW, GLASS, SMOKE = range(5)

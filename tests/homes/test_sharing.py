@@ -15,21 +15,21 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.cli.homesrun import own_name
+from pumphouse.cli.homes.run import own_name
 from pumphouse.client.connection_string import parse
 from pumphouse.errors import OptionError
-from pumphouse.homes import watch
-from pumphouse.homes.incidents import Incidents
+from pumphouse.homes.namespace import Place
 from pumphouse.homes.pipeline import PipelineOptions
-from pumphouse.homes.place import Place
 from pumphouse.homes.schema import ACTIVITY_HUB, DAY_MS, MINUTE_MS, Alert, decode_alert
 from pumphouse.homes.score import Truth, due_by, overall, score
-from pumphouse.homes.sensors import Town
-from pumphouse.homes.sharing import Sharing, sharing_of
+from pumphouse.homes.simulator.incidents import Incidents
+from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.watch import stage as watch
+from pumphouse.homes.watch.sharing import Sharing, sharing_of
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.routing import partition_for
 from pumphouse.leases.model import Group
-from pumphouse.leases.opening import open_store
+from pumphouse.leases.store_url import open_store
 from tests.homes.applications import destroy, end, hub_of, pipeline, status, until_running
 from tests.homes.hearing import FIRST_MINUTE, activities
 from tests.homes.streams import put_in_turn, read_all

@@ -13,12 +13,13 @@ import pytest
 
 from pumphouse.errors import BadRecord
 from pumphouse.events import Event
-from pumphouse.homes import schema, sift
-from pumphouse.homes.mishaps import Mishaps
-from pumphouse.homes.place import Place
+from pumphouse.homes import schema
+from pumphouse.homes.exact_validation import second_look
+from pumphouse.homes.namespace import Place
 from pumphouse.homes.schema import Reading, decode_reading, encode_activity, encode_reading
-from pumphouse.homes.sensors import Town
-from pumphouse.homes.verdicts import second_look
+from pumphouse.homes.sift import stage as sift
+from pumphouse.homes.simulator.reading_faults import Mishaps
+from pumphouse.homes.simulator.sensors import Town
 from tests.homes.streams import TO_THE_END, finish, put, read_all
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def judged(spark: SparkSession, bodies: Sequence[bytes]) -> dict[int, tuple[bool
     """What the first look lets through, by place: whether it is plainly right, and its body."""
     from pyspark.sql import functions as f
 
-    from pumphouse.homes.judging import glance, worth_a_look
+    from pumphouse.homes.validation import glance, worth_a_look
 
     rows = [(body, "0", place) for place, body in enumerate(bodies)]
     frame = spark.createDataFrame(rows, "body binary, partition string, sequenceNumber long")

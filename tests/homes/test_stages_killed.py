@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.homes.incidents import MANY
-from pumphouse.homes.place import Place
+from pumphouse.homes.namespace import Place
 from pumphouse.homes.schema import (
     DAY_MS,
     KINDS,
@@ -27,7 +26,8 @@ from pumphouse.homes.schema import (
     home_id,
 )
 from pumphouse.homes.score import Truth, due_by, overall, score
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.simulator.incidents import MANY
+from pumphouse.homes.simulator.sensors import Town
 from tests.homes.hearing import FIRST_MINUTE, identities, kept
 from tests.homes.streams import put_in_turn, read_all
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumphouse.homes.past import EMPTY, RECENT, Heard, Past
 from pumphouse.homes.schema import KINDS
-from pumphouse.homes.unusual import LEARN, NEW_NORMAL, unusual
+from pumphouse.homes.watch.history import EMPTY, RECENT, Heard, Past
+from pumphouse.homes.watch.unusual import LEARN, NEW_NORMAL, unusual
 from tests.homes.sensor_network import Sample, samples
 
 TEMPERATURE, HUMIDITY = KINDS.index("temperature"), KINDS.index("humidity")

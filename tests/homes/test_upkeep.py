@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pumphouse.errors import OptionError
-from pumphouse.homes import upkeep
+from pumphouse.homes import restarts as upkeep
 from pumphouse.homes.pipeline import PipelineOptions, Stage, ordinal, write_status
-from pumphouse.homes.upkeep import Eye, Look, Past
+from pumphouse.homes.restarts import Eye, Look, Past
 
 
 def test_it_waits_twice_as_long_each_time() -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from pumphouse.homes.exact_validation import EARLIEST_MS, Verdict, second_look
 from pumphouse.homes.schema import Activity, Reading, encode_activity, encode_reading
-from pumphouse.homes.verdicts import EARLIEST_MS, Verdict, second_look
 
 NOW = 1_792_031_580_000
 READING = Reading("h000042", "door", 7, NOW, 1, NOW - 9_000, "away", 87)

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock
 from pumphouse.events import Event
-from pumphouse.homes import sift, watch
-from pumphouse.homes.incidents import MANY
-from pumphouse.homes.place import Place
-from pumphouse.homes.replay import ReplaySource, read_recording
+from pumphouse.homes.namespace import Place
 from pumphouse.homes.schema import DAY_MS, MINUTE_MS, Alert, decode_alert
 from pumphouse.homes.score import due_by, overall, score
-from pumphouse.homes.sending import send
-from pumphouse.homes.sensors import Town
+from pumphouse.homes.sift import stage as sift
+from pumphouse.homes.simulator.incidents import MANY
+from pumphouse.homes.simulator.replay import ReplaySource, read_recording
+from pumphouse.homes.simulator.sender import send
+from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.watch import stage as watch
 from tests.homes.hearing import FIRST_MINUTE, activities
 from tests.homes.sensor_network import as_csv, unusual_at
 from tests.homes.streams import TO_THE_END, finish, put, put_in_turn, read_all

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.hub.conversation import ServerOptions
+from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.hub.peer import HUB, Clock, Peer, eventually
 

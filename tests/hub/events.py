@@ -12,8 +12,8 @@ from pumphouse.amqp.messages import (
     encode_message,
 )
 from pumphouse.hub.annotations import Batch, parse_payload
-from pumphouse.hub.delivery import messages
-from pumphouse.hub.log import Run
+from pumphouse.hub.links.delivery import messages
+from pumphouse.hub.storage.memory_log import Run
 
 
 def batch_of(bodies: Iterable[bytes]) -> Batch:

@@ -33,8 +33,8 @@ from pumphouse.amqp.performatives import Transfer
 from pumphouse.amqp.types import Described, Symbol, Timestamp, ULong
 from pumphouse.errors import AmqpError, MalformedBytes
 from pumphouse.hub.annotations import OWN_KEYS, build_frames, parse_payload
-from pumphouse.hub.delivery import patch
-from pumphouse.hub.log import PartitionLog
+from pumphouse.hub.links.delivery import patch
+from pumphouse.hub.storage.memory_log import PartitionLog
 
 T0 = 1_700_000_000_000
 EVERYTHING = 1 << 40

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pumphouse.client.sas import sign
 from pumphouse.errors import AuthError
-from pumphouse.hub.auth import (
+from pumphouse.hub.access.auth import (
     ALL_CLAIMS,
     AccessRule,
     Claim,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pumphouse.hub.conversation import WRITE_HIGH_WATER
+from pumphouse.hub.connection import WRITE_HIGH_WATER
 from pumphouse.hub.embedded import EmbeddedHub
 
 DEADLINE_S = 20.0

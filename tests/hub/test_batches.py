@@ -43,7 +43,7 @@ from pumphouse.hub.annotations import (
     parse_payload,
     with_key,
 )
-from pumphouse.hub.log import PartitionLog
+from pumphouse.hub.storage.memory_log import PartitionLog
 from tests.hub.events import batch_of, bodies_of
 
 # -- the slow way ---------------------------------------------------------------------------------

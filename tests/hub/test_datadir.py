@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pumphouse.errors import DataDirectoryError
-from pumphouse.hub.auth import AccessRule, Claim
-from pumphouse.hub.datadir import DataDirectory, HubRecord, NamespaceRecord
+from pumphouse.hub.access.auth import AccessRule, Claim
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.storage.data_directory import DataDirectory, HubRecord, NamespaceRecord
 
 RECORD = NamespaceRecord(
     hubs=(HubRecord("ab" * 16, "Sensors", 16, 1_700_000_000_000, ("$Default", "archive")),),
@@ -43,7 +43,8 @@ def test_keys_are_for_the_owner_only(tmp_path: Path) -> None:
 def test_a_second_process_is_told_who_holds_it(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from pumphouse.hub.datadir import DataDirectory\n"
+        "import sys; from pathlib import Path\n"
+        "from pumphouse.hub.storage.data_directory import DataDirectory\n"
         "from pumphouse.errors import DataDirectoryError\n"
         "try: DataDirectory(Path(sys.argv[1]))\n"
         "except DataDirectoryError as refused: print(refused)\n"

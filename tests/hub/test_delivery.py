@@ -18,8 +18,8 @@ from pumphouse.amqp.messages import (
 from pumphouse.amqp.types import Symbol, Timestamp
 from pumphouse.events import NEVER_MS
 from pumphouse.hub.annotations import parse_payload
-from pumphouse.hub.delivery import messages, patch, runtime_metric, whole, with_metric
-from pumphouse.hub.log import PartitionLog, Run
+from pumphouse.hub.links.delivery import messages, patch, runtime_metric, whole, with_metric
+from pumphouse.hub.storage.memory_log import PartitionLog, Run
 from tests.hub.events import batch_of, bodies_of
 
 T0 = 1_700_000_000_000

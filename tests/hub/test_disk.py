@@ -15,12 +15,12 @@ import pytest
 
 from pumphouse.errors import AmqpError
 from pumphouse.events import Position
-from pumphouse.hub import disk
-from pumphouse.hub.disk import DiskLog
-from pumphouse.hub.log import PartitionLog, Retention
-from pumphouse.hub.segment import FILE_HEAD_SIZE, FileHead, encode_file_head
-from pumphouse.hub.segmentfile import create_segment, file_name
-from pumphouse.hub.writer import ALWAYS, INTERVAL, NEVER, Errand, Lane, Write, Writer
+from pumphouse.hub.storage import disk_log as disk
+from pumphouse.hub.storage.disk_log import DiskLog
+from pumphouse.hub.storage.memory_log import PartitionLog, Retention
+from pumphouse.hub.storage.segment import FILE_HEAD_SIZE, FileHead, encode_file_head
+from pumphouse.hub.storage.segment_file import create_segment, file_name
+from pumphouse.hub.storage.writer import ALWAYS, INTERVAL, NEVER, Errand, Lane, Write, Writer
 from tests.hub.events import batch_of, bodies_of
 
 HUB = b"h" * 16

@@ -14,7 +14,7 @@ from azure.eventhub.exceptions import ConnectError, EventDataSendError, EventHub
 
 from pumphouse import EmbeddedHub, Faults, MovableClock, Retention
 from pumphouse.errors import OptionError
-from pumphouse.hub.faults import Fault
+from pumphouse.hub.faults.rules import Fault
 
 # The official client leaves what a broken connection held to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.hub.http_caller import DEADLINE_S, Caller

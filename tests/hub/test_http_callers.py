@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pumphouse.hub.auth import ALL_CLAIMS, AccessRule, Claim, sign_sas
-from pumphouse.hub.doors import loopback
+from pumphouse.hub.access.auth import ALL_CLAIMS, AccessRule, Claim, sign_sas
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.listeners.ports import loopback
 from tests.hub.http_caller import Caller
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.hub import http
-from pumphouse.hub.admin import Admin, Request
-from pumphouse.hub.auth import AccessRule, sign_sas
+from pumphouse.hub.access.auth import AccessRule, sign_sas
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.hub import Namespace
+from pumphouse.hub.listeners import http
+from pumphouse.hub.listeners.admin_api import Admin, Request
+from pumphouse.hub.namespace import Namespace
 from pumphouse.hub.rates import IDLE, Rate, Rates, Totals
 from tests.hub.http_caller import DEADLINE_S, Caller
 

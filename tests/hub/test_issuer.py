@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.errors import AuthError, OptionError
-from pumphouse.hub.auth import Claim, Grant
-from pumphouse.hub.issuer import ROLES, TokenIssuer, verify_jwt
+from pumphouse.hub.access.auth import Claim, Grant
+from pumphouse.hub.access.token_issuer import ROLES, TokenIssuer, verify_jwt
 
 SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 NOW = 1_714_564_800.0

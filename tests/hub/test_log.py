@@ -12,8 +12,8 @@ from pumphouse.amqp.messages import decode_message
 from pumphouse.errors import AmqpError
 from pumphouse.events import EARLIEST, LATEST, NEVER_MS, Position
 from pumphouse.hub.annotations import Batch
-from pumphouse.hub.delivery import messages
-from pumphouse.hub.log import PartitionLog, Retention, Run
+from pumphouse.hub.links.delivery import messages
+from pumphouse.hub.storage.memory_log import PartitionLog, Retention, Run
 from tests.hub.events import batch_of, bodies_of
 
 DAY_MS = 24 * 3600 * 1000

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
-from pumphouse.client.native import Client
-from pumphouse.client.reader import Reader
+from pumphouse.client.native.client import Client
+from pumphouse.client.native.reader import Reader
 from pumphouse.errors import AmqpError, ConnectionFailed, OptionError, QuotaExceeded
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.log import Retention
 from pumphouse.hub.quotas import (
     MIB,
     TIERS,
@@ -30,6 +29,7 @@ from pumphouse.hub.quotas import (
     server_busy,
     tier_named,
 )
+from pumphouse.hub.storage.memory_log import Retention
 from tests.conformance.faces import FACES
 from tests.conformance.readers import Reaper
 

@@ -24,9 +24,9 @@ import pytest
 
 from pumphouse.errors import AmqpError, DataDirectoryError
 from pumphouse.events import Position
-from pumphouse.hub import disk
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.storage import Log
+from pumphouse.hub.storage import disk_log as disk
+from pumphouse.hub.storage.base import Log
 from tests.hub.events import batch_of, bodies_of, offsets_of
 from tests.hub.ruin import EVERYTHING, KnownGroup, Ruin
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.hub.annotations import build_frames
-from pumphouse.hub.index import SparseIndex, decode_index, encode_index
-from pumphouse.hub.segment import (
+from pumphouse.hub.storage.index import SparseIndex, decode_index, encode_index
+from pumphouse.hub.storage.segment import (
     FILE_HEAD_SIZE,
     GROUP_HEAD_SIZE,
     FileHead,

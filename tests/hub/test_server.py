@@ -33,7 +33,7 @@ from pumphouse.amqp.performatives import (
 from pumphouse.amqp.sasl import MECHANISMS, plain_response
 from pumphouse.amqp.types import Int, Symbol
 from pumphouse.errors import AuthError, RemoteProtocolError
-from pumphouse.hub.auth import Claim
+from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
 from tests.amqp.pair import said
 from tests.hub.conftest import Connect

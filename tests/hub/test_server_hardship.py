@@ -30,10 +30,10 @@ from pumphouse.amqp.performatives import (
     Target,
     Transfer,
 )
-from pumphouse.hub.conversation import WRITE_HIGH_WATER, Conversation, ServerOptions
+from pumphouse.hub.connection import WRITE_HIGH_WATER, Conversation, ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.outlet import SLICE_BYTES
-from pumphouse.hub.requests import REPLIES_MAX
+from pumphouse.hub.links.consumer import SLICE_BYTES
+from pumphouse.hub.links.requests import REPLIES_MAX
 from tests.hub.conftest import Connect
 from tests.hub.events import batch_of
 from tests.hub.peer import (

@@ -22,8 +22,8 @@ from pumphouse.amqp.performatives import (
     Transfer,
 )
 from pumphouse.amqp.types import Symbol
-from pumphouse.hub.delivery import RUNTIME_METRIC
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.links.delivery import RUNTIME_METRIC
 from tests.hub.conftest import Connect
 from tests.hub.events import batch_of
 from tests.hub.peer import HUB, READ_FROM, Clock, Peer, Refused, event, eventually, rejection

@@ -11,9 +11,9 @@ from pumphouse.amqp.frames import SASL_HEADER
 from pumphouse.amqp.performatives import Accepted
 from pumphouse.amqp.types import Symbol
 from pumphouse.hub import server
-from pumphouse.hub.conversation import ServerOptions
+from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.log import Retention
+from pumphouse.hub.storage.memory_log import Retention
 from tests.hub.conftest import Connect
 from tests.hub.events import batch_of
 from tests.hub.peer import (

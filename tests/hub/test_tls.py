@@ -16,9 +16,10 @@ from azure.eventhub.exceptions import EventHubError
 
 from pumphouse.clock import SystemClock
 from pumphouse.errors import DataDirectoryError, OptionError, PortTaken
-from pumphouse.hub import certificates, doors
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.tls import LOCAL_NAMES, names_of
+from pumphouse.hub.listeners import certificates
+from pumphouse.hub.listeners import ports as doors
+from pumphouse.hub.listeners.tls import LOCAL_NAMES, names_of
 from tests.hub.official import javascript_round_trip, over_tls, read, round_trip, send
 
 NOW = 1_800_000_000.0
@@ -202,8 +203,8 @@ async def test_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
 async def test_without_the_package_a_sentence_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pumphouse.hub.certificates", None)
-    monkeypatch.delattr("pumphouse.hub.certificates")
+    monkeypatch.setitem(sys.modules, "pumphouse.hub.listeners.certificates", None)
+    monkeypatch.delattr("pumphouse.hub.listeners.certificates")
     with pytest.raises(OptionError, match=r"pip install 'pumphouse\[tls\]'"):
         await EmbeddedHub(tls_port=0).start()
 

@@ -13,10 +13,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from pumphouse.hub import doors, websocket
-from pumphouse.hub.conversation import WRITE_HIGH_WATER, Conversation
+from pumphouse.hub.connection import WRITE_HIGH_WATER, Conversation
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.websocket import FRAME_BYTES_MAX, MESSAGE_BYTES, PATH
+from pumphouse.hub.listeners import ports as doors
+from pumphouse.hub.listeners import websocket
+from pumphouse.hub.listeners.websocket import FRAME_BYTES_MAX, MESSAGE_BYTES, PATH
 from tests.hub.official import javascript_round_trip, over_websocket, round_trip, send
 
 DEADLINE_S = 20.0

@@ -11,7 +11,7 @@ import asyncio
 import sys
 
 from pumphouse.leases.model import Checkpoint, Granted, Group, advance, claim
-from pumphouse.leases.sqlite import SqliteStore
+from pumphouse.leases.stores.sqlite.store import SqliteStore
 
 GROUP = Group("house", "sensors", "$Default")
 

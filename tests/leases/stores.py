@@ -19,14 +19,14 @@ from random import Random
 
 import pytest
 
-from pumphouse.leases.blob import BlobStore
-from pumphouse.leases.bloblease import BlobLeaseStore
 from pumphouse.leases.flaky import FlakyStore, Rates
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Group
-from pumphouse.leases.moments import Moment
-from pumphouse.leases.sqlite import SqliteStore
 from pumphouse.leases.store import CheckpointStore
+from pumphouse.leases.stores.blob.store import BlobStore
+from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
+from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.leases.stores.sqlite.clock import Moment
+from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.azurite.proxy import proxy_to
 from tests.azurite.server import KEY, Azurite
 

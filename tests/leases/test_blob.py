@@ -13,8 +13,6 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 
 from pumphouse.errors import CheckpointRefused, OptionError, StoreError, StoreUnavailable
-from pumphouse.leases.blob import BlobStore
-from pumphouse.leases.blob_members import KEPT_S
 from pumphouse.leases.model import (
     Checkpoint,
     Granted,
@@ -28,6 +26,8 @@ from pumphouse.leases.model import (
     renew,
     stamp,
 )
+from pumphouse.leases.stores.blob.members import KEPT_S
+from pumphouse.leases.stores.blob.store import BlobStore
 from tests.azurite.fixtures import Storage
 from tests.azurite.proxy import Fate
 from tests.azurite.server import ACCOUNT, KEY
@@ -343,7 +343,7 @@ def test_without_the_packages_it_says_which_are_missing() -> None:
     program = """
 import sys
 sys.modules["azure.storage.blob.aio"] = None
-from pumphouse.leases.blob import BlobStore
+from pumphouse.leases.stores.blob.store import BlobStore
 from pumphouse.errors import OptionError
 try:
     BlobStore("https://x.blob.core.windows.net", "checkpoints")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.errors import OptionError
-from pumphouse.leases import blob_names as names
 from pumphouse.leases.model import Group
+from pumphouse.leases.stores.blob import names
 
 GROUP = Group("House.ServiceBus.Windows.Net", "Sensors", "$Default")
 PREFIX = "house.servicebus.windows.net/sensors/$default/"

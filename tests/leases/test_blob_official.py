@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 import pytest
 from azure.storage.blob.aio import ContainerClient
 
-from pumphouse.leases.blob import BlobStore
 from pumphouse.leases.model import (
     Checkpoint,
     Granted,
@@ -21,6 +20,7 @@ from pumphouse.leases.model import (
     renew,
     stamp,
 )
+from pumphouse.leases.stores.blob.store import BlobStore
 from tests.azurite.fixtures import Storage
 from tests.leases.contract.asking import checkpoints, granted, mark_of, refused, rows
 from tests.leases.official import (

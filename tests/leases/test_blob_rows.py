@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.leases.blob_rows import (
+from pumphouse.leases.model import Checkpoint, Group, Ownership, confirm, hand_over
+from pumphouse.leases.stores.blob.rows import (
     Found,
     checkpoint_metadata,
     encoded,
@@ -19,7 +20,6 @@ from pumphouse.leases.blob_rows import (
     stamp_metadata,
     text,
 )
-from pumphouse.leases.model import Checkpoint, Group, Ownership, confirm, hand_over
 
 GROUP = Group("house.servicebus.windows.net", "sensors")
 NOW = 1_763_000_000.0

@@ -15,8 +15,6 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.blob.aio import BlobClient, BlobLeaseClient, ContainerClient
 
 from pumphouse.errors import OptionError
-from pumphouse.leases.bloblease import BlobLeaseStore
-from pumphouse.leases.bloblease_body import SPELLINGS, Spelling, spell
 from pumphouse.leases.model import (
     Checkpoint,
     Granted,
@@ -32,6 +30,8 @@ from pumphouse.leases.model import (
     renew,
     stamp,
 )
+from pumphouse.leases.stores.blob_lease.body import SPELLINGS, Spelling, spell
+from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 from tests.azurite.fixtures import Storage
 from tests.azurite.proxy import Fate
 from tests.leases.contract.asking import (

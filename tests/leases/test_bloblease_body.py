@@ -11,17 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.leases import bloblease_body as bodies
-from pumphouse.leases.bloblease_body import (
-    DEPTH_MAX,
-    SPELLINGS,
-    Body,
-    Spelling,
-    read_body,
-    spell,
-    written,
-)
-from pumphouse.leases.bloblease_steps import Step, lease_step
 from pumphouse.leases.model import (
     Checkpoint,
     Group,
@@ -33,6 +22,17 @@ from pumphouse.leases.model import (
     release,
     renew,
 )
+from pumphouse.leases.stores.blob_lease import body as bodies
+from pumphouse.leases.stores.blob_lease.body import (
+    DEPTH_MAX,
+    SPELLINGS,
+    Body,
+    Spelling,
+    read_body,
+    spell,
+    written,
+)
+from pumphouse.leases.stores.blob_lease.steps import Step, lease_step
 
 GROUP = Group("house.servicebus.windows.net", "sensors")
 NOW = 1_763_000_000.0

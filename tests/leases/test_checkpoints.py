@@ -12,9 +12,9 @@ import pytest
 from pumphouse.errors import CheckpointRefused, OwnershipLost, StoreError, StoreMisused
 from pumphouse.leases.checkpoints import ATTEMPTS, CheckpointWriter
 from pumphouse.leases.flaky import FlakyStore, Mishap, Rates, Script
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Checkpoint, Ownership, claim
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore
+from pumphouse.leases.stores.memory import MemoryStore
 from tests.leases.contract.asking import checkpoints, granted, mark_of
 from tests.leases.stores import GROUP
 

@@ -9,9 +9,9 @@ import pytest
 
 from pumphouse.errors import OptionError, StoreError
 from pumphouse.leases.flaky import CALM, FlakyStore, Mishap, Rates, Script
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Checkpoint, Granted, Group, Ownership, Unknown, claim, renew
 from pumphouse.leases.store import ClaimOutcome
+from pumphouse.leases.stores.memory import MemoryStore
 from tests.leases.contract.asking import first, granted, members, rows, write
 from tests.leases.stores import GROUP
 

@@ -10,7 +10,6 @@ import pytest
 
 from pumphouse.clock import MovableClock
 from pumphouse.errors import PumphouseError, StoreMisused
-from pumphouse.leases.memory import MEMBER_KEPT_S, MemoryStore
 from pumphouse.leases.model import (
     Checkpoint,
     Ownership,
@@ -25,6 +24,7 @@ from pumphouse.leases.model import (
     renew,
 )
 from pumphouse.leases.rules import row_fault
+from pumphouse.leases.stores.memory import MEMBER_KEPT_S, MemoryStore
 from tests.leases.contract.asking import (
     checkpoints,
     first,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pumphouse.errors import OptionError
-from pumphouse.leases.identity import MachineIdentity
-from pumphouse.leases.memory import MemoryStore
-from pumphouse.leases.opening import StorePlace, open_store, read_place
-from pumphouse.leases.sqlite import SqliteStore
+from pumphouse.leases.store_url import StorePlace, open_store, read_place
+from pumphouse.leases.stores.blob.machine_identity import MachineIdentity
+from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.leases.contract.asking import first, rows
 
 KEY = "c2VjcmV0LXNlY3JldA=="

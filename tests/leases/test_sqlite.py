@@ -18,9 +18,9 @@ import pytest
 
 from pumphouse.errors import OptionError, StoreError
 from pumphouse.leases.model import Checkpoint, Granted, Unknown, claim, nominate, renew
-from pumphouse.leases.moments import Moment, age_s, machine_moment
-from pumphouse.leases.sqlite import MEMBER_KEPT_S, SqliteStore
-from pumphouse.leases.sqlitefile import APPLICATION_ID, VERSION, _fill
+from pumphouse.leases.stores.sqlite.clock import Moment, age_s, machine_moment
+from pumphouse.leases.stores.sqlite.file import APPLICATION_ID, VERSION, _fill
+from pumphouse.leases.stores.sqlite.store import MEMBER_KEPT_S, SqliteStore
 from tests.leases.contract.asking import checkpoints, first, granted, members, rows, write
 from tests.leases.racer import GROUP as RACED
 from tests.leases.stores import GROUP
@@ -219,7 +219,7 @@ async def test_a_lock_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def do_not_wait(db: sqlite3.Connection, until: float) -> None:
         db.execute("PRAGMA busy_timeout = 0")
 
-    monkeypatch.setattr("pumphouse.leases.sqlite.wait_at_most", do_not_wait)
+    monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.wait_at_most", do_not_wait)
     async with opened(path) as store:
         with locked(path):
             outcome = await write(store, claim(None, "0", "a"))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pumphouse.errors import StoreError
-from pumphouse.leases.sqlite import SqliteStore
-from pumphouse.leases.sqlitefile import open_file
+from pumphouse.leases.stores.sqlite.file import open_file
+from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.leases.contract.asking import first, rows
 from tests.leases.stores import GROUP
 from tests.leases.test_sqlite import opened, take_away
@@ -28,7 +28,7 @@ class SlowOpening:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.mended = threading.Event(), threading.Event()
         self.threads: list[threading.Thread] = []
-        monkeypatch.setattr("pumphouse.leases.sqlite.open_file", self)
+        monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.open_file", self)
 
     def __call__(self, path: Path, until: float) -> sqlite3.Connection:
         self.threads.append(threading.current_thread())
@@ -94,7 +94,7 @@ def open_stubborn(path: Path, until: float) -> sqlite3.Connection:
 async def test_a_file_that_will_not_close_is_told(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pumphouse.leases.sqlite.open_file", open_stubborn)
+    monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.open_file", open_stubborn)
     store = SqliteStore(path)
     with pytest.raises(StoreError, match=r"leases\.db cannot be used: it will not close"):
         async with store:
@@ -110,7 +110,7 @@ async def test_a_file_that_went_away_while_it_was_opened_is_told(
         take_away(path, None)
         return db
 
-    monkeypatch.setattr("pumphouse.leases.sqlite.open_file", open_and_lose)
+    monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.open_file", open_and_lose)
     async with opened(path) as store:
         with pytest.raises(StoreError, match="removed or replaced"):
             await store.list_ownership(GROUP)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from pumphouse.clock import Clock
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Checkpoint, Granted, Group, Listing, Ownership
 from pumphouse.leases.store import CheckpointOutcome, ClaimOutcome
+from pumphouse.leases.stores.memory import MemoryStore
 
 
 class AuditedStore:

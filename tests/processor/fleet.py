@@ -11,13 +11,13 @@ from random import Random
 from typing import Any, Self
 
 from pumphouse.client.base import HubClient, Sender
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.errors import StoreMisused
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Group, Ownership
 from pumphouse.leases.store import CheckpointStore
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Checkpoint, Group
+from pumphouse.leases.stores.memory import MemoryStore
 from tests.processor.virtual import LoopClock
 
 HUB = "eh"

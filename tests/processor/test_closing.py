@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.errors import PoisonEvent
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Group
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
-from pumphouse.processor.hostoptions import (
+from pumphouse.processor.host_options import (
     EventProcessorOptions,
     ExceptionReceived,
     engine_options,

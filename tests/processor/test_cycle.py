@@ -13,7 +13,7 @@ from pumphouse.leases.flaky import FlakyStore, Script
 from pumphouse.leases.model import Checkpoint, claim
 from pumphouse.leases.strategies import parse_strategy
 from pumphouse.processor.cycle import Cycle
-from pumphouse.processor.holdings import Holdings
+from pumphouse.processor.lease_table import Holdings
 from pumphouse.processor.pump import House
 from tests.processor.fleet import Fleet
 from tests.processor.test_holdings import Ears

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.processor.deadletters import (
+from pumphouse.processor.dead_letters import (
     CAUSE_MAX,
     DeadLetter,
     DeadLetterFile,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 from pumphouse.events import LATEST, Event
 from pumphouse.hub.embedded import EmbeddedHub

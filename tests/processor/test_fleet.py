@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Self
 
 from pumphouse.events import Event
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutcome
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.fleet import Fleet
 from tests.processor.virtual import LoopClock, run

@@ -12,7 +12,6 @@ from pumphouse.errors import (
 )
 from pumphouse.events import Event
 from pumphouse.leases.flaky import FlakyStore, Rates
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import (
     Granted,
     Group,
@@ -21,9 +20,10 @@ from pumphouse.leases.model import (
     nominate,
 )
 from pumphouse.leases.store import ClaimOutcome
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.tenure import StopReason
+from pumphouse.processor.term import StopReason
 from tests.processor.fleet import Fleet
 from tests.processor.virtual import LoopClock, run
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock
 from pumphouse.errors import HandlerStuck, OptionError, PoisonEvent, PumphouseError
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.memory import MemoryStore
-from pumphouse.processor.deadletters import (
+from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.processor.dead_letters import (
     DeadLetter,
 )
 from pumphouse.processor.engine import Engine

@@ -11,7 +11,6 @@ import pytest
 
 from pumphouse.errors import OwnershipLost, StoreError
 from pumphouse.leases.flaky import FlakyStore, Rates, Script
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import (
     Granted,
     Group,
@@ -23,7 +22,8 @@ from pumphouse.leases.model import (
     nominate,
 )
 from pumphouse.leases.store import ClaimOutcome
-from pumphouse.processor.holdings import Holdings
+from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.processor.lease_table import Holdings
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import Holding, due_on_watch
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError, PoisonEvent, PumphouseError
 from pumphouse.events import LATEST, Event, Position
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Checkpoint
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
-from pumphouse.processor.hostoptions import (
+from pumphouse.processor.host_options import (
     EventProcessorOptions,
     ExceptionReceived,
     PartitionManagerOptions,

@@ -10,7 +10,7 @@ import pytest
 from pumphouse.events import Event
 from pumphouse.leases.flaky import CALM, FlakyStore, Rates
 from pumphouse.processor.host import EventProcessorHost, PartitionContext
-from pumphouse.processor.hostoptions import EventProcessorOptions
+from pumphouse.processor.host_options import EventProcessorOptions
 from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy
 from tests.processor.place import Place, until
 from tests.processor.virtual import run

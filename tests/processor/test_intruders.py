@@ -9,8 +9,8 @@ import pytest
 
 from pumphouse.client.base import ReaderOptions
 from pumphouse.errors import ReaderEvicted
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Checkpoint
+from pumphouse.leases.stores.memory import MemoryStore
 from tests.processor.fleet import Fleet
 from tests.processor.virtual import LoopClock, run
 

@@ -11,7 +11,7 @@ import pytest
 from azure.eventhub.aio import EventHubConsumerClient
 
 from pumphouse.events import Event
-from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.options import ProcessorOptions
 from tests.processor.fleet import Fleet
 

@@ -12,15 +12,15 @@ import pytest
 from azure.storage.blob.aio import ContainerClient
 
 from pumphouse import EventProcessorHost, EventProcessorOptions, FixedPartitionProcessor
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.blob import BlobStore
 from pumphouse.leases.model import Group
+from pumphouse.leases.stores.blob.store import BlobStore
 from pumphouse.leases.strategies import parse_strategy
 from pumphouse.processor.cycle import Cycle
-from pumphouse.processor.holdings import Holdings
 from pumphouse.processor.host import PartitionContext
+from pumphouse.processor.lease_table import Holdings
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor

@@ -6,7 +6,7 @@ import pytest
 
 from pumphouse.client.base import PartitionProperties
 from pumphouse.leases.model import Checkpoint, Group, Listing, Member, Ownership
-from pumphouse.processor.overview import (
+from pumphouse.processor.admin.overview import (
     AHEAD,
     BEHIND,
     IDLE,

@@ -13,12 +13,12 @@ import pytest
 from pumphouse.errors import HubNotFound, OptionError, OwnershipLost
 from pumphouse.events import EARLIEST, LATEST, Event, Position
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.memory import MemoryStore
-from pumphouse.leases.sqlite import SqliteStore
+from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.leases.stores.sqlite.store import SqliteStore
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
-from pumphouse.processor.tenure import StopReason
+from pumphouse.processor.term import StopReason
 from tests.processor.fleet import HUB, Fleet
 from tests.processor.virtual import LoopClock, run
 

@@ -6,7 +6,7 @@ from pumphouse.client.base import PartitionProperties
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Event, Position
 from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership
-from pumphouse.processor.resets import (
+from pumphouse.processor.admin.resets import (
     BEGINNING,
     Place,
     at_the_border,

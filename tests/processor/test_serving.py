@@ -10,8 +10,8 @@ import pytest
 
 from pumphouse.errors import AmqpError, OwnershipLost, PoisonEvent
 from pumphouse.events import Event
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import Checkpoint, Group
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.options import PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.fleet import HUB, Fleet

@@ -9,10 +9,10 @@ import pytest
 
 from pumphouse.errors import OptionError
 from pumphouse.events import Event
-from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
-from pumphouse.processor.hostoptions import EventProcessorOptions
+from pumphouse.processor.host_options import EventProcessorOptions
 from pumphouse.processor.options import PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.place import Place, until

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock
 from pumphouse.errors import HandlerStuck
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.memory import MemoryStore
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
-from pumphouse.processor.hostoptions import EventProcessorOptions
+from pumphouse.processor.host_options import EventProcessorOptions
 from pumphouse.processor.options import PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.place import HUB, Place, until

@@ -18,16 +18,17 @@ from pumphouse.leases import census, model
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint, Granted, Listing, Ownership, Unknown
 from pumphouse.leases.store import ClaimOutcome
-from pumphouse.processor import holdings, plan
+from pumphouse.processor import lease_table as holdings
+from pumphouse.processor import plan
 from pumphouse.processor.checkpointing import Checkpoints
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.feed import Feed
-from pumphouse.processor.holdings import Holdings
+from pumphouse.processor.lease_table import Holdings
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.plan import Holding
 from pumphouse.processor.pump import Pump
-from pumphouse.processor.tenure import Stopped, StopReason
+from pumphouse.processor.term import Stopped, StopReason
 from pumphouse.simulation.loop import WALL_S
 from tests.simulation import mutants_of_events
 from tests.simulation.sabotage import MUTANTS, Patch, mutant

@@ -19,8 +19,8 @@ from pumphouse.processor.checkpointing import Checkpoints
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.feed import Feed
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.tending import Tending
-from pumphouse.processor.tenure import Stopped
+from pumphouse.processor.supervisor import Tending
+from pumphouse.processor.term import Stopped
 from tests.simulation.sabotage import Patch, mutant
 
 # -- events and checkpoints -----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pumphouse.events import Event
 from pumphouse.processor.handlers import Handling
 from pumphouse.processor.options import STOP, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.tending import Tending
+from pumphouse.processor.supervisor import Tending
 from pumphouse.simulation import PROFILES, Faults, Result, Scenario, parse_faults, simulate
 from pumphouse.simulation.faces import FACES
 from pumphouse.simulation.history import History

@@ -19,9 +19,9 @@ from pumphouse.errors import OptionError, ReaderEvicted
 from pumphouse.events import Event, Position
 from pumphouse.leases.model import Granted, Group, Ownership, Refused, claim
 from pumphouse.simulation import PROFILES, Scenario, parse_faults, simulate
-from pumphouse.simulation.checks import Checks
 from pumphouse.simulation.history import History
 from pumphouse.simulation.hub import HUB, NAMESPACE, SimHub
+from pumphouse.simulation.invariants.checks import Checks
 from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
 from pumphouse.simulation.run import OPTIONS
 from pumphouse.simulation.store import SimStore

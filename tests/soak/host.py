@@ -19,10 +19,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.errors import OwnershipLost, PumphouseError
 from pumphouse.events import Event
-from pumphouse.leases.opening import open_store
+from pumphouse.leases.store_url import open_store
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient

@@ -16,7 +16,7 @@ from typing import Any
 from azure.eventhub.aio import EventHubConsumerClient
 from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 
-from pumphouse.leases.opening import read_place
+from pumphouse.leases.store_url import read_place
 from tests.soak.host import stop_on_signal
 from tests.soak.records import Book, digest
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from random import Random
 
 from pumphouse.client.base import HubClient, ReaderOptions
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.leases.model import Group
-from pumphouse.leases.opening import open_store
+from pumphouse.leases.store_url import open_store
 from tests.azurite.server import Azurite
 from tests.soak import script
 from tests.soak.fleet import AzuriteStore, Fleet, SqliteFile, Store, stopped

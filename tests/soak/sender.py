@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumphouse.client.base import HubClient, Sender
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
 from tests.soak.host import started, stop_on_signal

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.leases.model import Group
-from pumphouse.leases.opening import open_store
+from pumphouse.leases.store_url import open_store
 from tests.azurite.server import Azurite
 from tests.soak.fleet import AzuriteStore, Fleet
 from tests.soak.run import evidence_of, read_ends

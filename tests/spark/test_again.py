@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pumphouse.spark import source
-from pumphouse.spark.connections import connections
+from pumphouse.spark.read.connections import connections
 
 from .conftest import Hub
 from .runs import Run, rows_of

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pumphouse.spark.feedback import (
+from pumphouse.spark.lag.known_positions import Mark
+from pumphouse.spark.lag.task_reports import (
     Address,
     Courier,
     Feedback,
@@ -18,7 +19,6 @@ from pumphouse.spark.feedback import (
     mean_bytes,
     to_line,
 )
-from pumphouse.spark.marks import Mark
 
 LAST = Mark(99, "8192", 1_700_000_000_000)
 REPORT = Report("0", 100, 5_000, 0.5, LAST)

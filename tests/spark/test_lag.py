@@ -13,8 +13,8 @@ import pytest
 from pumphouse.client.connection_string import parse
 from pumphouse.errors import OptionError
 from pumphouse.leases.model import Group
-from pumphouse.leases.opening import open_store
-from pumphouse.spark.marks import Lag
+from pumphouse.leases.store_url import open_store
+from pumphouse.spark.lag.known_positions import Lag
 
 from .conftest import Hub
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pumphouse.spark.lanes import AHEAD, together
+from pumphouse.spark.read.parallel import AHEAD, together
 
 WAIT_S = 60
 

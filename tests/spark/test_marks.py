@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.spark.marks import Lag, Mark, Memory, PartitionLag, lag_of, sources_of
+from pumphouse.spark.lag.known_positions import Lag, Mark, Memory, PartitionLag, lag_of, sources_of
 
 LATEST = {
     "sensors": {"0": 120, "1": 50},

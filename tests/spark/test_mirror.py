@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pumphouse.client.base import ReaderOptions
 from pumphouse.client.connection_string import parse
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import EARLIEST
 from pumphouse.leases.model import Group
-from pumphouse.leases.opening import open_store
-from pumphouse.spark.lag import Mirrored
-from pumphouse.spark.marks import Memory, Source, sources_of
+from pumphouse.leases.store_url import open_store
+from pumphouse.spark.lag.known_positions import Memory, Source, sources_of
+from pumphouse.spark.lag.listener import Mirrored
 
 from .conftest import Hub
 from .runs import Run

@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from pumphouse.client.blocking import READ_BYTES_MIN
-from pumphouse.client.ranges import BATCH_BYTES_MAX, BATCH_ROWS_MAX
+from pumphouse.client.bulk.blocking_connection import READ_BYTES_MIN
+from pumphouse.client.bulk.ranges import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Position
 from pumphouse.spark.catalogue import BY_NAME, CATALOGUE, GONE, Gone

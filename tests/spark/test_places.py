@@ -22,10 +22,10 @@ import pytest
 
 from pumphouse.client.base import ReaderOptions
 from pumphouse.client.connection_string import parse
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.leases.model import Group
-from pumphouse.leases.opening import open_store
+from pumphouse.leases.store_url import open_store
 from pumphouse.spark import drop_repeats
 
 if TYPE_CHECKING:

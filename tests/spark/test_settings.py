@@ -13,9 +13,9 @@ from pumphouse.clock import MovableClock
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.spark import source
-from pumphouse.spark.connections import connections
 from pumphouse.spark.identity import credential_of
 from pumphouse.spark.options import SourceOptions, read_source
+from pumphouse.spark.read.connections import connections
 
 from .conftest import Hub
 from .runs import Run, read_batch

@@ -11,14 +11,13 @@ import pytest
 
 from pumphouse.errors import OptionError
 from pumphouse.leases.model import Checkpoint, Group, Ownership
-from pumphouse.leases.opening import open_store
-from pumphouse.spark.commits import folder_of, is_committed
-from pumphouse.spark.leftovers import Leftovers
-from pumphouse.spark.marks import Mark, epochs_of
-from pumphouse.spark.mirror import Mirror
+from pumphouse.leases.store_url import open_store
+from pumphouse.spark.lag.known_positions import Mark, epochs_of
+from pumphouse.spark.lag.mirror import Mirror
 from pumphouse.spark.offsets import Span
 from pumphouse.spark.options import SourceOptions, read_source
-from pumphouse.spark.tenancy import (
+from pumphouse.spark.tenancy.commits import folder_of, is_committed
+from pumphouse.spark.tenancy.journal import (
     Journal,
     Loss,
     Stretch,
@@ -30,7 +29,8 @@ from pumphouse.spark.tenancy import (
     owned_by,
     to_offset,
 )
-from pumphouse.spark.tenancyoptions import processor_options
+from pumphouse.spark.tenancy.leftovers import Leftovers
+from pumphouse.spark.tenancy.options import processor_options
 from tests.azurite.server import Azurite
 
 GROUP = Group("name.servicebus.windows.net", "sensors")

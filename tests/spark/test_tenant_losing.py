@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.errors import PumphouseError, ReaderEvicted
 from pumphouse.events import Event
 from pumphouse.leases.model import Granted, claim, release
-from pumphouse.leases.opening import open_store
-from pumphouse.spark.lodging import Lodging
+from pumphouse.leases.store_url import open_store
 from pumphouse.spark.source import read_part
+from pumphouse.spark.tenancy.lodging import Lodging
 
 from .conftest import Hub
 from .tenants.house import PARTITIONS, House, house_of, repeats, together

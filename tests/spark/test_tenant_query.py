@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from pumphouse.cli import main as cli
 from pumphouse.leases.model import Group
-from pumphouse.spark.marks import opened
-from pumphouse.spark.tenancy import Stretch, from_offset
+from pumphouse.spark.lag.known_positions import opened
+from pumphouse.spark.tenancy.journal import Stretch, from_offset
 
 from .conftest import Hub
 from .tenants.leases import Leases

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pumphouse.errors import OptionError, PumphouseError
-from pumphouse.leases.opening import open_store
+from pumphouse.leases.store_url import open_store
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.processor import Processor
 from pumphouse.spark.options import read_source

@@ -19,18 +19,18 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from pumphouse.amqp.messages import Message
-from pumphouse.client.bulk import EventsGone
+from pumphouse.client.bulk.client import EventsGone
 from pumphouse.clock import MovableClock
 from pumphouse.errors import OptionError, PumphouseError
-from pumphouse.hub import management
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.log import Retention
+from pumphouse.hub.links import management
+from pumphouse.hub.storage.memory_log import Retention
 from pumphouse.spark import source
-from pumphouse.spark.connections import connect, connections
-from pumphouse.spark.feedback import Report
+from pumphouse.spark.hub_state import SILENT_S
+from pumphouse.spark.lag.task_reports import Report
 from pumphouse.spark.offsets import Span
-from pumphouse.spark.outlook import SILENT_S
-from pumphouse.spark.reading import Progress, left_after
+from pumphouse.spark.read.connections import connect, connections
+from pumphouse.spark.read.task import Progress, left_after
 from pumphouse.spark.source import Columns, StreamReader, task_of
 
 from .conftest import Hub

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pumphouse.errors import PumphouseError
-from pumphouse.spark.connections import connections
+from pumphouse.spark.read.connections import connections
 from pumphouse.spark.sink import batch_writer, stream_writer
 
 from .conftest import Hub

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pumphouse.amqp import sasl, states
-from pumphouse.amqp.alike import Likenesses, take_run
+from pumphouse.amqp.columnar.runs import Likenesses, take_run
 from pumphouse.amqp.composites import (
     Composite,
     decode_performative,

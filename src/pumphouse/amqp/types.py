@@ -21,7 +21,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from pumphouse.amqp import bid
+from pumphouse.amqp import decimals as bid
 from pumphouse.errors import LocalProtocolError
 
 

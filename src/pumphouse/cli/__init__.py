@@ -14,23 +14,24 @@ from typing import Any
 
 import click
 
-from pumphouse.cli import console
+from pumphouse.cli.common import console
 
-COMMANDS = (
-    "up",
-    "hubs",
-    "groups",
-    "checkpoints",
-    "send",
-    "tail",
-    "process",
-    "homes",
-    "simulate",
-    "faults",
-    "dash",
-    "doctor",
-    "demo",
-)
+# command -> its module below pumphouse.cli
+COMMANDS = {
+    "up": "up",
+    "hubs": "hubs",
+    "groups": "groups",
+    "checkpoints": "checkpoints",
+    "send": "send",
+    "tail": "tail",
+    "process": "process",
+    "homes": "homes.group",
+    "simulate": "simulate",
+    "faults": "faults",
+    "dash": "dash",
+    "doctor": "doctor",
+    "demo": "demo.command",
+}
 
 
 class Commands(click.Group):
@@ -42,7 +43,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f"pumphouse.cli.{cmd_name}"), cmd_name)
+        command = getattr(import_module(f"pumphouse.cli.{COMMANDS[cmd_name]}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from pumphouse.cli import console
-from pumphouse.cli.options import (
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import (
     Form,
     connection_option,
     group_option,
@@ -25,10 +25,10 @@ from pumphouse.errors import OptionError
 from pumphouse.events import Event, Position, parse_position, to_datetime, to_ms
 
 if TYPE_CHECKING:
-    from pumphouse.cli.ledger import Ledger
+    from pumphouse.cli.common.group_access import Ledger
     from pumphouse.client.base import PartitionProperties
     from pumphouse.leases.model import Checkpoint
-    from pumphouse.processor.resets import Change, Place
+    from pumphouse.processor.admin.resets import Change, Place
 
 LOOK_S = 5.0  # how long we wait for an event that must be there
 
@@ -69,7 +69,7 @@ def list_checkpoints(
     hub: str | None, group: str, connection: str | None, store: str, output: str
 ) -> None:
     """List the checkpoints of a consumer group."""
-    from pumphouse.cli.ledger import consult
+    from pumphouse.cli.common.group_access import consult
 
     async def work(ledger: Ledger) -> list[Checkpoint]:
         return in_order(await ledger.checkpoints())
@@ -120,7 +120,7 @@ def reset(
     Without --execute nothing is written: you see what would change. While hosts own the partitions
     it is refused, because they go on from where they are and write over it; stop them first.
     """
-    from pumphouse.cli.ledger import consult
+    from pumphouse.cli.common.group_access import consult
 
     if (to is None) == (shift_by is None):
         raise click.UsageError("say where to: either --to POSITION or --shift-by N")
@@ -140,7 +140,7 @@ def reset(
 @store_option
 def export(file: IO[str], hub: str | None, group: str, connection: str | None, store: str) -> None:
     """Write the checkpoints to FILE (or stdout), one JSON object per line."""
-    from pumphouse.cli.ledger import consult
+    from pumphouse.cli.common.group_access import consult
 
     async def work(ledger: Ledger) -> list[Checkpoint]:
         return in_order(await ledger.checkpoints())
@@ -173,12 +173,12 @@ def import_checkpoints(
     output: str,
 ) -> None:
     """Restore checkpoints from FILE, as `export` wrote them; from another group if you like."""
-    from pumphouse.cli.ledger import consult
+    from pumphouse.cli.common.group_access import consult
 
     places = read_places(file)
 
     async def work(ledger: Ledger) -> None:
-        from pumphouse.processor.resets import change
+        from pumphouse.processor.admin.resets import change
 
         await ledger.partitions(tuple(places))  # all must exist
         there = await ledger.checkpoints()
@@ -196,7 +196,7 @@ def import_checkpoints(
 async def plan(
     ledger: Ledger, partitions: tuple[str, ...], to: Position | None, shift_by: int | None
 ) -> list[Change]:
-    from pumphouse.processor.resets import change, shifted
+    from pumphouse.processor.admin.resets import change, shifted
 
     there = await ledger.checkpoints()
     changes = []
@@ -210,7 +210,7 @@ async def plan(
 
 async def find(ledger: Ledger, found: PartitionProperties, position: Position) -> Place:
     """The place just before a position; the events around it are looked at where need be."""
-    from pumphouse.processor.resets import at_the_border, before_event
+    from pumphouse.processor.admin.resets import at_the_border, before_event
 
     place = at_the_border(position, found)
     if place is not None:
@@ -247,7 +247,7 @@ def read_places(file: Iterable[str]) -> dict[str, Place]:
 
 
 def read_place(number: int, line: str) -> tuple[str, Place]:
-    from pumphouse.processor.resets import BEGINNING, Place
+    from pumphouse.processor.admin.resets import BEGINNING, Place
 
     try:
         found: dict[str, Any] = json.loads(line)
@@ -271,7 +271,7 @@ async def carry_out(
     ledger: Ledger, changes: list[Change], lease_s: float, execute: bool, force: bool, output: str
 ) -> None:
     """Show the changes; write them if that is wanted and nobody is in the way."""
-    from pumphouse.processor.resets import live_owners
+    from pumphouse.processor.admin.resets import live_owners
 
     show(changes, output)
     listing = await ledger.listing()
@@ -325,7 +325,7 @@ def show(changes: list[Change], output: str) -> None:
 
 
 def in_order(found: dict[str, Checkpoint]) -> list[Checkpoint]:
-    from pumphouse.processor.overview import order
+    from pumphouse.processor.admin.overview import order
 
     return sorted(found.values(), key=lambda mark: order(mark.partition))
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pumphouse.cli import console
-from pumphouse.cli.options import (
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import (
     DURATION_FORM,
     ca_file,
     connection_option,
@@ -172,7 +172,7 @@ class Place:
     def fleet(self, text: str) -> WatchedGroup:
         from dataclasses import replace
 
-        from pumphouse.dashboard.fleet import ProcessFleet
+        from pumphouse.dashboard.monitors.host_processes import ProcessFleet
 
         name, _, rest = text.partition(":")
         face, _, count = rest.partition(":")
@@ -203,7 +203,7 @@ async def serve(options: DashboardOptions, output: str) -> None:
     from pumphouse.cli.up import stop_on_signal
 
     try:
-        from pumphouse.dashboard.app import Dashboard
+        from pumphouse.dashboard.server.app import Dashboard
     except ImportError as missing:
         raise lacking(missing) from None
 

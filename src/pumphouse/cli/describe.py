@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pumphouse.cli import console
-from pumphouse.cli.options import (
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import (
     DURATION_FORM,
     connection_option,
     hub_option,
@@ -20,8 +20,8 @@ from pumphouse.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from pumphouse.cli.ledger import Ledger
-    from pumphouse.processor.overview import Line, Overview
+    from pumphouse.cli.common.group_access import Ledger
+    from pumphouse.processor.admin.overview import Line, Overview
 
 HEADERS = (
     "PARTITION",
@@ -65,7 +65,7 @@ def describe(
     does not move), no owner, data lost (retention removed unread events), ahead (the hub was
     re-created). Exit status 3 if any partition needs a look.
     """
-    from pumphouse.cli.ledger import consult
+    from pumphouse.cli.common.group_access import consult
 
     show = as_json if output == "json" else as_table
 
@@ -85,7 +85,7 @@ def describe(
 
 
 async def look(ledger: Ledger, lease_s: float, before: Overview | None) -> Overview:
-    from pumphouse.processor.overview import overview
+    from pumphouse.processor.admin.overview import overview
 
     partitions, listing, marks = await asyncio.gather(
         ledger.partitions(), ledger.listing(), ledger.checkpoints()

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pumphouse.cli import console
-from pumphouse.cli.options import (
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import (
     ca_file,
     connection_option,
     group_option,
@@ -132,7 +132,7 @@ async def check_hub(connection: str | None, hub: str | None, group: str) -> Asyn
         yield Finding(FAIL, "no hub to talk to", fix)
         return
     from pumphouse.client.base import RetryOptions
-    from pumphouse.client.opening import open_client
+    from pumphouse.client.factory import open_client
 
     try:
         since = time.perf_counter()
@@ -171,7 +171,7 @@ async def check_group(client: HubClient, group: str, partition: str) -> Finding:
 
 
 async def check_store(url: str) -> AsyncIterator[Finding]:
-    from pumphouse.leases.opening import open_store
+    from pumphouse.leases.store_url import open_store
 
     try:
         async with open_store(url) as store:

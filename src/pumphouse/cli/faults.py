@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumphouse.cli import console
-from pumphouse.cli.options import connection_option, output_option
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import connection_option, output_option
 
 if TYPE_CHECKING:
-    from pumphouse.client.native import Client
+    from pumphouse.client.native.client import Client
 
 ACTIONS = ("drop", "delay", "refuse", "detach", "throttle", "freeze")
 MOMENTS = ("connect", "attach", "send", "deliver")
@@ -37,7 +37,7 @@ def faults() -> None:
 @output_option
 def add(connection: str | None, output: str, **fault: Any) -> None:
     """Plan a fault; its number is printed."""
-    from pumphouse.cli.talk import talk
+    from pumphouse.cli.common.hub_connection import talk
 
     given = {name: value for name, value in fault.items() if value is not None}
 
@@ -56,7 +56,7 @@ def add(connection: str | None, output: str, **fault: Any) -> None:
 @output_option
 def list_faults(connection: str | None, output: str) -> None:
     """List the faults that are planned."""
-    from pumphouse.cli.talk import talk
+    from pumphouse.cli.common.hub_connection import talk
 
     async def say(client: Client) -> list[dict[str, Any]]:
         return await (await client.management()).faults()
@@ -77,7 +77,7 @@ def list_faults(connection: str | None, output: str) -> None:
 @output_option
 def clear(number: int | None, connection: str | None, output: str) -> None:
     """Take away the fault with this NUMBER, or all of them."""
-    from pumphouse.cli.talk import talk
+    from pumphouse.cli.common.hub_connection import talk
 
     async def say(client: Client) -> None:
         await (await client.management()).cancel_fault(number)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from pumphouse.cli import console
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import connection_option, hub_option, output_option
 from pumphouse.cli.describe import describe
-from pumphouse.cli.options import connection_option, hub_option, output_option
 
 
 @click.group()
@@ -24,7 +24,7 @@ groups.add_command(describe)
 @output_option
 def create(group: str, hub: str | None, connection: str | None, output: str) -> None:
     """Create the consumer group GROUP."""
-    from pumphouse.cli.talk import manage
+    from pumphouse.cli.common.hub_connection import manage
 
     manage(connection, hub, lambda ask, hub: ask.create_group(hub, group))
     report(output, group, "created")
@@ -36,7 +36,7 @@ def create(group: str, hub: str | None, connection: str | None, output: str) -> 
 @output_option
 def list_groups(hub: str | None, connection: str | None, output: str) -> None:
     """List the consumer groups of a hub."""
-    from pumphouse.cli.talk import manage
+    from pumphouse.cli.common.hub_connection import manage
 
     for group in manage(connection, hub, lambda ask, hub: ask.groups(hub)):
         if output == "json":
@@ -52,7 +52,7 @@ def list_groups(hub: str | None, connection: str | None, output: str) -> None:
 @output_option
 def delete(group: str, hub: str | None, connection: str | None, output: str) -> None:
     """Delete the consumer group GROUP; its readers are cut off."""
-    from pumphouse.cli.talk import manage
+    from pumphouse.cli.common.hub_connection import manage
 
     manage(connection, hub, lambda ask, hub: ask.delete_group(hub, group))
     report(output, group, "deleted")

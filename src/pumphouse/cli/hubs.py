@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pumphouse.cli import console
-from pumphouse.cli.options import PARTITIONS, connection_option, output_option
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import PARTITIONS, connection_option, output_option
 from pumphouse.events import to_datetime
 
 if TYPE_CHECKING:
     from pumphouse.client.base import HubProperties
-    from pumphouse.client.native import Client
+    from pumphouse.client.native.client import Client
 
 
 @click.group()
@@ -33,7 +33,7 @@ def hubs() -> None:
 @output_option
 def create(name: str, partitions: int, connection: str | None, output: str) -> None:
     """Create the hub NAME."""
-    from pumphouse.cli.talk import manage
+    from pumphouse.cli.common.hub_connection import manage
 
     made = manage(connection, name, lambda ask, hub: ask.create_hub(hub, partitions))
     if output == "json":
@@ -49,7 +49,7 @@ def create(name: str, partitions: int, connection: str | None, output: str) -> N
 @output_option
 def grow(name: str, partitions: int, connection: str | None, output: str) -> None:
     """Give the hub NAME more partitions; keys that are sent from now on may land elsewhere."""
-    from pumphouse.cli.talk import manage
+    from pumphouse.cli.common.hub_connection import manage
 
     grown = manage(connection, name, lambda ask, hub: ask.grow_hub(hub, partitions))
     if output == "json":
@@ -63,7 +63,7 @@ def grow(name: str, partitions: int, connection: str | None, output: str) -> Non
 @output_option
 def list_hubs(connection: str | None, output: str) -> None:
     """List the hubs of the namespace."""
-    from pumphouse.cli.talk import talk
+    from pumphouse.cli.common.hub_connection import talk
 
     async def say(client: Client) -> list[HubProperties]:
         return await (await client.management()).hubs()
@@ -83,7 +83,7 @@ def list_hubs(connection: str | None, output: str) -> None:
 @output_option
 def delete(name: str, connection: str | None, output: str) -> None:
     """Delete the hub NAME and all its events."""
-    from pumphouse.cli.talk import manage
+    from pumphouse.cli.common.hub_connection import manage
 
     manage(connection, name, lambda ask, hub: ask.delete_hub(hub))
     if output == "json":

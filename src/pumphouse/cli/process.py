@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumphouse.cli import console
-from pumphouse.cli.options import (
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import (
     DURATION_FORM,
     Form,
     ca_file,
@@ -192,9 +192,9 @@ def here_first() -> Iterator[None]:
 
 
 async def run(job: Job, handler: Any, dead_letter: str | None, voice: Voice) -> None:
-    from pumphouse.client.opening import open_client
-    from pumphouse.leases.opening import open_store
-    from pumphouse.processor.deadletters import DeadLetterFile
+    from pumphouse.client.factory import open_client
+    from pumphouse.leases.store_url import open_store
+    from pumphouse.processor.dead_letters import DeadLetterFile
     from pumphouse.processor.engine import Engine
     from pumphouse.processor.handlers import Handling
 

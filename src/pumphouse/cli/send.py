@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from pumphouse.cli import console
-from pumphouse.cli.options import (
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import (
     PROPERTY_FORM,
     connection_option,
     output_option,
@@ -26,8 +26,8 @@ from pumphouse.errors import EventTooLarge, PumphouseError
 from pumphouse.events import Event
 
 if TYPE_CHECKING:
-    from pumphouse.client.native import Client
-    from pumphouse.client.sender import Sender
+    from pumphouse.client.native.client import Client
+    from pumphouse.client.native.sender import Sender
     from pumphouse.clock import Clock
 
 PIECE = 1000  # events handed to the sender at once, without --rate
@@ -115,7 +115,7 @@ def send(
     HUB may be left out, if there is no TEXT either: then it is the EntityPath of the connection
     string. Empty lines are left out. Without --key and --partition the partitions take turns.
     """
-    from pumphouse.cli.talk import talk
+    from pumphouse.cli.common.hub_connection import talk
 
     if key is not None and partition is not None:
         raise click.UsageError("give --key or --partition, not both")
@@ -186,7 +186,7 @@ async def bodies(job: Job) -> AsyncGenerator[list[bytes], None]:
         for block in pieces(made(job.texts, job.count), job.piece):
             yield block
         return
-    from pumphouse.cli.lines import read_lines
+    from pumphouse.cli.common.lines import read_lines
 
     left = sys.maxsize if job.count is None else job.count
     async with aclosing(read_lines(job.file)) as blocks:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from pumphouse.cli import console
-from pumphouse.cli.options import output_option, strategy_option
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import output_option, strategy_option
 from pumphouse.errors import OptionError
 
 if TYPE_CHECKING:

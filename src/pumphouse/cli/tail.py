@@ -16,15 +16,15 @@ from uuid import UUID
 
 import click
 
-from pumphouse.cli import console
-from pumphouse.cli.options import Form, connection_option, output_option, verbose_option
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import Form, connection_option, output_option, verbose_option
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.errors import OptionError
 from pumphouse.events import FORMS, Event, Position, parse_position
 
 if TYPE_CHECKING:
-    from pumphouse.cli.feeds import Span
-    from pumphouse.client.native import Client
+    from pumphouse.cli.common.event_streams import Span
+    from pumphouse.client.native.client import Client
 
 LAST = 10
 BLOCK = 200  # events written at once: a write for each would be most of the work
@@ -102,7 +102,7 @@ def tail(
     A line has partition, sequence number, time, key and body. HUB may be left out if the
     connection string has an EntityPath.
     """
-    from pumphouse.cli.talk import talk
+    from pumphouse.cli.common.hub_connection import talk
 
     wanted = Wanted(partition, group, position, number, grep, follow)
     show = Screen(as_json if output == "json" else as_text, wanted).show
@@ -138,7 +138,7 @@ class Screen:
 
 
 async def run(client: Client, wanted: Wanted, show: Callable[[list[Event]], bool]) -> None:
-    from pumphouse.cli.feeds import follow, merge, open_feeds
+    from pumphouse.cli.common.event_streams import follow, merge, open_feeds
 
     spans = [span for span in await find_spans(client, wanted) if wanted.follow or not span.empty]
     feeds = await open_feeds(client, wanted.group, spans)
@@ -152,7 +152,7 @@ async def run(client: Client, wanted: Wanted, show: Callable[[list[Event]], bool
 
 
 async def find_spans(client: Client, wanted: Wanted) -> list[Span]:
-    from pumphouse.cli.feeds import span_for
+    from pumphouse.cli.common.event_streams import span_for
 
     every = (await client.properties()).partitions
     # To find the last that match, all have to be looked at.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pumphouse.cli import console
-from pumphouse.cli.options import (
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import (
     DURATION_FORM,
     SIZE_FORM,
     output_option,
@@ -149,7 +149,7 @@ def up(
     "connection_strings": {NAME: ...}, "namespace_connection_string": ...}.
     """
     from pumphouse.hub.embedded import EmbeddedHub
-    from pumphouse.hub.log import Retention
+    from pumphouse.hub.storage.memory_log import Retention
 
     hub = EmbeddedHub(
         parse_hubs([*hubs, *names]),

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any, cast
 
-from pumphouse.amqp.cells import BODY, Place
-from pumphouse.amqp.lessons import NotAlike
+from pumphouse.amqp.columnar.cells import BODY, Place
+from pumphouse.amqp.columnar.learned import NotAlike
+from pumphouse.amqp.columnar.patterns import Pattern, Row, digits, learn_pattern
 from pumphouse.amqp.messages import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS
-from pumphouse.amqp.patterns import Pattern, Row, digits, learn_pattern
 from pumphouse.client.batches import ENQUEUED, KEY, OFFSET, SEQUENCE, read_event
 from pumphouse.errors import MalformedBytes
 from pumphouse.events import Event

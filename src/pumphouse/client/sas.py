@@ -1,6 +1,6 @@
 """Shared access signatures: how a holder of a key proves it without sending it.
 
-connection string -> sign -> put-token on $cbs -> hub/auth.py verifies
+connection string -> sign -> put-token on $cbs -> hub/access/auth.py verifies
                      ^^^^ this module
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pumphouse.dashboard.fleet import Fleet
+from pumphouse.dashboard.monitors.host_processes import Fleet
 from pumphouse.errors import OptionError
 from pumphouse.homes.schema import HOMES_MAX
 

@@ -24,14 +24,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.client.base import RetryOptions
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.errors import ConnectionFailed, OptionError, PumphouseError
-from pumphouse.homes import starting, upkeep
-from pumphouse.homes.place import Place
+from pumphouse.homes import restarts as upkeep
+from pumphouse.homes import stage_start as starting
+from pumphouse.homes.namespace import Place
+from pumphouse.homes.restarts import Eye, Look, Past
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB, SENSORS_HUB
-from pumphouse.homes.sharing import Sharing
-from pumphouse.homes.upkeep import Eye, Look, Past
+from pumphouse.homes.watch.sharing import Sharing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,19 +19,19 @@ from typing import Self, TypeVar
 
 from pumphouse.clock import Clock
 from pumphouse.errors import HubNotFound, OptionError, PumphouseError
-from pumphouse.hub.auth import ALL_CLAIMS, AccessRule, Claim, sign_sas
-from pumphouse.hub.conversation import ServerOptions
-from pumphouse.hub.doors import DoorOptions, Doors
+from pumphouse.hub.access.auth import ALL_CLAIMS, AccessRule, Claim, sign_sas
+from pumphouse.hub.access.token_issuer import TokenIssuer
+from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.emulator_config import HubSpec, parse_config
-from pumphouse.hub.faults import Faults
-from pumphouse.hub.hub import MESSAGE_BYTES_MAX, Namespace, ensure_groups, ensure_hubs
-from pumphouse.hub.issuer import TokenIssuer
-from pumphouse.hub.log import Retention
+from pumphouse.hub.faults.rules import Faults
+from pumphouse.hub.listeners.ports import DoorOptions, Doors
+from pumphouse.hub.listeners.tls import EVERYWHERE, CertificateFiles
+from pumphouse.hub.namespace import MESSAGE_BYTES_MAX, Namespace, ensure_groups, ensure_hubs
 from pumphouse.hub.quotas import Tier, check_retention, check_units, tier_named
 from pumphouse.hub.server import HubServer
-from pumphouse.hub.storage import DiskStorage
-from pumphouse.hub.tls import EVERYWHERE, CertificateFiles
-from pumphouse.hub.writer import ALWAYS, SYNC_MODES
+from pumphouse.hub.storage.base import DiskStorage
+from pumphouse.hub.storage.memory_log import Retention
+from pumphouse.hub.storage.writer import ALWAYS, SYNC_MODES
 
 ROOT_RULE = "RootManageSharedAccessKey"
 START_S = 10.0

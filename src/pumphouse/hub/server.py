@@ -17,8 +17,8 @@ from pumphouse.amqp.performatives import (
     Open,
 )
 from pumphouse.errors import PortTaken
-from pumphouse.hub.conversation import TICK_S, Conversation, ServerOptions
-from pumphouse.hub.hub import Namespace
+from pumphouse.hub.connection import TICK_S, Conversation, ServerOptions
+from pumphouse.hub.namespace import Namespace
 
 log = logging.getLogger("pumphouse.hub")
 

@@ -38,19 +38,19 @@ from typing import Any, Self
 
 from pumphouse.client.base import DEFAULT_GROUP, HubClient
 from pumphouse.client.connection_string import ConnectionString
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import OptionError, OwnershipLost, PumphouseError, StoreError
 from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore, MadeBeforehand
 from pumphouse.leases.strategies import Strategy, limited, parse_strategy
 from pumphouse.processor.cycle import Cycle, Report
-from pumphouse.processor.holdings import Holdings
+from pumphouse.processor.lease_table import Holdings
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import Holding, Outcome, due_on_watch, next_delay, reconcile
 from pumphouse.processor.pump import House, Serve
-from pumphouse.processor.tending import Tending
-from pumphouse.processor.tenure import StopReason, to_end
+from pumphouse.processor.supervisor import Tending
+from pumphouse.processor.term import StopReason, to_end
 
 log = logging.getLogger("pumphouse.processor")
 

@@ -31,7 +31,7 @@ from pumphouse.clock import Clock
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, Event, Position
 from pumphouse.leases.store import CheckpointStore
-from pumphouse.processor.deadletters import DeadLetters
+from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.handlers import Handling
 from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy, ProcessorOptions
@@ -324,10 +324,10 @@ def whole(given: Mapping[str, str], name: str, default: int | None) -> int:
 
 def store_from(given: Mapping[str, str], lease_s: float) -> CheckpointStore:
     if not given.get("STORAGE_CONNSTRING") and given.get("PUMPHOUSE_STORE"):
-        from pumphouse.leases.opening import open_store
+        from pumphouse.leases.store_url import open_store
 
         return open_store(given["PUMPHOUSE_STORE"])
-    from pumphouse.leases.bloblease import BlobLeaseStore
+    from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 
     return BlobLeaseStore.from_connection_string(
         need(given, "STORAGE_CONNSTRING"), need(given, "STORAGE_CONTAINER_NAME"), lease_s=lease_s

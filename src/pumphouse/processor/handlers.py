@@ -22,7 +22,7 @@ from typing import Any
 
 from pumphouse.errors import OptionError, OwnershipLost, PoisonEvent, PumphouseError
 from pumphouse.events import Event
-from pumphouse.processor.deadletters import DeadLetter, DeadLetters
+from pumphouse.processor.dead_letters import DeadLetter, DeadLetters
 from pumphouse.processor.options import (
     DEAD_LETTER,
     SKIP,
@@ -31,7 +31,7 @@ from pumphouse.processor.options import (
     ProcessorOptions,
 )
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.tenure import to_end
+from pumphouse.processor.term import to_end
 from pumphouse.processor.threads import Calling, in_thread
 
 Handler = Callable[[PartitionClient, list[Event]], Awaitable[None] | None]

@@ -32,16 +32,16 @@ from typing import Any, Protocol, Self
 
 from pumphouse.client.base import DEFAULT_GROUP, HubClient
 from pumphouse.client.connection_string import read_place
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock
 from pumphouse.errors import OptionError, OwnershipLost
 from pumphouse.events import Event
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
-from pumphouse.processor.deadletters import DeadLetters
+from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.handlers import Handling, is_async
-from pumphouse.processor.hostoptions import (
+from pumphouse.processor.host_options import (
     EventProcessorOptions,
     ExceptionReceived,
     PartitionManagerOptions,
@@ -49,7 +49,7 @@ from pumphouse.processor.hostoptions import (
 )
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.tenure import StopReason
+from pumphouse.processor.term import StopReason
 from pumphouse.processor.threads import REPORT_THREADS, Calling, in_thread
 
 log = logging.getLogger("pumphouse.processor")
@@ -162,7 +162,7 @@ class EventProcessorHost:
         **more: Any,
     ) -> Self:
         """A host with leases and checkpoints in Azure Blob storage, where such hosts keep them."""
-        from pumphouse.leases.bloblease import BlobLeaseStore
+        from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 
         manager = partition_manager_options or PartitionManagerOptions()
         store = BlobLeaseStore.from_connection_string(

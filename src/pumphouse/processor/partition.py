@@ -30,7 +30,7 @@ from pumphouse.processor.checkpointing import Checkpoints, sequence_of
 from pumphouse.processor.feed import Feed
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import backoff
-from pumphouse.processor.tenure import Stopped, StopReason, Tenure
+from pumphouse.processor.term import Stopped, StopReason, Tenure
 
 PATIENCE_S = 60.0  # of one wait for events; it ends early when there is anything to do
 

@@ -23,11 +23,11 @@ from pumphouse.leases.model import Checkpoint, Group
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.processor.checkpointing import Checkpoints
 from pumphouse.processor.feed import Feed
-from pumphouse.processor.holdings import Holdings
+from pumphouse.processor.lease_table import Holdings
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.plan import start_position
-from pumphouse.processor.tenure import StopReason, Tenure
+from pumphouse.processor.term import StopReason, Tenure
 
 CLOSE_S = 5.0  # to leave a partition politely; the next owner's epoch does not wait for it
 STAMPS_MAX = 3

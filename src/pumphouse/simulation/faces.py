@@ -26,7 +26,7 @@ from pumphouse.leases.strategies import Strategy
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
-from pumphouse.processor.hostoptions import EventProcessorOptions, PartitionManagerOptions
+from pumphouse.processor.host_options import EventProcessorOptions, PartitionManagerOptions
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor

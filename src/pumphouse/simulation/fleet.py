@@ -16,11 +16,11 @@ from typing import Any
 from pumphouse.leases.model import Group
 from pumphouse.processor.engine import choose_strategy
 from pumphouse.processor.options import STOP, ProcessorOptions
-from pumphouse.simulation.checks import Checks
 from pumphouse.simulation.faces import Face, Parts, open_face
-from pumphouse.simulation.faults import CALM, Faults
+from pumphouse.simulation.faults.profiles import CALM, Faults
 from pumphouse.simulation.history import History
 from pumphouse.simulation.hub import HUB, NAMESPACE, SimHub
+from pumphouse.simulation.invariants.checks import Checks
 from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
 from pumphouse.simulation.store import HostStore, SimStore
 from pumphouse.simulation.work import POISON, Handler, Work

@@ -17,13 +17,13 @@ from random import Random
 
 from pumphouse.errors import OptionError
 from pumphouse.processor.options import SKIP, CheckpointPolicy, PoisonPolicy, ProcessorOptions
-from pumphouse.simulation.calm import Calm
-from pumphouse.simulation.checks import Checks
-from pumphouse.simulation.faults import DEFAULT, Faults
+from pumphouse.simulation.faults.profiles import DEFAULT, Faults
+from pumphouse.simulation.faults.schedule import Storm
 from pumphouse.simulation.fleet import Fleet
+from pumphouse.simulation.invariants.checks import Checks
+from pumphouse.simulation.invariants.tracking import Figures, Violation
+from pumphouse.simulation.liveness import Calm
 from pumphouse.simulation.loop import STARTED_S, SimLoop
-from pumphouse.simulation.promises import Figures, Violation
-from pumphouse.simulation.storm import Storm
 from pumphouse.simulation.work import Handler
 
 STORM_S = 3000.0  # of every hour, at the most; the rest is calm

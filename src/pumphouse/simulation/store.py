@@ -24,7 +24,6 @@ from typing import Any, Protocol, Self, TypeVar
 
 from pumphouse.errors import OptionError, StoreMisused, StoreUnavailable
 from pumphouse.leases.flaky import older
-from pumphouse.leases.memory import MemoryStore
 from pumphouse.leases.model import (
     Checkpoint,
     Granted,
@@ -35,7 +34,8 @@ from pumphouse.leases.model import (
     Unknown,
 )
 from pumphouse.leases.store import CheckpointOutcome, ClaimOutcome
-from pumphouse.simulation.faults import CALM, Faults
+from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.simulation.faults.profiles import CALM, Faults
 from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
 
 SEMANTICS = ("memory", "blob", "bloblease")

@@ -18,8 +18,8 @@ from typing import Any
 from pumphouse.errors import OwnershipLost
 from pumphouse.events import Event
 from pumphouse.processor.options import SKIP
-from pumphouse.simulation.checks import Checks
-from pumphouse.simulation.faults import CALM, Faults
+from pumphouse.simulation.faults.profiles import CALM, Faults
+from pumphouse.simulation.invariants.checks import Checks
 from pumphouse.simulation.loop import Seat
 
 Handler = Callable[[Any, list[Event]], Awaitable[None] | None]

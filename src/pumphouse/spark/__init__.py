@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pumphouse.spark.marks import Lag, PartitionLag
-from pumphouse.spark.repeats import drop_repeats
+from pumphouse.spark.deduplication import drop_repeats
+from pumphouse.spark.lag.known_positions import Lag, PartitionLag
 from pumphouse.spark.session import JavaMissing, session
 
 if TYPE_CHECKING:
-    from pumphouse.spark.lag import EventHubsLagListener
+    from pumphouse.spark.lag.listener import EventHubsLagListener
 
 __all__ = ["EventHubsLagListener", "JavaMissing", "Lag", "PartitionLag", "drop_repeats", "session"]
 
@@ -15,7 +15,7 @@ __all__ = ["EventHubsLagListener", "JavaMissing", "Lag", "PartitionLag", "drop_r
 def __getattr__(name: str) -> Any:
     """A listener is a class of PySpark's; importing that waits until somebody wants one."""
     if name == "EventHubsLagListener":
-        from pumphouse.spark.lag import EventHubsLagListener
+        from pumphouse.spark.lag.listener import EventHubsLagListener
 
         return EventHubsLagListener
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pumphouse.client.base import HubClient, TokenCredential
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 from pumphouse.spark.options import Identity
 

@@ -23,8 +23,8 @@ from pumphouse.events import EARLIEST, LATEST, Position
 from pumphouse.spark.catalogue import BOTH, BY_NAME, GONE_BY_NAME, READ, WRITE, Option
 from pumphouse.spark.durations import read_duration, read_size
 from pumphouse.spark.positions import read_position, read_positions
-from pumphouse.spark.tenancy import Tenancy
-from pumphouse.spark.tenancyoptions import read_tenancy
+from pumphouse.spark.tenancy.journal import Tenancy
+from pumphouse.spark.tenancy.options import read_tenancy
 
 PREFIX = "eventhubs."
 # Spark puts options of its own beside ours.

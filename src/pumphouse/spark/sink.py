@@ -25,9 +25,9 @@ from pyspark.sql.types import StructType
 
 from pumphouse.errors import OptionError
 from pumphouse.spark.options import SinkOptions, read_sink
-from pumphouse.spark.rows import Origin, Shape, shape_of
 from pumphouse.spark.worker import settle_in
-from pumphouse.spark.writing import Written, meet_hub, write_rows
+from pumphouse.spark.write.rows import Origin, Shape, shape_of
+from pumphouse.spark.write.task import Written, meet_hub, write_rows
 
 
 @dataclass

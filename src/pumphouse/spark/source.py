@@ -31,14 +31,14 @@ from pyspark.sql.types import StructType
 
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.leases.model import Group
-from pumphouse.leases.opening import read_place
+from pumphouse.leases.store_url import read_place
 from pumphouse.spark.columns import columns_of, required_of
-from pumphouse.spark.feedback import Feedback, driver_host
-from pumphouse.spark.marks import MARKS, READER, UNAVAILABLE, Mark, reader_of
-from pumphouse.spark.mirror import Mirror, MirrorThread
+from pumphouse.spark.hub_state import Outlook
+from pumphouse.spark.lag.known_positions import MARKS, READER, UNAVAILABLE, Mark, reader_of
+from pumphouse.spark.lag.mirror import Mirror, MirrorThread
+from pumphouse.spark.lag.task_reports import Feedback, driver_host
 from pumphouse.spark.offsets import Span, deal, from_json, split, to_json
 from pumphouse.spark.options import SourceOptions, read_source
-from pumphouse.spark.outlook import Outlook
 from pumphouse.spark.planner import (
     UNTRIED,
     Experience,
@@ -48,8 +48,8 @@ from pumphouse.spark.planner import (
     default_limit,
     wanted,
 )
-from pumphouse.spark.reading import Task, read_task
-from pumphouse.spark.tenancy import check_shared_with_nobody
+from pumphouse.spark.read.task import Task, read_task
+from pumphouse.spark.tenancy.journal import check_shared_with_nobody
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -175,7 +175,7 @@ def driver_for(options: SourceOptions) -> Driver:
     """Who answers Spark's questions: for all partitions, or for those that are ours."""
     if options.tenancy is None:
         return Driver(options)
-    from pumphouse.spark.tenantdriver import TenantDriver
+    from pumphouse.spark.tenancy.driver import TenantDriver
 
     return TenantDriver(options, options.tenancy)
 

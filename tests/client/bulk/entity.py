@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from pumphouse.amqp.messages import SINGLE_FORMAT, Message, encode_message
 from pumphouse.client.base import RetryOptions
-from pumphouse.client.bulk import Connect, RangeOptions, read_range
-from pumphouse.client.streams import Stream, open_stream
+from pumphouse.client.bulk.client import Connect, RangeOptions, read_range
+from pumphouse.client.bulk.streams import Stream, open_stream
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.hub.annotations import parse_payload
 from pumphouse.hub.embedded import EmbeddedHub

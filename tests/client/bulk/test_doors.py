@@ -21,15 +21,15 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from pumphouse.amqp.messages import Message, encode_message
-from pumphouse.client.bulk import BulkClient, RangeOptions, read_range
+from pumphouse.client.bulk.client import BulkClient, RangeOptions, read_range
+from pumphouse.client.bulk.streams import open_stream
 from pumphouse.client.connection_string import parse
 from pumphouse.client.routes import Route
 from pumphouse.client.sas import sign
-from pumphouse.client.streams import open_stream
 from pumphouse.errors import AuthError, ConnectionFailed, HubUntrusted, OptionError
-from pumphouse.hub.auth import Claim
+from pumphouse.hub.access.auth import Claim
+from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.issuer import TokenIssuer
 from tests.client.bulk.entity import ONCE, WAIT_S, Entity, by, filled, numbered, rows, sequences
 from tests.client.ways import WAYS
 

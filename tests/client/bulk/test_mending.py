@@ -10,7 +10,13 @@ from random import Random
 import pytest
 
 from pumphouse.client.base import RetryOptions
-from pumphouse.client.bulk import BulkClient, EventsGone, HubRecreated, RangeOptions, read_range
+from pumphouse.client.bulk.client import (
+    BulkClient,
+    EventsGone,
+    HubRecreated,
+    RangeOptions,
+    read_range,
+)
 from pumphouse.clock import now_ms
 from pumphouse.errors import AmqpError, ConnectionFailed, HubNotFound, ReaderEvicted
 from pumphouse.hub.embedded import EmbeddedHub

@@ -16,7 +16,7 @@ from azure.eventhub._pyamqp.types import TYPE, VALUE, AMQPTypes
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pumphouse.amqp.columns import ColumnReader
+from pumphouse.amqp.columnar.columns import ColumnReader
 from pumphouse.amqp.messages import Message, Properties, encode_message
 from pumphouse.amqp.types import (
     Byte,
@@ -30,16 +30,16 @@ from pumphouse.amqp.types import (
     ULong,
     UShort,
 )
-from pumphouse.client import ranges
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.bulk import (
+from pumphouse.client.bulk import ranges
+from pumphouse.client.bulk.client import (
     BulkClient,
     RangeOptions,
     read_range,
 )
-from pumphouse.client.native import Client
+from pumphouse.client.bulk.texts import text_of
+from pumphouse.client.native.client import Client
 from pumphouse.client.rows import KNOWN
-from pumphouse.client.texts import text_of
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.client.bulk.entity import (

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 
 from pumphouse.amqp.messages import Message, encode_message
-from pumphouse.client import bulk
-from pumphouse.client.bulk import (
+from pumphouse.client.bulk import client as bulk
+from pumphouse.client.bulk.client import (
     BulkClient,
     EventsGone,
     RangeOptions,
     RangeTimeout,
     read_range,
 )
+from pumphouse.client.bulk.streams import Stream
 from pumphouse.client.connection_string import parse
 from pumphouse.client.routes import Route
-from pumphouse.client.streams import Stream
 from pumphouse.errors import (
     AmqpError,
     ConnectionFailed,

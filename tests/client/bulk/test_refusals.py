@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from pumphouse.client.bulk import (
+from pumphouse.client.bulk.client import (
     BATCH_ROWS_MAX,
     BulkClient,
     RangeOptions,
     read_range,
 )
 from pumphouse.client.connection_string import parse
+from pumphouse.client.native.connection import WireOptions
+from pumphouse.client.native.tokens import RENEW_S
 from pumphouse.client.sas import sign
-from pumphouse.client.tokens import RENEW_S
-from pumphouse.client.wire import WireOptions
 from pumphouse.clock import MovableClock
 from pumphouse.errors import (
     AmqpError,
@@ -29,8 +29,8 @@ from pumphouse.errors import (
     OptionError,
     PumphouseError,
 )
-from pumphouse.hub.auth import Claim
-from pumphouse.hub.conversation import ServerOptions
+from pumphouse.hub.access.auth import Claim
+from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.client.bulk.entity import (
     ONCE,

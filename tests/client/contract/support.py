@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from pumphouse.client.azure import AzureClient
+from pumphouse.client.azure.client import AzureClient
 from pumphouse.client.base import HubClient, Reader, ReaderOptions, RetryOptions
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.hub import Partition
-from pumphouse.hub.outlet import Outlet
+from pumphouse.hub.links.consumer import Outlet
+from pumphouse.hub.namespace import Partition
 
 # No judgement depends on speed: this only ends a wait for something that will not come.
 DEADLINE_S = 60.0

@@ -26,7 +26,7 @@ from pumphouse.amqp.types import (
     UShort,
 )
 from pumphouse.client.base import HubClient
-from pumphouse.client.native import Client
+from pumphouse.client.native.client import Client
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
 from pumphouse.hub.routing import partition_for

@@ -19,9 +19,9 @@ from pumphouse.errors import (
     OptionError,
 )
 from pumphouse.events import Event
-from pumphouse.hub.auth import Claim
+from pumphouse.hub.access.auth import Claim
+from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
-from pumphouse.hub.issuer import TokenIssuer
 from tests.client.contract.support import DRIVERS, HASTY, Place, read, running
 
 ROOT = "RootManageSharedAccessKey"

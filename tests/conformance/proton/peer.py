@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.hub.conversation import ServerOptions
+from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from pumphouse.hub.auth import Claim
+from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
 from tests.conformance.proton.peer import (
     HUB,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pumphouse.amqp.connection import Limits
-from pumphouse.hub.conversation import ServerOptions
+from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.conformance.proton.peer import (
     DEADLINE_S,

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Self
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.opening import open_client
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.leases.model import Group
-from pumphouse.spark.identities import BATCH, QUERY, ROW, TASK
-from pumphouse.spark.tenancy import Stretch, from_offset
+from pumphouse.spark.tenancy.journal import Stretch, from_offset
+from pumphouse.spark.write.identities import BATCH, QUERY, ROW, TASK
 
 from .gates import FOLDER, Gate
 

@@ -10,9 +10,9 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pumphouse.spark.options import read_sink
-from pumphouse.spark.rows import shape_of
 from pumphouse.spark.sink import Sent, StreamWriter
 from pumphouse.spark.source import StreamReader
+from pumphouse.spark.write.rows import shape_of
 from pyspark_eventhubs import DefaultSource
 from tests.spark.tenants.gates import pass_through
 

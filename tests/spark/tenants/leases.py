@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership
-from pumphouse.leases.opening import open_store
+from pumphouse.leases.store_url import open_store
 
 
 @dataclass(frozen=True)

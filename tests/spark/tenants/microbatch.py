@@ -15,8 +15,8 @@ from typing import Any
 
 from pumphouse.spark.options import read_source
 from pumphouse.spark.source import Columns, read_part
-from pumphouse.spark.tenant import Tenant
-from pumphouse.spark.tenantdriver import TenantDriver
+from pumphouse.spark.tenancy.driver import TenantDriver
+from pumphouse.spark.tenancy.tenant import Tenant
 
 UNTIL_S = 100
 COLUMNS = Columns(("partition", "sequenceNumber"))

@@ -1,0 +1,42 @@
+"""Import paths of version 0.1 that moved: they still work, with a DeprecationWarning."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from warnings import warn
+
+RENAMED = {
+    "pumphouse.client.opening": "pumphouse.client.factory",
+    "pumphouse.dashboard.app": "pumphouse.dashboard.server.app",
+    "pumphouse.homes.archive": "pumphouse.homes.record.archive",
+    "pumphouse.homes.incidents": "pumphouse.homes.simulator.incidents",
+    "pumphouse.homes.place": "pumphouse.homes.namespace",
+    "pumphouse.homes.sensors": "pumphouse.homes.simulator.sensors",
+    "pumphouse.leases.opening": "pumphouse.leases.store_url",
+    "pumphouse.leases.sqlite": "pumphouse.leases.stores.sqlite.store",
+}
+
+
+class RenamedModules(MetaPathFinder, Loader):
+    """Finds an old import path and loads the module that is there today."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname in RENAMED else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        old, new = module.__name__, RENAMED[module.__name__]
+        # The caller's import statement is the first frame outside of the import system.
+        warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
+        # The import system takes what stands here after loading.
+        sys.modules[old] = import_module(new)
+
+
+def install() -> None:
+    """Let the old import paths be found, after every other way has failed."""
+    if not any(isinstance(finder, RenamedModules) for finder in sys.meta_path):
+        sys.meta_path.append(RenamedModules())

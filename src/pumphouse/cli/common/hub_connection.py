@@ -1,0 +1,47 @@
+"""From a command to a hub: one connection, one conversation, one answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from pumphouse.cli.common.options import ca_file, need_connection
+from pumphouse.client.base import RetryOptions
+from pumphouse.client.native.client import Client
+from pumphouse.client.native.management import Management
+
+T = TypeVar("T")
+
+# Whoever types wants to hear at once that nobody is there. A connection that breaks later is mended
+# if that takes a few seconds; after that, somebody should look.
+FIRST = RetryOptions(attempts=0)
+LATER = RetryOptions(attempts=5, most_s=2.0)
+
+
+def talk(connection: str | None, hub: str | None, say: Callable[[Client], Awaitable[T]]) -> T:
+    """Connect, let `say` do the talking, hang up."""
+    client = Client(
+        need_connection(connection),
+        hub or "",
+        ca_file=ca_file(),
+        retry=LATER,
+        first_retry=FIRST,
+    )
+
+    async def run() -> T:
+        async with client:
+            return await say(client)
+
+    return asyncio.run(run())
+
+
+def manage(
+    connection: str | None, hub: str | None, ask: Callable[[Management, str], Awaitable[T]]
+) -> T:
+    """A call about one hub: the one named, or that of the connection string."""
+
+    async def say(client: Client) -> T:
+        return await ask(await client.management(), client.hub)
+
+    return talk(connection, hub, say)

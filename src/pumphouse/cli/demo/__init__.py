@@ -1,0 +1,1 @@
+"""`pumphouse demo`: the whole system on one machine."""

@@ -1,0 +1,1 @@
+"""`pumphouse homes`: simulated homes and the pipeline that processes their readings."""

@@ -1,0 +1,29 @@
+"""`pumphouse homes`: readings of many homes, and the pipeline that they go through.
+
+The commands stand in files of their own: those that send need numpy, the one that runs needs Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+COMMANDS = ("send", "replay", "run")
+
+
+class Homes(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"pumphouse.cli.homes.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=Homes)
+def homes() -> None:
+    """Readings of many homes, and the three stages that make alerts and records of them."""

@@ -1,0 +1,301 @@
+"""`pumphouse homes send`: the readings of a made-up town into a hub, at the pace of a clock."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumphouse.cli.common import console
+from pumphouse.cli.common.options import (
+    Form,
+    ca_file,
+    connection_option,
+    need_connection,
+    output_option,
+    verbose_option,
+)
+from pumphouse.errors import OptionError
+
+if TYPE_CHECKING:
+    from pumphouse.client.base import HubClient
+    from pumphouse.homes.simulator.sender import Progress, Tally
+    from pumphouse.homes.simulator.slices import Source
+
+RATE = re.compile(r"(?P<times>[0-9]+(?:\.[0-9]+)?)x", re.IGNORECASE)
+DAY_S = 86_400.0
+HOMES_MAX = 1_000_000  # their names have six digits
+
+
+def parse_rate(text: str) -> float | None:
+    """How many times as fast as in life: realtime is 1, 60x is 60; None for max."""
+    word = text.strip().lower()
+    if word in ("realtime", "max"):
+        return 1.0 if word == "realtime" else None
+    found = RATE.fullmatch(word)
+    if found is None or float(found["times"]) <= 0:
+        raise OptionError(f"{text!r} is no rate; write realtime, max, or a factor such as 60x")
+    return float(found["times"])
+
+
+def parse_share(text: str) -> tuple[int, int]:
+    """Which of how many producers: 1/4 is the first of four."""
+    one, slash, of = text.partition("/")
+    if not (slash and one.isdecimal() and of.isdecimal() and 1 <= int(one) <= int(of)):
+        raise OptionError(f"{text!r} is no share; write 1/4 for the first of four producers")
+    return int(one) - 1, int(of)
+
+
+def parse_start(text: str) -> int:
+    """Milliseconds since 1970 out of a time as `time:` positions are written, or just a time."""
+    from pumphouse.clock import SystemClock, now_ms
+    from pumphouse.events import parse_position
+
+    position = parse_position(
+        text if text.startswith("time:") else f"time:{text}", now_ms(SystemClock())
+    )
+    return int(position.value)
+
+
+def read_incidents(text: str) -> Any:
+    from pumphouse.homes.simulator.incidents import parse_incidents
+
+    return parse_incidents(text)
+
+
+RATE_FORM = Form("rate", lambda text: Speed(parse_rate(text)))
+SHARE_FORM = Form("share", parse_share)
+START_FORM = Form("time", parse_start)
+INCIDENTS_FORM = Form("incidents", read_incidents)
+
+
+class Speed:
+    """Wrapped, because a form's answer must not be None."""
+
+    def __init__(self, times: float | None) -> None:
+        self.times = times
+
+
+rate_option = click.option(
+    "--rate",
+    type=RATE_FORM,
+    default="realtime",
+    show_default=True,
+    metavar="realtime|max|60x",
+    help="How fast time goes by: as in life, as fast as the hub takes it, or so many times faster.",
+)
+
+
+def homes_option(default: int, help: str) -> Callable[..., Any]:
+    return click.option(
+        "--homes",
+        type=click.IntRange(1, HOMES_MAX),
+        default=default,
+        show_default=True,
+        help=help,
+    )
+
+
+start_option = click.option(
+    "--from",
+    "start_ms",
+    type=START_FORM,
+    metavar="TIME",
+    help="When the readings begin: 2026-05-01T12:00:00Z, or -2h for two hours ago. In real time "
+    "they begin now.",
+)
+driver_option = click.option(
+    "--driver",
+    type=click.Choice(["auto", "native", "azure"]),
+    default="auto",
+    show_default=True,
+    help="Who speaks to the hub: our own AMQP, or the official client (the default for Azure).",
+)
+
+
+def share_of_all(name: str, help: str) -> Callable[..., Any]:
+    return click.option(name, type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help=help)
+
+
+@click.command()
+@click.argument("hub", default="sensors")
+@homes_option(100_000, "How many homes; five readings a minute each.")
+@rate_option
+@click.option("--seed", type=int, default=1, show_default=True, help="The same, the same town.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Minutes of readings; without it until Ctrl-C.",
+)
+@start_option
+@click.option(
+    "--incidents",
+    type=INCIDENTS_FORM,
+    default="few",
+    show_default=True,
+    metavar="none|few|many|KIND=RATE,…",
+    help="What happens to the homes, per thousand of them and day: break-in, fire, "
+    "forgotten-window, silent-sensor.",
+)
+@share_of_all("--late", "Share of the readings that arrive some minutes late (0.01 is one in 100).")
+@click.option(
+    "--late-minutes",
+    type=click.IntRange(1, 60),
+    default=5,
+    show_default=True,
+    help="By how many at most.",
+)
+@share_of_all("--duplicates", "Share of the readings that arrive twice.")
+@share_of_all("--malformed", "Share of the readings that arrive as something else.")
+@share_of_all("--faults", "Share of the readings in which a sensor says that it is out of order.")
+@share_of_all("--low-battery", "Share of the sensors whose battery is nearly empty.")
+@click.option(
+    "--share",
+    type=SHARE_FORM,
+    default="1/1",
+    metavar="K/N",
+    help="Send the K-th part of N; N producers with the same seed send the whole town.",
+)
+@driver_option
+@connection_option
+@output_option
+@verbose_option
+def send(
+    hub: str,
+    homes: int,
+    rate: Speed,
+    seed: int,
+    minutes: float | None,
+    start_ms: int | None,
+    incidents: Any,
+    late: float,
+    late_minutes: int,
+    duplicates: float,
+    malformed: float,
+    faults: float,
+    low_battery: float,
+    share: tuple[int, int],
+    driver: str,
+    connection: str | None,
+    output: str,
+) -> None:
+    """Send the readings of made-up homes to HUB (`sensors`), five a minute from each.
+
+    Every reading follows from the seed, its home and its minute: the same call sends the same
+    bytes. Ctrl-C and SIGTERM end it cleanly, with a summary.
+    """
+    from pumphouse.homes.simulator.reading_faults import Mishaps
+    from pumphouse.homes.simulator.sensors import Town
+    from pumphouse.homes.simulator.slices import TownSource, slot_for
+
+    mishaps = Mishaps(late, duplicates, malformed, faults, low_battery, late_minutes)
+    town = Town(homes, seed, incidents, mishaps)
+    span_ms = None if minutes is None else int(minutes * 60_000)
+    start_ms = begin(start_ms, rate.times, span_ms)
+    end_ms = None if span_ms is None else start_ms + span_ms
+    source = TownSource(town, start_ms, end_ms, slot_for(homes, rate.times), share)
+    total = None if minutes is None else round(homes * 5 * minutes / share[1])
+    play(connection, hub, driver, source, rate.times, total, output)
+
+
+def begin(start_ms: int | None, speed: float | None, span_ms: int | None) -> int:
+    """When the readings begin: as told; now; or so that what goes faster than life ends now."""
+    from pumphouse.clock import SystemClock, now_ms
+
+    if start_ms is not None:
+        return start_ms
+    back_ms = 0 if speed == 1.0 else int(DAY_S * 1000) if span_ms is None else span_ms
+    return (now_ms(SystemClock()) - back_ms) // 1000 * 1000
+
+
+def play(
+    connection: str | None,
+    hub: str,
+    driver: str,
+    source: Source,
+    speed: float | None,
+    total: int | None,
+    output: str,
+) -> None:
+    """Send all that a source has, show how it goes, and sum it up."""
+    from pumphouse.cli.up import stop_on_signal
+    from pumphouse.clock import SystemClock
+    from pumphouse.homes.simulator import sender as sending
+
+    client = connect(need_connection(connection), hub, driver)
+
+    async def run() -> Tally:
+        with console.progress("sending", total, shown=True) as advance, stop_on_signal() as stop:
+            async with client:
+                return await sending.send(
+                    client, source, speed, SystemClock(), stop, Teller(advance)
+                )
+
+    tally = asyncio.run(run())
+    if output == "json":
+        console.put(summary(tally, source.homes))
+    else:
+        print(sentence(tally, source.homes))
+
+
+def connect(connection: str, hub: str, driver: str) -> HubClient:
+    """Patient with a hub that throttles, but not with one that is not there."""
+    from pumphouse.cli.common.hub_connection import FIRST
+    from pumphouse.client.base import RetryOptions
+    from pumphouse.client.connection_string import read_place
+    from pumphouse.client.factory import choose_driver, open_client
+    from pumphouse.client.native.client import Client
+
+    patient = RetryOptions(attempts=30, most_s=5.0)
+    place = read_place(connection, hub)
+    if choose_driver(place, driver) == "native":
+        return Client(place, ca_file=ca_file(), retry=patient, first_retry=FIRST)
+    return open_client(place, driver="azure", ca_file=ca_file(), retry=patient)
+
+
+class Teller:
+    """Tells of progress, and once each when the hub is too slow and when that is made up for."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self.advance = advance
+        self.behind = False
+
+    def __call__(self, progress: Progress) -> None:
+        from pumphouse.homes.simulator.sender import BEHIND_S
+
+        self.advance(progress.taken)
+        if not self.behind and progress.behind_s >= BEHIND_S:
+            self.behind = True
+            console.say(
+                f"{progress.behind_s:.0f} s behind: the hub takes less than is due; "
+                "what was missed is sent as soon as it can be"
+            )
+        elif self.behind and progress.behind_s < BEHIND_S / 2:
+            self.behind = False
+            console.say("caught up")
+
+
+def summary(tally: Tally, homes: int) -> dict[str, Any]:
+    return {
+        "sent": tally.sent,
+        "homes": homes,
+        "seconds": round(tally.seconds, 3),
+        "late": tally.late,
+        "duplicates": tally.duplicates,
+        "malformed": tally.malformed,
+        "behind_s_max": round(tally.behind_s_max, 3),
+    }
+
+
+def sentence(tally: Tally, homes: int) -> str:
+    rate = tally.sent / tally.seconds if tally.seconds else 0.0
+    text = f"sent {console.plural(tally.sent, 'event')} of {console.plural(homes, 'home')} in "
+    text += f"{tally.seconds:.1f} s ({rate:,.0f}/s)"
+    befell = [(tally.late, "late"), (tally.duplicates, "twice"), (tally.malformed, "malformed")]
+    text += "".join(f", {count:,} {word}" for count, word in befell if count)
+    return text + (
+        f", at most {tally.behind_s_max:.1f} s behind" if tally.behind_s_max >= 1 else ""
+    )

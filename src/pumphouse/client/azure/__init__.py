@@ -1,0 +1,1 @@
+"""The second driver: the official azure-eventhub SDK behind the same protocols."""

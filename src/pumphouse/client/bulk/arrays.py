@@ -1,0 +1,206 @@
+"""Arrow arrays out of numpy arrays, byte strings and pieces of a receive buffer.
+
+    cells, values -> arrays -> columns of a record batch
+                     ^^^^^^ this module
+
+Arrays are made of their buffers: pyarrow.array and pyarrow.scalar import pandas when they are first
+used, which takes a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pumphouse.amqp.codec import decode
+from pumphouse.amqp.columnar.cells import Cells, Mask, Places, Values, every
+from pumphouse.amqp.constructors import WIDTHS
+from pumphouse.amqp.types import Timestamp
+from pumphouse.client.bulk.texts import text_of
+from pumphouse.errors import RemoteProtocolError
+
+TIME_US = pa.timestamp("us", tz="UTC")
+NUMPY_TYPES: Mapping[pa.DataType, npt.DTypeLike] = {
+    pa.int8(): np.int8,
+    pa.int32(): np.int32,
+    pa.int64(): np.int64,
+    pa.float64(): np.float64,
+    TIME_US: np.int64,
+}
+INT64_MAX = (1 << 63) - 1
+NUMPY_BYTES_MAX = 64
+MS_MAX = INT64_MAX // 1000  # of times: as microseconds they must fit 64 bits too
+TAKE, UNCHECKED = pc.get_function("array_take"), pc.TakeOptions(boundscheck=False)
+TEXTS_MAX, REPEATED_MAX = 1 << 16, 64  # what is remembered
+
+
+class Memo:
+    """What is the same from batch to batch."""
+
+    def __init__(self) -> None:
+        self._texts: dict[bytes, str] = {}
+        self._repeated: dict[tuple[str, ...], pa.Array] = {}
+        self._woven: tuple[int, int, Any] = (0, 0, None)
+        self._evens = numbers(np.arange(0), pa.int32())
+
+    def text(self, raw: bytes) -> str:
+        """An encoded value as text."""
+        text = self._texts.get(raw)
+        if text is None:
+            if len(self._texts) >= TEXTS_MAX:
+                self._texts.clear()
+            text = self._texts[raw] = text_of(decode(raw)[0])
+        return text
+
+    def repeat(self, names: tuple[str, ...], rows: int) -> pa.Array:
+        """The same names over and over, as in the keys of a map column."""
+        found = self._repeated.get(names)
+        if found is None or len(found) < rows * len(names):
+            if len(self._repeated) >= REPEATED_MAX:
+                self._repeated.clear()
+            found = self._repeated[names] = repeated(names, rows)
+        return found.slice(0, rows * len(names))
+
+    def evens(self, count: int) -> pa.Array:
+        """0, 2, 4, ..."""
+        if len(self._evens) < count:
+            self._evens = numbers(np.arange(0, 2 * count, 2), pa.int32())
+        return self._evens.slice(0, count)
+
+    def woven(self, width: int, rows: int) -> pa.Array:
+        """Where to find, in `width` columns one behind the other, the first row, the second..."""
+        if self._woven[:2] != (width, rows):
+            places = np.arange(rows * width).reshape(width, rows).T.ravel()
+            self._woven = width, rows, numbers(places, pa.int32())
+        return self._woven[2]
+
+
+# --- Values in a buffer ---------------------------------------------------------------------------
+
+
+def extents(values: Values) -> tuple[list[int], list[int]]:
+    """Where each value starts, constructor included, and where it ends."""
+    starts = values.starts - HEADS[values.codes]
+    return starts.tolist(), (values.starts + values.lengths).tolist()
+
+
+# How many bytes stand before the content of a value: the constructor, and its size if it has one.
+HEADS = np.array([1 + (WIDTHS[code >> 4] if code >= 0xA0 else 0) for code in range(256)], np.int64)
+
+
+def decoded(cells: Cells, values: Values) -> Iterator[Any]:
+    return (decode(cells.data, start, end)[0] for start, end in zip(*extents(values), strict=True))
+
+
+def cut_out(cells: Cells, values: Values, memo: Memo) -> pa.Array:
+    """The bytes of each value. They lie in the buffer in the order of the rows."""
+    rows, size = len(values.starts), int(values.lengths[0])
+    # What numpy makes is soon given back to the system, so large pieces are left to Arrow.
+    if 0 < size <= NUMPY_BYTES_MAX and every(values.lengths == size):
+        offsets = np.arange(0, rows * size + 1, size, dtype=np.int32)
+        return binaries(offsets, cells.stretches(values.starts, size))
+    # Seen as binaries that touch each other, every second one is a value.
+    edges = np.empty(2 * rows, np.int32)
+    edges[0::2], edges[1::2] = values.starts, values.starts + values.lengths
+    return take(binaries(edges, cells.bytes), memo.evens(rows))
+
+
+def take(found: pa.Array, places: pa.Array) -> pa.Array:
+    """Some of the items; the places are ours, so nobody needs to check them."""
+    return TAKE.call([found, places], UNCHECKED)
+
+
+def binaries(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def numbers(found: npt.NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
+    """A numpy array as one of Arrow's; null where it is not valid."""
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    exact = np.ascontiguousarray(found, NUMPY_TYPES[kind])
+    return pa.Array.from_buffers(kind, len(exact), [bits, pa.py_buffer(exact)])
+
+
+def packed(items: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
+    """Byte strings as an array of binaries or of strings."""
+    lengths = [0 if item is None else len(item) for item in items]
+    offsets = np.zeros(len(items) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    bits = None
+    if None in items:
+        bits = pa.py_buffer(np.packbits([item is not None for item in items], bitorder="little"))
+    data = b"".join(item for item in items if item is not None)
+    buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(items), buffers)
+
+
+def repeated(names: Sequence[str], times: int) -> pa.Array:
+    """The same strings over and over."""
+    items = [name.encode() for name in names]
+    offsets = np.zeros(len(items) * times + 1, np.int32)
+    np.cumsum(np.tile([len(item) for item in items], times), out=offsets[1:])
+    return binaries(offsets, np.frombuffer(b"".join(items) * times, np.uint8)).view(pa.string())
+
+
+def strings(items: Sequence[str | None]) -> pa.Array:
+    return packed([None if item is None else item.encode() for item in items], pa.string())
+
+
+def doubles(found: npt.NDArray[np.float64]) -> pa.Array:
+    """Plain doubles as text."""
+    texts = numbers(found, pa.float64()).cast(pa.string())
+    whole = numbers(found == np.floor(found), pa.int8())
+    return pc.binary_join_element_wise(
+        texts, take(strings(["", ".0"]), whole), repeated([""], len(found))
+    )
+
+
+def times(ms: Places) -> pa.Array:
+    """Milliseconds as Arrow's timestamps in microseconds."""
+    for extreme in (ms.min(initial=0), ms.max(initial=0)):
+        if not -MS_MAX < extreme < MS_MAX:
+            raise no_time(int(extreme))
+    return numbers(ms * 1000, TIME_US)
+
+
+# --- Odd values -----------------------------------------------------------------------------------
+
+
+def sequence_of(found: Iterable[Any]) -> Places:
+    checked = [value if is_integer(value) else None for value in found]
+    for value in checked:
+        if value is None or not ~INT64_MAX <= value <= INT64_MAX:
+            raise no_sequence(value)
+    return np.array(checked, np.int64)
+
+
+def times_of(found: Iterable[Any]) -> pa.Array:
+    ms = [value if is_integer(value) or isinstance(value, Timestamp) else None for value in found]
+    for value in ms:
+        if value is not None and abs(value) >= MS_MAX:
+            raise no_time(value)
+    valid = np.array([value is not None for value in ms], np.bool_)
+    micros = np.array([0 if value is None else value * 1000 for value in ms], np.int64)
+    return numbers(micros, TIME_US, None if valid.all() else valid)
+
+
+def is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool | Timestamp)
+
+
+def text_or_none(value: Any) -> str | None:
+    return None if value is None else text_of(value)
+
+
+def no_sequence(found: Any) -> RemoteProtocolError:
+    return RemoteProtocolError(f"an event came with {found!r} as its sequence number")
+
+
+def no_time(ms: int) -> RemoteProtocolError:
+    return RemoteProtocolError(f"an event came with {ms} ms as its enqueued time")

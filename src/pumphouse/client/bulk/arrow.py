@@ -1,0 +1,356 @@
+"""Columns of events as Arrow record batches.
+
+Names and types are those of Azure's Spark connector. Rows that are laid out alike become arrays
+without a Python object per row: text and bodies are copied by Arrow out of the receive buffer,
+numbers by numpy. Messages that were decoded alone are written down one by one, by the same rules.
+
+    amqp.Columns -> Batches.rows -> Rows.batch -> pyarrow.RecordBatch
+                    ^^^^^^^ this module ^^^^^^
+
+It needs pyarrow, which the extra `spark` installs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pumphouse.amqp.columnar.cells import (
+    BINARIES,
+    BODY,
+    INTEGERS,
+    STRINGS,
+    SYMBOLS,
+    Cells,
+    Place,
+    Places,
+    Values,
+    every,
+)
+from pumphouse.amqp.columnar.columns import NOWHERE, Columns, Group
+from pumphouse.amqp.composites import hyphen, specs
+from pumphouse.amqp.messages import (
+    APPLICATION_PROPERTIES,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Message,
+    Properties,
+)
+from pumphouse.client.batches import ENQUEUED, KEY, OFFSET, SEQUENCE, body_of
+from pumphouse.client.bulk.arrays import (
+    TIME_US,
+    Memo,
+    cut_out,
+    decoded,
+    doubles,
+    extents,
+    no_sequence,
+    numbers,
+    packed,
+    sequence_of,
+    strings,
+    take,
+    text_or_none,
+    times,
+    times_of,
+)
+from pumphouse.client.bulk.texts import text_of
+from pumphouse.errors import OptionError
+
+PUBLISHER = "x-opt-publisher"
+IN_COLUMNS = (SEQUENCE, OFFSET, ENQUEUED)  # annotations that are columns and nothing else
+
+TEXT_MAP = pa.map_(pa.string(), pa.string())
+TYPES: Mapping[str, pa.DataType] = {
+    "body": pa.binary(),
+    "partition": pa.string(),
+    "offset": pa.string(),
+    "sequenceNumber": pa.int64(),
+    "enqueuedTime": TIME_US,
+    "publisher": pa.string(),
+    "partitionKey": pa.string(),
+    "properties": TEXT_MAP,
+    "systemProperties": TEXT_MAP,
+}
+ALL_COLUMNS = tuple(TYPES)
+
+# Constructors.
+TEXTS = STRINGS | SYMBOLS
+TIME, DOUBLE = 0x83, 0x82
+BOOLEANS = frozenset((0x41, 0x42))
+NUMBERS = INTEGERS - {TIME}  # a time is no number to people
+# Between these, Arrow writes a double as Python does, but for the ".0" of a whole number.
+PLAIN_MIN, PLAIN_MAX = 1e-4, 1e10
+LAST = np.array([-1])
+
+
+def schema_of(columns: Iterable[str]) -> pa.Schema:
+    """The schema of some columns, in the order given."""
+    names = tuple(columns)
+    unknown = [name for name in names if name not in TYPES]
+    if unknown or not names or len(set(names)) < len(names):
+        wrong = (
+            f"{unknown[0]!r} is none of them" if unknown else f"got {', '.join(names) or 'none'}"
+        )
+        raise OptionError(f"columns must be some of {', '.join(TYPES)}, each once; {wrong}")
+    return pa.schema([(name, TYPES[name]) for name in names])
+
+
+class Batches:
+    """Makes record batches of the events of one partition."""
+
+    def __init__(self, partition: str, columns: Iterable[str] = ALL_COLUMNS) -> None:
+        self.partition = partition
+        self.schema = schema_of(columns)
+        self.memo = Memo()
+
+    def rows(self, columns: Columns) -> Rows:
+        """The rows of a run. They stay in its buffer until a batch is made of them."""
+        alike = [Alike(columns.cells, group, self.memo) for group in columns.groups]
+        alone = [Alone(list(columns.alone.values()))] if columns.alone else []
+        return Rows(self, alike, alone, columns.order())
+
+    def arrays(self, part: Alike | Alone, names: Iterable[str]) -> dict[str, pa.Array]:
+        """Some columns of a part."""
+        makers: dict[str, Callable[[], pa.Array]] = {
+            "body": part.body,
+            "partition": lambda: self.memo.repeat((self.partition,), len(part)),
+            "offset": lambda: part.text(OFFSET),
+            "sequenceNumber": lambda: numbers(part.sequence, pa.int64()),
+            "enqueuedTime": part.enqueued,
+            "publisher": lambda: part.text(PUBLISHER),
+            "partitionKey": lambda: part.text(KEY),
+            "properties": part.properties,
+            "systemProperties": part.system,
+        }
+        return {name: makers[name]() for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a run, in parts: each kind of those alike, then those alone."""
+
+    batches: Batches
+    alike: list[Alike]
+    alone: list[Alone]  # one or none
+    order: Places | None  # that the parts, one behind the other, must be brought into
+
+    @property
+    def parts(self) -> list[Alike | Alone]:
+        return [*self.alike, *self.alone]
+
+    def sequence(self) -> Places:
+        """The sequence number of each row."""
+        found = np.concatenate([NOWHERE, *(part.sequence for part in self.parts)])
+        return found if self.order is None else found[self.order]
+
+    def newest_ms(self) -> int | None:
+        """When the newest row was enqueued, if it says so."""
+        return max((ms for part in self.parts if (ms := part.last_ms()) is not None), default=None)
+
+    def batch(self) -> pa.RecordBatch:
+        """The rows as a record batch."""
+        schema = self.batches.schema
+        # Bodies last: they would drive out of the cache what the other columns are made of.
+        names = sorted(schema.names, key="body".__eq__)
+        apart = names[-1] == "body" and not self.alone
+        parts = [self.batches.arrays(part, names[:-1] if apart else names) for part in self.parts]
+        arrays = {name: self.joined([part[name] for part in parts]) for name in parts[0]}
+        if apart:
+            arrays["body"] = self.bodies()
+        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+
+    def joined(self, columns: list[pa.Array]) -> pa.Array:
+        """The same column of all parts, as one."""
+        whole = columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+        return whole if self.order is None else take(whole, numbers(self.order, pa.int64()))
+
+    def bodies(self) -> pa.Array:
+        """The bodies of rows that are all still in the buffer: sorted first, then copied once."""
+        if len(self.alike) == 1:
+            return self.alike[0].body()
+        found = [part.group.values[BODY] for part in self.alike]
+        values = Values(
+            np.concatenate([one.codes for one in found]),
+            np.concatenate([one.starts for one in found]),
+            np.concatenate([one.lengths for one in found]),
+            BINARIES,
+        )
+        values = values if self.order is None else values.keep(self.order)
+        return cut_out(self.alike[0].cells, values, self.batches.memo)
+
+
+# --- Rows that are laid out alike ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Alike:
+    """A group of rows, as arrays."""
+
+    cells: Cells
+    group: Group
+    memo: Memo
+
+    def __len__(self) -> int:
+        return len(self.group.rows)
+
+    def annotation(self, name: str) -> Values | None:
+        return self.group.values.get(Place(MESSAGE_ANNOTATIONS, name))
+
+    def section(self, code: int) -> dict[str, Values]:
+        return {
+            place.name: values
+            for place, values in self.group.values.items()
+            if place.section == code
+        }
+
+    def body(self) -> pa.Array:
+        return cut_out(self.cells, self.group.values[BODY], self.memo)
+
+    @cached_property
+    def sequence(self) -> Places:
+        values = self.annotation(SEQUENCE)
+        if values is None:
+            raise no_sequence(None)
+        if values.kinds <= NUMBERS:
+            return self.cells.integers(values)
+        return sequence_of(decoded(self.cells, values))
+
+    def enqueued(self) -> pa.Array:
+        values = self.annotation(ENQUEUED)
+        if values is None:
+            return pa.nulls(len(self), TYPES["enqueuedTime"])
+        if values.kinds <= INTEGERS:
+            return times(self.cells.integers(values))
+        return times_of(decoded(self.cells, values))
+
+    def last_ms(self) -> int | None:
+        """When the last one was enqueued, if that is a number."""
+        values = self.annotation(ENQUEUED)
+        if values is None or not values.kinds <= INTEGERS:
+            return None
+        return int(self.cells.integers(values.keep(LAST))[0])
+
+    def text(self, name: str) -> pa.Array:
+        values = self.annotation(name)
+        if values is None:
+            return pa.nulls(len(self), pa.string())
+        if values.kinds <= TEXTS:
+            return self.texts(values)
+        return strings([text_or_none(value) for value in decoded(self.cells, values)])
+
+    def properties(self) -> pa.Array:
+        return self.map_of(self.section(APPLICATION_PROPERTIES))
+
+    def system(self) -> pa.Array:
+        notes = self.section(MESSAGE_ANNOTATIONS)
+        kept = {name: values for name, values in notes.items() if name not in IN_COLUMNS}
+        return self.map_of(kept | self.section(PROPERTIES))
+
+    def map_of(self, entries: dict[str, Values]) -> pa.Array:
+        """A map that has the same keys in every row."""
+        rows, width = len(self), len(entries)
+        items = self.interleave([self.texts(values) for values in entries.values()])
+        offsets = numbers(np.arange(rows + 1) * width, pa.int32())
+        return pa.MapArray.from_arrays(offsets, self.memo.repeat(tuple(entries), rows), items)
+
+    def interleave(self, columns: list[pa.Array]) -> pa.Array:
+        """First the first of each column, then the second of each, and so on."""
+        if len(columns) < 2:
+            return columns[0] if columns else strings([])
+        return take(pa.concat_arrays(columns), self.memo.woven(len(columns), len(self)))
+
+    def texts(self, values: Values) -> pa.Array:
+        """Values as text_of would write them."""
+        kinds = values.kinds
+        if kinds <= TEXTS:
+            return self.text_out(values)
+        if kinds <= NUMBERS:
+            return numbers(self.cells.integers(values), pa.int64()).cast(pa.string())
+        if kinds <= BOOLEANS:
+            return take(strings(["true", "false"]), numbers(values.codes - 0x41, pa.int8()))
+        if kinds == {DOUBLE}:
+            found = self.cells.each(">f8")[values.starts].astype(np.float64)
+            size = np.abs(found)
+            if every((size == 0) | ((size >= PLAIN_MIN) & (size < PLAIN_MAX))):
+                return doubles(found)
+        return strings(list(self.remembered(values)))
+
+    def text_out(self, values: Values) -> pa.Array:
+        """The text of each value, checked to be text."""
+        found = cut_out(self.cells, values, self.memo).view(pa.string())
+        try:
+            found.validate(full=True)
+        except pa.ArrowInvalid:
+            for _ in decoded(self.cells, values):
+                pass  # one of them raises, and says where
+            raise
+        return found
+
+    def remembered(self, values: Values) -> Iterator[str]:
+        """The same for values of any kind, which are often the same ones."""
+        for start, end in zip(*extents(values), strict=True):
+            yield self.memo.text(bytes(self.cells.data[start:end]))
+
+
+# --- Messages that were decoded alone ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Single messages, as arrays."""
+
+    messages: list[Message]
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def annotation(self, name: str) -> Iterator[Any]:
+        return (message.annotations.get(name) for message in self.messages)
+
+    def body(self) -> pa.Array:
+        return packed([body_of(message) for message in self.messages], pa.binary())
+
+    @cached_property
+    def sequence(self) -> Places:
+        return sequence_of(self.annotation(SEQUENCE))
+
+    def enqueued(self) -> pa.Array:
+        return times_of(self.annotation(ENQUEUED))
+
+    def last_ms(self) -> int | None:
+        found = self.messages[-1].annotations.get(ENQUEUED)
+        return int(found) if isinstance(found, int) else None
+
+    def text(self, name: str) -> pa.Array:
+        return strings([text_or_none(value) for value in self.annotation(name)])
+
+    def properties(self) -> pa.Array:
+        return self.map_of(message.application for message in self.messages)
+
+    def system(self) -> pa.Array:
+        return self.map_of(system_properties(message) for message in self.messages)
+
+    def map_of(self, found: Iterable[Mapping[Any, Any]]) -> pa.Array:
+        texts = [{text_of(key): text_of(value) for key, value in one.items()} for one in found]
+        offsets = np.cumsum([0, *map(len, texts)])
+        return pa.MapArray.from_arrays(
+            numbers(offsets, pa.int32()),
+            strings([key for one in texts for key in one]),
+            strings([value for one in texts for value in one.values()]),
+        )
+
+
+def system_properties(message: Message) -> dict[Any, Any]:
+    """Annotations that are no columns, and the properties of the message by their AMQP names."""
+    found = {key: value for key, value in message.annotations.items() if key not in IN_COLUMNS}
+    for spec in specs(Properties) if message.properties else ():
+        value = getattr(message.properties, spec.name)
+        if value is not None:
+            found[hyphen(spec.name)] = value
+    return found

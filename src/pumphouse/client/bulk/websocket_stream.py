@@ -1,0 +1,133 @@
+"""AMQP inside a WebSocket, over a blocking socket that may or may not be encrypted.
+
+    socket -> WebSocketStream.recv_into -> BlockingWire
+              ^^^^^^^^^^^^^^^ this module
+
+The twin of websocket.py for code that runs no event loop. The payload of each frame is copied once,
+into the buffer that it was asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections import deque
+from contextlib import suppress
+
+from websockets.client import ClientProtocol
+from websockets.frames import Frame, Opcode
+from websockets.protocol import CONNECTING, OPEN
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from pumphouse.client.routes import Route
+from pumphouse.errors import ConnectionFailed
+
+# The library's own: it tells of every connection, which we do ourselves.
+quiet = logging.getLogger("pumphouse.client.bulk.websocket_stream")
+quiet.setLevel(logging.WARNING)
+
+AMQP = Subprotocol("amqp")
+FRAME_BYTES_MAX = 4 << 20  # of one frame from the hub: it is held in memory until it is whole
+READ_BYTES = 1 << 18  # that are taken off the socket at once
+NORMAL, UNSUPPORTED = 1000, 1003
+
+
+class WebSocketStream:
+    """A stream of bytes; where the frames of the WebSocket begin and end is of no interest."""
+
+    def __init__(self, opened: socket.socket, route: Route) -> None:
+        self.socket = opened
+        self.route = route
+        self.protocol = ClientProtocol(
+            parse_uri(route.url),
+            subprotocols=[AMQP],
+            max_size=(None, FRAME_BYTES_MAX),
+            logger=quiet,
+        )
+        self._waiting: deque[memoryview] = deque()  # payloads that nobody has asked for yet
+
+    def shake_hands(self) -> None:
+        self.protocol.send_request(self.protocol.connect())
+        try:
+            self.flush()
+            while self.protocol.state is CONNECTING and self.protocol.handshake_exc is None:
+                self.take_in()
+        except TimeoutError:
+            raise self.refused("says nothing") from None
+        except OSError as failed:
+            raise self.refused(f"hung up ({failed.strerror or failed})") from None
+        if self.protocol.handshake_exc is not None:
+            raise self.refused(f"does not: {self.protocol.handshake_exc}")
+        if self.protocol.state is not OPEN:
+            raise self.refused("hung up during the handshake")
+        if self.protocol.subprotocol != AMQP:
+            raise self.refused("speaks no AMQP there")
+
+    def refused(self, what: str) -> ConnectionFailed:
+        return ConnectionFailed(
+            f"{self.route.place} is to speak AMQP over WebSocket at {self.route.path}, and {what}"
+        )
+
+    # -- what a stream does -----------------------------------------------------------------------
+
+    def settimeout(self, seconds: float, /) -> None:
+        self.socket.settimeout(seconds)
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        if not self._waiting:
+            if not self.take_in():
+                return 0
+            if not self._waiting:
+                # A part of a frame, or a ping: whoever asked may ask again if there is time.
+                raise TimeoutError
+        filled = 0
+        while self._waiting and filled < len(buffer):
+            piece = self._waiting.popleft()
+            count = min(len(piece), len(buffer) - filled)
+            buffer[filled : filled + count] = piece[:count]
+            filled += count
+            if count < len(piece):
+                self._waiting.appendleft(piece[count:])
+        return filled
+
+    def sendall(self, data: bytes, /) -> None:
+        if self.protocol.state is not OPEN:
+            raise ConnectionResetError("the WebSocket is closed")
+        self.protocol.send_binary(data)
+        self.flush()
+
+    def close(self) -> None:
+        try:
+            if self.protocol.state is OPEN:
+                self.protocol.send_close(NORMAL)
+                with suppress(OSError):  # it may be closed already
+                    self.flush()
+        finally:
+            self.socket.close()
+
+    # -- frames -----------------------------------------------------------------------------------
+
+    def take_in(self) -> bool:
+        """Read once from the socket, and keep what the frames hold; False at the end."""
+        data = self.socket.recv(READ_BYTES)
+        if data:
+            self.protocol.receive_data(data)
+        else:
+            self.protocol.receive_eof()
+        for event in self.protocol.events_received():
+            if isinstance(event, Frame):
+                self.keep(event)
+        self.flush()
+        return bool(data)
+
+    def keep(self, frame: Frame) -> None:
+        """Pings and farewells have been answered by the protocol."""
+        if frame.opcode is Opcode.TEXT:
+            self.protocol.fail(UNSUPPORTED, "AMQP is sent in binary messages")
+        elif frame.opcode in (Opcode.BINARY, Opcode.CONT) and len(frame.data):
+            self._waiting.append(memoryview(frame.data))
+
+    def flush(self) -> None:
+        if out := b"".join(self.protocol.data_to_send()):
+            self.socket.sendall(out)

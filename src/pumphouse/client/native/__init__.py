@@ -1,0 +1,1 @@
+"""The native driver: an AMQP client of our own over asyncio."""

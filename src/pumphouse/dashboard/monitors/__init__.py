@@ -1,0 +1,1 @@
+"""What the page observes: consumer groups, homes, stages, events and host processes."""

@@ -1,0 +1,157 @@
+"""Reads the hubs `activity` and `alerts` into the state of all homes.
+
+    Reader -> Feeding -> columns -> Town, AlertBook, Delays -> streams
+              ^^^^^^^ this module
+
+Every partition is read without an epoch, beside whoever else reads, from a day ago. A break that
+does not mend by itself is shown on the page, and reading goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pumphouse.client.base import HubClient, Reader, ReaderOptions
+from pumphouse.client.factory import open_client
+from pumphouse.clock import Clock, now_ms
+from pumphouse.dashboard.monitors.groups import HubMeter
+from pumphouse.dashboard.monitors.pulse import Pulse
+from pumphouse.dashboard.options import HomesFeed
+from pumphouse.dashboard.views.alerts import AlertBook
+from pumphouse.dashboard.views.columns import read_columns
+from pumphouse.dashboard.views.delays import FRESH_MS, Delays
+from pumphouse.dashboard.views.home_states import CLOCKS_APART_MS, Town
+from pumphouse.errors import BadRecord, PumphouseError
+from pumphouse.events import EARLIEST, Event, Position
+from pumphouse.homes.schema import (
+    ACTIVITY_HUB,
+    ALERTS_HUB,
+    HOUR_MS,
+    SENSORS_HUB,
+    Alert,
+    decode_alert,
+    home_number,
+)
+
+BATCH = 500
+PREFETCH = 1000
+WAIT_S = 5.0
+OPEN_S = 30.0
+AGAIN_S = 2.0
+
+
+class Feeding:
+    """The state of all homes, kept up to date."""
+
+    def __init__(self, feed: HomesFeed, clock: Clock, ca_file: str | None) -> None:
+        self.feed, self.clock, self.ca_file = feed, clock, ca_file
+        self.town = Town(feed.homes)
+        self.book = AlertBook()
+        self.delays = Delays()
+        self.meters = {
+            hub: HubMeter(feed.connection, hub, clock, ca_file)
+            for hub in (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB)
+        }
+        self.trouble: dict[str, str] = {}  # by hub
+        self._places: dict[tuple[str, str], Position] = {}  # where each partition goes on
+        self._behind_ms: dict[str, int] = {}  # by partition of `activity`
+        self._start = Position("time", str(int(now_ms(clock) - feed.hours * HOUR_MS)))
+
+    async def run(self, look_s: float, pulse: Pulse) -> None:
+        """Read until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for meter in self.meters.values():
+                tasks.create_task(meter.run(2 * look_s))
+            tasks.create_task(self.keep_reading(ACTIVITY_HUB))
+            tasks.create_task(self.keep_reading(ALERTS_HUB))
+            while True:
+                await self.clock.sleep(look_s)
+                pulse.beat()
+
+    async def keep_reading(self, hub: str) -> None:
+        while True:
+            try:
+                await self.read_hub(hub)
+            except* (PumphouseError, OSError, TimeoutError) as failed:
+                self.trouble[hub] = f"{hub}: {first_sentence(failed)}"
+            await self.clock.sleep(AGAIN_S)
+
+    async def read_hub(self, hub: str) -> None:
+        async with open_client(self.feed.connection, hub, ca_file=self.ca_file) as client:
+            async with asyncio.timeout(OPEN_S):
+                names = (await client.properties()).partitions
+                readers = [await self.open_reader(client, name) for name in names]
+            self.trouble.pop(hub, None)
+            async with asyncio.TaskGroup() as tasks:
+                for name, reader in zip(names, readers, strict=True):
+                    tasks.create_task(self.read_partition(hub, name, reader))
+
+    async def open_reader(self, client: HubClient, partition: str) -> Reader:
+        position = self._places.get((client.hub, partition), self._start)
+        found = await client.partition_properties(partition)
+        if position.kind == "sequence" and int(position.value) > found.last_sequence:
+            position = EARLIEST  # the hub was made anew
+        options = ReaderOptions(
+            partition, self.feed.group, position, prefetch=PREFETCH, name="page"
+        )
+        return await client.reader(options)
+
+    async def read_partition(self, hub: str, partition: str, reader: Reader) -> None:
+        take = self.take_activity if hub == ACTIVITY_HUB else self.take_alerts
+        while True:
+            events = await reader.receive(BATCH, WAIT_S)
+            if events:
+                take(partition, events)
+                self._places[(hub, partition)] = Position("sequence", str(events[-1].sequence))
+            elif hub == ACTIVITY_HUB:
+                self._behind_ms[partition] = 0
+            # Catching up must not keep the streams from their turn.
+            await asyncio.sleep(0)
+
+    def take_activity(self, partition: str, events: list[Event]) -> None:
+        at_ms = now_ms(self.clock)
+        found = read_columns([event.body for event in events])
+        self.town.absorb(found, at_ms)
+        enqueued_ms = events[-1].enqueued_ms or at_ms
+        self._behind_ms[partition] = at_ms - enqueued_ms
+        if len(found):
+            self.delays.note(int(found.at[-1]), enqueued_ms, at_ms)
+
+    def take_alerts(self, partition: str, events: list[Event]) -> None:
+        latest_ms = now_ms(self.clock) + CLOCKS_APART_MS
+        for event in events:
+            alert = read_alert(event.body, latest_ms)
+            if alert is None:
+                self.town.unreadable += 1
+            elif self.book.note(alert):
+                self.town.alert(home_number(alert.home), alert.at)
+
+    def shown(self) -> dict[str, Any]:
+        """How well the page is fed."""
+        behind_ms = max(self._behind_ms.values(), default=0)
+        rates = {hub: meter.rate for hub, meter in self.meters.items()}
+        troubles = [*self.trouble.values(), *(one.trouble for one in self.meters.values())]
+        return {
+            "delay": self.delays.shown(now_ms(self.clock)),
+            "behind_s": round(behind_ms / 1000) if behind_ms > FRESH_MS else 0,
+            "rates": {hub: None if rate is None else round(rate, 1) for hub, rate in rates.items()},
+            "trouble": next((one for one in troubles if one), ""),
+        }
+
+
+def read_alert(body: bytes, latest_ms: int) -> Alert | None:
+    """An alert about a home, of a time that can be; None if it is none."""
+    try:
+        alert = decode_alert(body)
+        home_number(alert.home)
+    except BadRecord:
+        return None
+    return alert if 0 < alert.at <= latest_ms else None
+
+
+def first_sentence(failed: BaseExceptionGroup[Any]) -> str:
+    inner: BaseException = failed
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return str(inner) or type(inner).__name__

@@ -1,0 +1,176 @@
+"""One host of a `ProcessFleet`: a plain processor that counts events, as a program.
+
+    python -m pumphouse.dashboard.monitors.host \\
+        --name host-1 --hub sensors --group counters --face pull
+
+Each of the three faces can be had, so that their fleets can be looked at side by side. Connection
+string and store come by the environment. It ends when it is told to (SIGTERM, Ctrl-C) or when its
+standard input closes, because whoever started it has gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from pumphouse.client.connection_string import read_place
+from pumphouse.clock import SystemClock
+from pumphouse.dashboard.monitors.host_processes import CONNECTION_VAR, FACES, STORE_VAR
+from pumphouse.events import Event
+from pumphouse.leases.store import CheckpointStore
+from pumphouse.leases.store_url import open_store
+from pumphouse.processor.fixed import FixedPartitionProcessor
+from pumphouse.processor.host import EventProcessorHost, PartitionContext
+from pumphouse.processor.host_options import EventProcessorOptions, PartitionManagerOptions
+from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
+from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.processor import Processor
+
+BATCH = 500
+CHECKPOINT = CheckpointPolicy(every_s=2.0)
+
+Handle = Callable[[Any, list[Event]], Awaitable[None]]
+
+
+def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--hub", default="")
+    parser.add_argument("--group", default="$Default")
+    parser.add_argument("--face", choices=FACES, default="pull")
+    parser.add_argument("--lease", type=float, default=10.0)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--work-ms", type=float, default=0.0)
+    return parser.parse_args(arguments)
+
+
+def counting(work_ms: float) -> Handle:
+    """The work that a batch costs: none, or a pause as a database would make."""
+    clock = SystemClock()
+
+    async def handle(partition: Any, batch: list[Event]) -> None:
+        if batch and work_ms:
+            await clock.sleep(work_ms / 1000)
+
+    return handle
+
+
+async def run_pull(given: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
+    options = ProcessorOptions(
+        interval_s=given.lease / 3,
+        lease_s=given.lease,
+        renew_s=given.lease / 3,
+        stop_s=given.lease / 2,
+        batch_events_max=BATCH,
+        checkpoints=CHECKPOINT,
+    )
+    processor = Processor(
+        place(given), given.group, store=store(), host=given.name, options=options
+    )
+
+    async def serve(partition: PartitionClient) -> None:
+        async for batch in partition.batches():
+            await handle(partition, batch)
+
+    async with processor, asyncio.TaskGroup() as tasks:
+        tasks.create_task(stop_processor(stop, processor))
+        async for partition in processor.partitions():
+            tasks.create_task(serve(partition))
+
+
+async def stop_processor(stop: asyncio.Event, processor: Processor) -> None:
+    await stop.wait()
+    await processor.stop()
+
+
+async def run_push(given: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
+    class Counter:
+        async def open(self, context: PartitionContext) -> None: ...
+
+        async def close(self, context: PartitionContext, reason: object) -> None: ...
+
+        async def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
+            await handle(context, messages)
+
+        async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
+
+    host = EventProcessorHost(
+        given.name,
+        place(given),
+        given.group,
+        store=store(),
+        partition_manager_options=PartitionManagerOptions(given.lease, given.lease / 3),
+    )
+    options = EventProcessorOptions(
+        max_batch_size=BATCH,
+        prefetch_count=BATCH,
+        checkpoints=CHECKPOINT,
+    )
+    await host.register(Counter, options)
+    try:
+        await until(stop, host.run())
+    finally:
+        await host.unregister()
+
+
+async def run_fixed(given: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
+    processor = FixedPartitionProcessor(
+        place(given),
+        given.group,
+        partitions=given.partitions,
+        store=store(),
+        host=given.name,
+        lease_s=given.lease,
+        renew_s=given.lease / 3,
+        max_batch_size=BATCH,
+    )
+    processor.on_batch(handle)
+    await processor.start()
+    try:
+        await stop.wait()
+    finally:
+        await processor.stop()
+
+
+RUN = {"pull": run_pull, "push": run_push, "fixed": run_fixed}
+
+
+async def until(stop: asyncio.Event, running: Awaitable[None]) -> None:
+    """Until we are told to stop, or it fails."""
+    tasks = [asyncio.ensure_future(running), asyncio.ensure_future(stop.wait())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def place(given: argparse.Namespace) -> Any:
+    return read_place(os.environ[CONNECTION_VAR], given.hub)
+
+
+def store() -> CheckpointStore:
+    return open_store(os.environ[STORE_VAR])
+
+
+async def run(given: argparse.Namespace) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    # Nobody writes to it: that it can be read means that it was closed.
+    loop.add_reader(sys.stdin.fileno(), stop.set)
+    try:
+        await RUN[given.face](given, counting(given.work_ms), stop)
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+
+
+if __name__ == "__main__":
+    asyncio.run(run(read_arguments(sys.argv[1:])))

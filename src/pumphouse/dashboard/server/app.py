@@ -1,0 +1,240 @@
+"""The page as a server on this machine.
+
+    options = DashboardOptions(groups=(WatchedGroup(connection, "sensors", store="leases.db"),))
+    async with Dashboard(options) as page:
+        print(page.url)
+
+options -> Dashboard -> GroupWatch, Feeding (look) -> Pulse -> routes, streams (show)
+           ^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, aclosing, contextmanager
+from functools import partial
+from typing import Any, Self
+
+import uvicorn
+
+from pumphouse.client.base import HubClient, RetryOptions
+from pumphouse.client.factory import open_client
+from pumphouse.clock import Clock, SystemClock, now_ms
+from pumphouse.dashboard.monitors.events import Tail
+from pumphouse.dashboard.monitors.groups import GroupWatch
+from pumphouse.dashboard.monitors.homes import Feeding, first_sentence
+from pumphouse.dashboard.monitors.host_processes import RUNNING
+from pumphouse.dashboard.monitors.hub_faults import HubFaults
+from pumphouse.dashboard.monitors.pulse import Pulse
+from pumphouse.dashboard.monitors.stages import STAGE_COLUMNS, read_stages
+from pumphouse.dashboard.options import DashboardOptions
+from pumphouse.dashboard.server.guard import hosts_allowed
+from pumphouse.dashboard.server.routes import make_app
+from pumphouse.dashboard.server.streams import Stages
+from pumphouse.dashboard.views.fleet import words
+from pumphouse.dashboard.views.homes import town_words
+from pumphouse.dashboard.views.ownership_history import WORDS
+from pumphouse.errors import PortTaken, PumphouseError
+
+HOST = "127.0.0.1"
+STREAMS_MAX = 32
+GRACE_S = 2  # until requests that go on at the end are cut off
+START_S = 10.0
+AGAIN_S = 2.0  # after a look that failed unexpectedly
+
+log = logging.getLogger("pumphouse.dashboard")
+
+
+class Dashboard:
+    """The page, from entering the block to leaving it. Leaving is bounded."""
+
+    def __init__(self, options: DashboardOptions, *, clock: Clock | None = None) -> None:
+        self.options = options
+        self.clock: Clock = clock or SystemClock()
+        self.token = secrets.token_urlsafe(24)
+        self.pulse = Pulse()
+        self.stages = Stages()
+        self.faults = HubFaults(options.connection, options.ca_file)
+        self.watches = [
+            GroupWatch(watched, f"g{number}", self.clock, options.ca_file)
+            for number, watched in enumerate(options.groups)
+        ]
+        self.feeding = (
+            None if options.homes is None else Feeding(options.homes, self.clock, options.ca_file)
+        )
+        self.port = 0
+        self.hosts_allowed: frozenset[str] = frozenset()
+        self._streams = 0
+        self._server: Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._looking: list[asyncio.Task[None]] = []
+        self._tasks = asyncio.TaskGroup()
+        self._fleets = AsyncExitStack()
+
+    def __repr__(self) -> str:
+        return f"<Dashboard {self.url} | {self._streams} streams>"
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}/"
+
+    # -- starting and stopping --------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        listening = listen(self.options.port)
+        self.port = listening.getsockname()[1]
+        self.hosts_allowed = hosts_allowed(self.port)
+        try:
+            for watch in self.watches:
+                if watch.watched.fleet is not None:
+                    await self._fleets.enter_async_context(watch.watched.fleet)
+            await self._tasks.__aenter__()
+            self._looking = [self._tasks.create_task(self._keep(look)) for look in self._looks()]
+            await self._serve(listening)
+        except BaseException:
+            listening.close()
+            await self._fleets.aclose()
+            raise
+        return self
+
+    def _looks(self) -> Iterator[Callable[[], Awaitable[None]]]:
+        every_s = self.options.look_s
+        for watch in self.watches:
+            yield partial(watch.run, every_s, self.pulse)
+        if self.feeding is not None:
+            yield partial(self.feeding.run, every_s, self.pulse)
+        if self.options.status is not None:
+            yield self._read_stages
+
+    async def _keep(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Look until cancelled: a look that nobody expected to fail does not take the page down."""
+        while True:
+            try:
+                await look()
+            except Exception:
+                log.exception("a look of the page failed; it is begun again")
+            await self.clock.sleep(AGAIN_S)
+
+    async def _read_stages(self) -> None:
+        assert self.options.status is not None
+        while True:
+            self.stages.shown = await asyncio.to_thread(
+                read_stages, self.options.status, now_ms(self.clock)
+            )
+            self.pulse.beat()
+            await self.clock.sleep(max(1.0, self.options.look_s))
+
+    async def _serve(self, listening: socket.socket) -> None:
+        config = uvicorn.Config(
+            make_app(self),
+            lifespan="off",
+            http="h11",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        self._server = Server(config)
+        self._serving = self._tasks.create_task(self._server.serve(sockets=[listening]))
+        async with asyncio.timeout(START_S):
+            await self._server.up.wait()
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.pulse.close()
+        for task in self._looking:
+            task.cancel()
+        # All at once: each may take its time, and they need not wait for one another.
+        for watch in self.watches:
+            for host in watch.watched.fleet.hosts() if watch.watched.fleet is not None else ():
+                if host.state == RUNNING and watch.watched.fleet is not None:
+                    await watch.watched.fleet.stop(host.name)
+        if self._server is not None:
+            self._server.should_exit = True
+        try:
+            await self._tasks.__aexit__(None, None, None)
+        finally:
+            await self._fleets.aclose()
+
+    # -- what the routes need ---------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        return self._streams >= STREAMS_MAX
+
+    async def counted(self, messages: Any) -> AsyncIterator[bytes]:
+        """A stream that is counted for as long as it runs."""
+        self._streams += 1
+        try:
+            async with aclosing(messages):
+                async for message in messages:
+                    yield message
+        finally:
+            self._streams -= 1
+
+    def client(self, hub: str) -> HubClient:
+        options = self.options
+        return open_client(
+            options.connection, hub, ca_file=options.ca_file, retry=RetryOptions(attempts=1)
+        )
+
+    def start_tail(self, tail: Tail) -> asyncio.Task[str]:
+        return self._tasks.create_task(self._tail(tail))
+
+    async def _tail(self, tail: Tail) -> str:
+        """Read for a tail; what ends it, in a sentence."""
+        why = "the tail has ended"
+        try:
+            async with self.client(tail.wanted.hub) as client:
+                await tail.run(client)
+        except* (PumphouseError, OSError, TimeoutError) as failed:
+            why = first_sentence(failed)
+        return why
+
+    def about(self) -> dict[str, Any]:
+        """What this page can show and do."""
+        options = self.options
+        return {
+            "homes": None if options.homes is None else town_words(),
+            "groups": [{"key": watch.key, "title": watch.watched.title} for watch in self.watches],
+            "hubs": list(options.hubs),
+            "events_group": options.events_group,
+            "write": options.write,
+            "stages": options.status is not None,
+            "words": words() | {"stage_columns": STAGE_COLUMNS, "changes": WORDS},
+        }
+
+
+class Server(uvicorn.Server):
+    """Signals are for whoever runs the program, not for the server in it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except OSError as failed:
+        listening.close()
+        raise PortTaken(
+            f"port {port} of {HOST} cannot be had for the page ({failed.strerror}); "
+            "choose another, or 0 for any that is free"
+        ) from None
+    listening.setblocking(False)
+    return listening

@@ -1,0 +1,146 @@
+"""What the Homes page shows, as plain data: all homes at once, and one of them closely.
+
+    Town, AlertBook, Delays -> town_shown, home_shown -> JSON -> page
+                               ^^^^^^^^^^^^^^^^^^^^^^ this module
+
+All homes travel as one byte each the first time, and after that as what has changed: four bytes
+for each home that did.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import numpy as np
+
+from pumphouse.dashboard.views.alerts import AlertBook, alert_shown
+from pumphouse.dashboard.views.home_states import (
+    LEVEL_WORDS,
+    SLOT_MS,
+    SLOTS,
+    STATE_MEANINGS,
+    STATE_WORDS,
+    Bytes,
+    SensorNow,
+    Town,
+    regions_of,
+)
+from pumphouse.homes.schema import KINDS, MODES, REGIONS, SMOKE_ALARM_PPM, home_id, region_of
+
+CHART_MINUTES = 180
+RECENT_MINUTES = 3  # late readings change the counts of minutes that have passed
+ALERTS_SHOWN = 50
+STATE_BITS = 3  # of the four bytes that say how a home has changed
+FOUND_MAX = 12  # homes that a search answers with
+
+
+def town_words() -> dict[str, Any]:
+    """What stays the same: names and meanings."""
+    return {
+        "kinds": list(KINDS),
+        "regions": list(REGIONS),
+        "states": [
+            {"word": word, "meaning": meaning}
+            for word, meaning in zip(STATE_WORDS, STATE_MEANINGS, strict=True)
+        ],
+        "levels": list(LEVEL_WORDS),
+        "slot_ms": SLOT_MS,
+        "slots": SLOTS,
+    }
+
+
+def town_shown(
+    town: Town, book: AlertBook, states: Bytes, now_ms: int, *, minutes: int
+) -> dict[str, Any]:
+    """The numbers above the picture, and the last minutes of the chart."""
+    return {
+        "at": now_ms,
+        "size": len(states),
+        "known": town.known,
+        "absorbed": town.absorbed,
+        "unreadable": town.unreadable,
+        "states": np.bincount(states, minlength=len(STATE_WORDS)).tolist(),
+        "regions": regions_of(states),
+        "minutes": [
+            [*row, alerts]
+            for row, alerts in zip(
+                town.per_minute(now_ms, minutes), book.per_minute(now_ms, minutes), strict=True
+            )
+        ],
+        "alerts_day": book.of_the_day(now_ms),
+    }
+
+
+def whole_grid(states: Bytes) -> str:
+    return b64encode(states.tobytes()).decode()
+
+
+def changed_grid(before: Bytes, states: Bytes) -> str:
+    """The homes whose state is another now: number and state, in four bytes each."""
+    homes = np.flatnonzero(before != states).astype("<u4")
+    return b64encode((homes << STATE_BITS | states[homes]).astype("<u4").tobytes()).decode()
+
+
+def new_alerts(book: AlertBook, version: int) -> list[dict[str, Any]]:
+    return [alert_shown(alert) for alert in book.since(version, ALERTS_SHOWN)]
+
+
+def find_home(text: str, size: int) -> int | None:
+    """The home that somebody means by h000042, H42 or 42; None if there is none of that number."""
+    digits = text.strip().lower().removeprefix("h")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 6):
+        return None
+    return int(digits) if int(digits) < size else None
+
+
+def home_shown(town: Town, book: AlertBook, home: int, now_ms: int) -> dict[str, Any]:
+    """One home: its sensors now, its last day, its alerts."""
+    state = int(town.states(now_ms)[home])
+    heard = int(town.heard[home])
+    last = (now_ms // SLOT_MS + 1) * SLOT_MS
+    return {
+        "at": now_ms,
+        "home": home_id(home),
+        "region": region_of(home),
+        "state": state,
+        "word": STATE_WORDS[state],
+        "heard": heard or None,
+        "mode": MODES[int(town.mode[home])] if heard else None,
+        "sensors": [sensor_shown(sensor) for sensor in town.sensors(home)],
+        "day": {"from": last - SLOTS * SLOT_MS, "slot_ms": SLOT_MS, **strip(town, home, now_ms)},
+        "alerts": [alert_shown(alert) for alert in book.of(home_id(home))],
+    }
+
+
+def strip(town: Town, home: int, now_ms: int) -> dict[str, Any]:
+    return {"rows": town.strip(home, now_ms)}
+
+
+def sensor_shown(sensor: SensorNow) -> dict[str, Any]:
+    return {
+        "kind": sensor.kind,
+        "text": sensor_text(sensor),
+        "value": sensor.value,
+        "level": sensor.level,
+        "at": sensor.at,
+        "since": sensor.since,
+        "battery": sensor.battery,
+        "fault": sensor.fault,
+    }
+
+
+def sensor_text(sensor: SensorNow) -> str:
+    """What a sensor says, in words."""
+    value = sensor.value
+    if value is None:
+        return f"fault: {sensor.fault}"
+    if sensor.kind == "motion":
+        return "still" if value == 0 else f"{value:g} movement{'s' * (value != 1)}"
+    if sensor.kind in ("door", "window"):
+        return "open" if value else "shut"
+    if sensor.kind == "glass":
+        return "broken" if value else "whole"
+    if sensor.kind == "smoke":
+        return f"{value:g} ppm" + (", alarm" if value >= SMOKE_ALARM_PPM else "")
+    return f"{value:g} " + ("°C" if sensor.kind == "temperature" else "%")

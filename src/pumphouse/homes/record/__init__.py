@@ -1,0 +1,1 @@
+"""Stage three, `record`: activities and alerts into Parquet files and a database."""

@@ -1,0 +1,1 @@
+"""Stage one, `sift`: readings in, activities out."""

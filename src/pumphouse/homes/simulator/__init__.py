@@ -1,0 +1,1 @@
+"""The home simulator: people, sensors, incidents, readings, and the sender."""

@@ -1,0 +1,1 @@
+"""Stage two, `watch`: activities in, alerts out."""

@@ -1,0 +1,144 @@
+"""JSON web tokens of a local issuer, so that role-based clients can be tested without Entra.
+
+Azure's clients send an Entra token where they have no shared access key. Entra's keys are out of
+reach for a hub without the Internet, so a test configures an issuer with a secret, mints tokens
+with it, and the hub accepts these and no others. HS256 only.
+
+    TokenIssuer.mint -> client -> put-token -> verify_jwt -> Grant (see `auth`)
+    ^^^^^^^^^^^^^^^^ this module               ^^^^^^^^^^
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from pumphouse.errors import AuthError, OptionError
+from pumphouse.hub.access.auth import (
+    Claim,
+    Grant,
+    check_expiry,
+    check_reach,
+    hmac_sha256,
+    implied,
+    is_one_of,
+    malformed,
+    resource_path,
+)
+
+EVENT_HUBS_AUDIENCE = "https://eventhubs.azure.net/"
+
+# Roles as Azure names them. Entra keeps assignments to itself; the test issuer writes them down.
+ROLES = {
+    Claim.SEND: "Azure Event Hubs Data Sender",
+    Claim.LISTEN: "Azure Event Hubs Data Receiver",
+    Claim.MANAGE: "Azure Event Hubs Data Owner",
+}
+_JWT_CHARS_MAX = 65536
+_HEADER = {"alg": "HS256", "typ": "JWT"}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIssuer:
+    """Stands in for Entra in tests: mints JWTs that a hub with the same secret accepts."""
+
+    secret: bytes = field(repr=False)
+    issuer: str = "pumphouse-test"
+
+    def __post_init__(self) -> None:
+        if not self.secret:
+            raise OptionError("a token issuer needs a secret: with an empty one anybody could mint")
+
+    def mint(
+        self,
+        claims: Iterable[Claim],
+        *,
+        now: float,
+        lifetime_s: float = 3600,
+        audience: str = EVENT_HUBS_AUDIENCE,
+        path: str = "",
+    ) -> str:
+        """A token with these claims on a path ("" is every hub)."""
+        body = {
+            "iss": self.issuer,
+            "aud": audience,
+            "nbf": now,
+            "exp": now + lifetime_s,
+            "roles": sorted(ROLES[claim] for claim in claims),
+            "path": path,
+        }
+        signed = f"{_encoded(_HEADER)}.{_encoded(body)}"
+        return f"{signed}.{self.signature(signed)}"
+
+    def signature(self, text: str) -> str:
+        return urlsafe_b64encode(hmac_sha256(self.secret, text)).rstrip(b"=").decode()
+
+
+def verify_jwt(token: str, audience: str, issuer: TokenIssuer | None, now: float) -> Grant:
+    """The grant that a JWT of our own issuer gives for the audience it was put for."""
+    if issuer is None:
+        raise AuthError(
+            "Unauthorized: this hub cannot verify JWTs. Entra tokens need a configured local "
+            "issuer (TokenIssuer); or connect with a shared access key."
+        )
+    body = _opened(token, issuer)
+    if body.get("iss") != issuer.issuer or not _is_for_event_hubs(body.get("aud")):
+        raise AuthError("InvalidAudience: The token is of another issuer or for another service.")
+    expires_at = _moment(body, "exp")
+    check_expiry(expires_at, now)
+    if _moment(body, "nbf") > now:
+        raise AuthError("ImmatureToken: The token is not valid yet.")
+    place = resource_path(audience)
+    check_reach(resource_path(str(body.get("path", ""))), place)
+    return Grant(place, _claims_of(body.get("roles")), expires_at)
+
+
+def _opened(token: str, issuer: TokenIssuer) -> dict[str, Any]:
+    signed, _, signature = token.strip().rpartition(".")
+    header, _, body = signed.partition(".")
+    if len(token) > _JWT_CHARS_MAX or not body or "." in body:
+        raise malformed("a JWT has three parts with dots between")
+    # Never the algorithm that the token asks for: "none" and borrowed public keys begin there.
+    if _decoded(header).get("alg") != "HS256":
+        raise AuthError("InvalidSignature: The local issuer signs with HS256; this token does not.")
+    if not is_one_of(signature, [issuer.signature(signed)]):
+        raise AuthError("InvalidSignature: The token has an invalid signature.")
+    return _decoded(body)
+
+
+def _is_for_event_hubs(audience: object) -> bool:
+    wanted = EVENT_HUBS_AUDIENCE.rstrip("/")
+    return isinstance(audience, str) and audience.rstrip("/").lower() == wanted
+
+
+def _claims_of(roles: object) -> frozenset[Claim]:
+    held = roles if isinstance(roles, list) else []
+    claims = implied(claim for claim, role in ROLES.items() if role in held)
+    if not claims:
+        raise AuthError(f"Unauthorized: the token carries none of: {', '.join(ROLES.values())}.")
+    return claims
+
+
+def _moment(body: Mapping[str, Any], name: str) -> float:
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+        raise malformed(f"'{name}' must be a time in seconds since 1970")
+    return value
+
+
+def _encoded(value: Mapping[str, Any]) -> str:
+    return urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+def _decoded(part: str) -> dict[str, Any]:
+    try:
+        value = json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (ValueError, RecursionError):
+        raise malformed("its parts must be JSON in base64") from None
+    if not isinstance(value, dict):
+        raise malformed("its parts must be JSON objects")
+    return value

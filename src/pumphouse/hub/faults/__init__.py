@@ -1,0 +1,1 @@
+"""Fault injection: rules that say what fails, and the code that makes it fail."""

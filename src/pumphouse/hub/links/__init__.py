@@ -1,0 +1,1 @@
+"""The hub's side of an attached link: producers, consumers, `$cbs` and `$management`."""

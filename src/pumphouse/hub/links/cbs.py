@@ -1,0 +1,50 @@
+"""The node $cbs: claims-based security. A client puts a token, and its links are let in."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pumphouse.amqp.messages import Message, Properties
+from pumphouse.amqp.types import Int
+from pumphouse.errors import AuthError
+from pumphouse.hub.access.guard import Guard
+
+ACCEPTED, BAD_REQUEST = 202, 400
+
+
+def answer(request: Message, guard: Guard) -> Message:
+    """The reply to a request on $cbs. It never holds the token, whatever went wrong."""
+    asked = request.application
+    operation, name, kind = (asked.get(key) for key in ("operation", "name", "type"))
+    token = token_of(request)
+    if operation != "put-token" or not all(isinstance(v, str) for v in (name, kind, token)):
+        return reply(
+            request,
+            BAD_REQUEST,
+            "A request to $cbs needs operation 'put-token', name, type and a token as its value.",
+        )
+    try:
+        guard.put_token(name, kind, token)  # type: ignore[arg-type]
+    except AuthError as refused:
+        return reply(request, refused.status, refused.description)
+    return reply(request, ACCEPTED, "Accepted")
+
+
+def token_of(request: Message) -> Any:
+    """The token, as a value or, from some clients, as binary data."""
+    if request.data:
+        return b"".join(request.data).decode("utf-8", "replace")
+    return request.value
+
+
+def reply(request: Message, status: int, description: str, value: Any = None) -> Message:
+    """A reply that the client finds again by its correlation id, in the type it chose."""
+    message_id = request.properties.message_id if request.properties else None
+    if not isinstance(message_id, int | UUID | bytes | str):
+        message_id = None  # no other type is an id, and not all of them can be sent back
+    return Message(
+        properties=Properties(correlation_id=message_id),
+        application={"status-code": Int(status), "status-description": description},
+        value=value,
+    )

@@ -1,0 +1,91 @@
+"""From the log to a reader: patched frames.
+
+A stored frame lacks three numbers that belong to the reader's link: channel, handle and delivery
+id. They are written into a copy of a whole run at once, by numpy, so that the cost per event is a
+few bytes. Two kinds of event cannot go that way and are sent one by one: those that a reader with a
+small frame limit cannot take whole, and those for a reader that wants to hear of the partition's
+end with each event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from pumphouse.amqp.codec import skip
+from pumphouse.amqp.messages import DELIVERY_ANNOTATIONS, encode_section
+from pumphouse.amqp.types import Symbol, Timestamp
+from pumphouse.hub.annotations import CHANNEL_AT, DELIVERY_AT, HANDLE_AT, MESSAGE_AT
+from pumphouse.hub.storage.base import Log
+from pumphouse.hub.storage.memory_log import Run
+
+HEADER_START = b"\x00\x53\x70"
+RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"
+
+
+def patch(run: Run, channel: int, handle: int, delivery_id: int) -> bytearray:
+    """The run's frames, addressed to one link, deliveries counted from `delivery_id`."""
+    frames = np.frombuffer(run.frames, np.uint8)
+    starts = run.starts
+    ids = np.arange(delivery_id, delivery_id + len(starts), dtype=np.int64).astype(">u4")
+    scatter(frames, starts + DELIVERY_AT, ids.view(np.uint8).reshape(-1, 4))
+    if handle:
+        scatter_constant(frames, starts + HANDLE_AT, handle.to_bytes(4, "big"))
+    if channel:
+        scatter_constant(frames, starts + CHANNEL_AT, channel.to_bytes(2, "big"))
+    return run.frames
+
+
+def scatter(
+    frames: npt.NDArray[np.uint8],
+    places: npt.NDArray[np.intp],
+    columns: npt.NDArray[np.uint8],
+) -> None:
+    for byte in range(columns.shape[1]):
+        frames[places + byte] = columns[:, byte]
+
+
+def scatter_constant(
+    frames: npt.NDArray[np.uint8],
+    places: npt.NDArray[np.intp],
+    value: bytes,
+) -> None:
+    for byte, wanted in enumerate(value):
+        if wanted:  # stored frames hold zeros here
+            frames[places + byte] = wanted
+
+
+def whole(run: Run, frame_max: int) -> int:
+    """How many events from the start of the run fit the reader's frames as they are."""
+    if len(run.frames) <= frame_max:
+        return len(run.starts)
+    too_large = np.diff(run.starts, append=len(run.frames)) > frame_max
+    return int(too_large.argmax()) if too_large.any() else len(run.starts)
+
+
+def messages(run: Run) -> Iterator[bytes]:
+    """The messages in a run, without their frames."""
+    starts = run.starts.tolist()
+    for start, end in zip(starts, [*starts[1:], len(run.frames)], strict=True):
+        yield bytes(run.frames[start + MESSAGE_AT : end])
+
+
+def with_metric(message: bytes, metric: bytes) -> bytes:
+    """A message with delivery annotations put in where they belong, behind the header."""
+    at = skip(message, 3) if message.startswith(HEADER_START) else 0
+    return message[:at] + metric + message[at:]
+
+
+def runtime_metric(log: Log, now_ms: int) -> bytes:
+    """The delivery annotations that tell a reader how far the partition has come."""
+    return encode_section(
+        DELIVERY_ANNOTATIONS,
+        {
+            Symbol("last_enqueued_sequence_number"): log.next_sequence - 1,
+            Symbol("last_enqueued_offset"): str(log.last_offset),
+            Symbol("last_enqueued_time_utc"): Timestamp(log.last_ms),
+            Symbol("runtime_info_retrieval_time_utc"): Timestamp(now_ms),
+        },
+    )

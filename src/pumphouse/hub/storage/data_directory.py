@@ -1,0 +1,188 @@
+"""A data directory: what a durable hub keeps, and that only one process keeps it.
+
+    DIR/lock             held by the process that runs the hub
+    DIR/namespace.json   hubs, consumer groups, access rules (with keys: mode 0600)
+    DIR/hubs/ID/N/       the segments of partition N of the hub with that id
+
+A hub's id is drawn when it is created, so a hub that is deleted and created anew never meets the
+files of its namesake.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pumphouse.errors import DataDirectoryError
+from pumphouse.hub.access.auth import AccessRule, Claim
+from pumphouse.hub.storage.segment_file import write_whole
+
+FORMAT = 1
+DELETED = ".deleted"  # behind the id of a hub whose removal has begun
+
+
+@dataclass(frozen=True, slots=True)
+class HubRecord:
+    """A hub as it is written down."""
+
+    id: str  # 32 hexadecimal digits
+    name: str
+    partitions: int
+    created_ms: int
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRecord:
+    """All that is kept besides events."""
+
+    hubs: tuple[HubRecord, ...] = ()
+    rules: tuple[AccessRule, ...] = field(default=(), repr=False)
+
+
+class DataDirectory:
+    """A directory, locked as long as this object is open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as failed:
+            raise DataDirectoryError(
+                f"data directory {path} cannot be used: {failed.strerror}"
+            ) from None
+        self.take_lock()
+
+    def take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._lock)
+            raise DataDirectoryError(
+                f"data directory {self.path} is in use by process {holder}; "
+                "stop that hub, or give this one another directory"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def partition(self, hub: str, number: int) -> Path:
+        return self.path / "hubs" / hub / str(number)
+
+    def delete_hub(self, hub: str) -> None:
+        """Remove a hub's events. The new name tells a later start that they are to go."""
+        place, doomed = self.path / "hubs" / hub, self.path / "hubs" / f"{hub}{DELETED}"
+        if place.exists():
+            place.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def strays(self, known: Sequence[str]) -> list[str]:
+        """What lies among the hubs and is none of these."""
+        hubs = self.path / "hubs"
+        return (
+            sorted(p.name for p in hubs.iterdir() if p.name not in known) if hubs.is_dir() else []
+        )
+
+    # -- hubs, groups and rules -------------------------------------------------------------------
+
+    def load(self) -> NamespaceRecord | None:
+        """What was saved last; None if nothing was."""
+        path = self.path / "namespace.json"
+        if not path.exists():
+            if self.strays([]):
+                raise DataDirectoryError(
+                    f"{self.path} holds events but no namespace.json, which says whose they are; "
+                    "restore that file, or start with an empty directory"
+                )
+            return None
+        try:
+            data = json.loads(path.read_text())
+            check_sum(data)
+            return decode_namespace(data)
+        except (OSError, ValueError, KeyError, TypeError) as wrong:
+            raise DataDirectoryError(
+                f"{path} cannot be read ({type(wrong).__name__}: {wrong}); "
+                "restore it, or start with an empty directory"
+            ) from None
+
+    def save(self, record: NamespaceRecord) -> None:
+        data = encode_namespace(record)
+        text = json.dumps({**data, "crc32": sum_of(data)}, indent=2)
+        write_whole(self.path / "namespace.json", text.encode())
+
+
+def sum_of(data: Mapping[str, Any]) -> int:
+    """A checksum of a record, however it is laid out."""
+    return zlib.crc32(json.dumps({**data, "crc32": 0}, sort_keys=True).encode())
+
+
+def check_sum(data: Mapping[str, Any]) -> None:
+    """One wrong bit may make another hub of one; whoever edits the file takes the sum out."""
+    if "crc32" in data and data["crc32"] != sum_of(data):
+        raise ValueError(
+            "its checksum does not match: it is damaged, or was edited with crc32 left in"
+        )
+
+
+def encode_namespace(record: NamespaceRecord) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "hubs": [
+            {
+                "id": hub.id,
+                "name": hub.name,
+                "partitions": hub.partitions,
+                "created_ms": hub.created_ms,
+                "groups": list(hub.groups),
+            }
+            for hub in record.hubs
+        ],
+        "rules": [
+            {
+                "name": rule.name,
+                "key": rule.key,
+                "secondary_key": rule.secondary_key,
+                "claims": sorted(rule.claims),
+                "hub": rule.hub,
+            }
+            for rule in record.rules
+        ],
+    }
+
+
+def decode_namespace(data: Mapping[str, Any]) -> NamespaceRecord:
+    if data["format"] != FORMAT:
+        raise ValueError(f"format {data['format']}, this version reads format {FORMAT}")
+    return NamespaceRecord(
+        hubs=tuple(
+            HubRecord(
+                bytes.fromhex(hub["id"]).hex(),
+                str(hub["name"]),
+                int(hub["partitions"]),
+                int(hub["created_ms"]),
+                tuple(map(str, hub["groups"])),
+            )
+            for hub in data["hubs"]
+        ),
+        rules=tuple(
+            AccessRule(
+                rule["name"],
+                rule["key"],
+                frozenset(map(Claim, rule["claims"])),
+                rule["hub"],
+                rule["secondary_key"],
+            )
+            for rule in data["rules"]
+        ),
+    )

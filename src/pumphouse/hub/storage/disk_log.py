@@ -1,0 +1,402 @@
+"""The log of one partition, on disk.
+
+It answers as the log in memory does (log.py), with two differences: an event becomes visible only
+once the writer has reported it safe, and what is read comes from files.
+
+    publish -> number and build the group -> Writer -> written: visible, acknowledged
+    read    -> SparseIndex -> pread -> groups -> one run of frames
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from pumphouse.errors import AmqpError
+from pumphouse.events import NEVER_MS, Position
+from pumphouse.hub.annotations import Batch, build_frames
+from pumphouse.hub.positions import locate
+from pumphouse.hub.storage import segment as form
+from pumphouse.hub.storage.memory_log import Retention, Run
+from pumphouse.hub.storage.run_builder import Gathering
+from pumphouse.hub.storage.segment import FileHead, Group
+from pumphouse.hub.storage.segment_file import (
+    SegmentFile,
+    create_segment,
+    open_segment,
+    parse_file_name,
+)
+from pumphouse.hub.storage.writer import Errand, Lane, Write, Writer
+
+FIRST_SEGMENT_BYTES = 1 << 20  # segments grow with the partition: a small one stays small
+SEGMENT_BYTES = 32 << 20
+CURSORS_MAX = 64  # readers whose next place is remembered
+CHUNK_SLACK = 64 * 1024
+
+Committed = Callable[[AmqpError | None], None]
+
+
+class Place(NamedTuple):
+    """A group, and the segment that holds it."""
+
+    segment: SegmentFile
+    position: int
+
+
+class DiskLog:
+    """What one partition holds, in files of one directory."""
+
+    def __init__(
+        self, directory: Path, hub: bytes, partition: int, retention: Retention, writer: Writer
+    ) -> None:
+        self.directory = directory
+        self.hub = hub
+        self.partition = partition
+        self.retention = retention
+        self.writer = writer
+        self.segments: list[SegmentFile] = []
+        self.begin = 0  # the oldest sequence number still there
+        self.next_sequence = 0  # of what is visible; staged_sequence runs ahead while writing
+        self.staged_sequence = 0
+        self.staged_offset = 0
+        self.staged_ms = NEVER_MS
+        self.last_offset = -1
+        self.last_ms = NEVER_MS
+        self.size = 0
+        self.failed: AmqpError | None = None  # for good: the disk can no longer be trusted
+        self._lane = Lane()
+        self._cursors: OrderedDict[int, Place] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<DiskLog {self.directory.name} {self.begin}..{self.next_sequence}>"
+
+    @property
+    def empty(self) -> bool:
+        return self.begin == self.next_sequence
+
+    # -- opening and closing ---------------------------------------------------------------------
+
+    def open(self) -> list[str]:
+        """Find what an earlier run has left; returns what was odd about it, in sentences."""
+        warn: list[str] = []
+        for path in sorted(self.directory.glob("*.log")):
+            start = parse_file_name(path.name)
+            if start is None:
+                warn.append(f"{path.name}: not the name of a segment; left alone")
+                continue
+            expected = FileHead(self.hub, self.partition, *start, 0)
+            try:
+                found = open_segment(path, expected, warn)
+            except OSError as failed:
+                warn.append(f"{path.name}: it cannot be read ({failed.strerror}); left alone")
+                continue
+            if found is not None:
+                self.segments.append(found)
+        self.adopt(warn)
+        return warn
+
+    def adopt(self, warn: list[str]) -> None:
+        """Take up the count where the segments leave it."""
+        for before, after in zip(self.segments, self.segments[1:], strict=False):
+            self.seal(before)
+            if before.index.next_sequence != after.head.sequence:
+                warn.append(
+                    f"{before.path.name}: events {before.index.next_sequence} to "
+                    f"{after.head.sequence - 1} are missing"
+                )
+        if self.segments:
+            last = self.segments[-1].index
+            self.begin = self.segments[0].head.sequence
+            self.next_sequence, self.last_offset = last.next_sequence, last.last_offset
+            self.last_ms = max((s.index.last_ms for s in self.segments if s.index.positions),
+                               default=NEVER_MS)  # fmt: skip
+            self.size = sum(segment.index.end for segment in self.segments)
+        self.rewind()
+
+    def seal(self, segment: SegmentFile) -> None:
+        """Close a segment that no more is written to, on the writer's thread."""
+        if segment.walked:
+            segment.full = True
+            self.writer.put(Errand(segment.seal, ignore))
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.close()
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def publish(
+        self, batch: Batch, now_ms: int, publisher: str | None, committed: Committed
+    ) -> None:
+        """Append a batch; `committed` is called once it is safe and visible, or has failed."""
+        if self.failed is not None or not batch.groups:
+            committed(self.failed)
+            return
+        now_ms = max(now_ms, self.staged_ms)  # a clock set back must not unsort the log by time
+        sequence, offset = self.staged_sequence, self.staged_offset
+        frames = build_frames(batch, sequence, offset, now_ms, publisher)
+        data = form.encode_group(frames.data, frames.starts, sequence, offset, now_ms)
+        segment = self.room(len(data))
+        group = form.decode_group(data, segment.staged_end, segment.staged_end)
+        assert group is not None
+        segment.staged_end = group.end
+        self.staged_sequence = group.next_sequence
+        self.staged_offset += len(frames.data)
+        self.staged_ms = now_ms
+        lane = self._lane
+
+        def done(error: OSError | None) -> None:
+            self.written(segment, group, lane, error, committed)
+
+        self.writer.put(Write(lane, segment, group.position, data, done))
+
+    def room(self, size: int) -> SegmentFile:
+        """The segment that a group of this size goes to."""
+        last = self.segments[-1] if self.segments else None
+        if last is not None and not last.full and last.staged_end + size <= last.allocated:
+            return last
+        if last is not None:
+            last.full = True
+            self.seal_if_written(last)
+        grown = FIRST_SEGMENT_BYTES if last is None else 2 * last.allocated
+        most = max(FIRST_SEGMENT_BYTES, min(SEGMENT_BYTES, self.retention.bytes_max // 8))
+        allocated = max(form.FILE_HEAD_SIZE + size, min(grown, most))
+        head = FileHead(self.hub, self.partition, self.staged_sequence, self.staged_offset, 0)
+        self.segments.append(create_segment(self.directory, head, allocated))
+        return self.segments[-1]
+
+    def seal_if_written(self, segment: SegmentFile) -> None:
+        if segment.full and segment.index.end == segment.staged_end:
+            self.writer.put(Errand(segment.seal, ignore))
+
+    def written(
+        self,
+        segment: SegmentFile,
+        group: Group,
+        lane: Lane,
+        error: OSError | None,
+        committed: Committed,
+    ) -> None:
+        """The writer's report: the group is safe, or it and all behind it are not there."""
+        if error is not None:
+            committed(self.fail(lane, error))
+            return
+        segment.index.add(group)
+        self.next_sequence = group.next_sequence
+        self.last_offset, self.last_ms = group.last_offset, group.enqueued_ms
+        self.size += group.end - group.position
+        if segment.full:
+            self.seal_if_written(segment)
+        committed(None)
+
+    def fail(self, lane: Lane, error: OSError) -> AmqpError:
+        """Go back to what is safe. Only a disk that cannot sync ends the log for good."""
+        refusal = refuse_write(self.directory.name, error)
+        if lane is self._lane:
+            self._lane = Lane()
+            if lane.sync_failed:
+                self.failed = refusal
+            self.rewind()
+        return refusal
+
+    def rewind(self) -> None:
+        """Stage the next append right behind what is visible."""
+        self.staged_offset = max((s.index.next_offset for s in self.segments[-2:]), default=0)
+        while self.segments and not self.segments[-1].index.positions:
+            self.writer.put(Errand(self.segments.pop().delete, ignore))
+        if self.segments:
+            self.segments[-1].staged_end = self.segments[-1].index.end
+        self.staged_sequence = self.next_sequence
+        self.staged_ms = self.last_ms
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, sequence: int, count_max: int, bytes_max: int) -> Run | None:
+        """Events from a sequence number on; None at the end. AmqpError where they are damaged."""
+        sequence = max(sequence, self.begin)
+        if sequence >= self.next_sequence or count_max <= 0:
+            return None
+        try:
+            place = self._cursors.pop(sequence, None) or self.find(sequence)
+            return self.gather(place, sequence, count_max, bytes_max)
+        except OSError as failed:
+            raise self.unreadable(f"sequence number {sequence}", failed) from None
+
+    def unreadable(self, where: str, failed: OSError) -> AmqpError:
+        return AmqpError(
+            "amqp:internal-error",
+            f"Partition {self.partition} cannot be read at {where}: {failed.strerror}.",
+        )
+
+    def segment_of(self, sequence: int) -> SegmentFile:
+        at = bisect_right(self.segments, sequence, key=lambda segment: segment.head.sequence)
+        return self.segments[max(0, at - 1)]
+
+    def find(self, sequence: int) -> Place:
+        """The group that holds an event."""
+        segment = self.segment_of(sequence)
+        if not segment.index.positions or sequence >= segment.index.next_sequence:
+            raise self.damaged(segment, sequence)
+        group = self.first_group(
+            segment, segment.index.at_sequence(sequence), lambda g: sequence < g.next_sequence
+        )
+        if group is None or sequence < group.sequence:
+            raise self.damaged(segment, sequence)
+        return Place(segment, group.position)
+
+    def gather(self, place: Place, sequence: int, count_max: int, bytes_max: int) -> Run:
+        """One run of frames, out of as many groups as are asked for and lie in a row."""
+        segment, base = place
+        chunk = segment.pread(base, min(segment.index.end - base, bytes_max + CHUNK_SLACK))
+        run = Gathering(sequence, count_max, bytes_max)
+        position = base
+        while run.wants_more and position < segment.index.end:
+            group = form.decode_group(chunk, position, base)
+            if group is not None and group.end > base + len(chunk) and not run.pieces:
+                base, chunk = position, segment.pread(position, group.end - position)
+            if group is None or group.sequence > run.next_sequence:
+                break
+            if group.end > base + len(chunk):
+                break
+            if not segment.trusted and not form.is_intact(chunk, group, base):
+                break
+            if not run.take(chunk, group, base):
+                break
+            position = group.end
+        if not run.pieces:
+            raise self.damaged(segment, sequence)
+        self.remember(run.next_sequence, segment, position)
+        return run.finish()
+
+    def remember(self, sequence: int, segment: SegmentFile, position: int) -> None:
+        """Where the event with this number will be found (or written) next."""
+        if position < segment.index.end or not segment.full:
+            self._cursors[sequence] = Place(segment, position)
+            if len(self._cursors) > CURSORS_MAX:
+                self._cursors.popitem(last=False)
+
+    def damaged(self, segment: SegmentFile, sequence: int) -> AmqpError:
+        self.examine(segment)
+        return AmqpError(
+            "amqp:internal-error",
+            f"Partition {self.partition} is damaged at sequence number {sequence} (segment "
+            f"{segment.path.name}). Read on from {self.next_sound(segment, sequence)}.",
+        )
+
+    def next_sound(self, segment: SegmentFile, sequence: int) -> str:
+        """Where events can be read again, in words."""
+        following = [s for s in self.segments if s.head.sequence > sequence]
+        sequences = [
+            group.sequence
+            for hole in segment.holes
+            if (group := segment.group_at(hole.end)) is not None and group.sequence > sequence
+        ]
+        sequences += [s.head.sequence for s in following]
+        return f"sequence number {min(sequences)}" if sequences else "the end"
+
+    # -- positions --------------------------------------------------------------------------------
+
+    def locate(self, position: Position) -> int:
+        """The sequence number at which reading from a position starts."""
+        try:
+            return locate(self, position)
+        except OSError as failed:
+            raise self.unreadable(position.value, failed) from None
+
+    def after_offset(self, offset: int, inclusive: bool) -> int:
+        for segment in reversed(self.segments):
+            if segment.head.offset <= offset and segment.index.positions:
+                group = self.first_group(
+                    segment, segment.index.at_offset(offset), lambda g: g.last_offset >= offset
+                )
+                return self.count_in(segment, group, offset, inclusive)
+        return self.begin
+
+    def count_in(
+        self, segment: SegmentFile, group: Group | None, offset: int, inclusive: bool
+    ) -> int:
+        """The first event of a group that lies at (or behind) an offset."""
+        if group is None:
+            return segment.index.next_sequence
+        chunk = segment.pread(group.lengths_at, 4 * group.events)
+        sizes = form.frame_lengths(chunk, group, group.lengths_at)
+        offsets = group.offset + sizes.cumsum() - sizes
+        place = int(np.searchsorted(offsets, offset, side="left" if inclusive else "right"))
+        return group.sequence + place
+
+    def after_time(self, ms: float, inclusive: bool) -> int:
+        def late_enough(group: Group) -> bool:
+            return group.enqueued_ms > ms or (inclusive and group.enqueued_ms == ms)
+
+        for segment in self.segments:
+            last_ms = segment.index.last_ms
+            if segment.index.positions and (last_ms > ms or (inclusive and last_ms == ms)):
+                found = self.first_group(segment, segment.index.at_time(ms), late_enough)
+                if found is not None:
+                    return found.sequence
+        return self.next_sequence
+
+    def first_group(
+        self, segment: SegmentFile, position: int, fits: Callable[[Group], bool]
+    ) -> Group | None:
+        """The first sound group from a position on that fits."""
+        while position < segment.index.end:
+            group = segment.group_at(position)
+            if group is not None and fits(group):
+                return group
+            after = self.after_damage(segment, position) if group is None else group.end
+            if after is None:
+                return None
+            position = after
+        return None
+
+    def after_damage(self, segment: SegmentFile, position: int) -> int | None:
+        """Where there is a sound group again, behind one whose head is broken."""
+        self.examine(segment)
+        return segment.after_hole(position)
+
+    def examine(self, segment: SegmentFile) -> None:
+        """Look for damage in a segment that has shown some."""
+        before = segment.index.end
+        if segment.examine():
+            self.size += segment.index.end - before
+            self._cursors.clear()
+
+    # -- retention --------------------------------------------------------------------------------
+
+    def expire(self, now_ms: int) -> None:
+        """Move the beginning past what is too old, and delete segments until the size fits."""
+        oldest_ms = now_ms - self.retention.seconds * 1000  # a float: some keep things for ever
+        self.begin = max(self.begin, self.after_time(oldest_ms, inclusive=True))
+        while len(self.segments) > 1 and (
+            self.segments[0].index.next_sequence <= self.begin
+            or self.size > self.retention.bytes_max
+        ):
+            dropped = self.segments.pop(0)
+            self.size -= dropped.index.end
+            self.begin = max(self.begin, dropped.index.next_sequence)
+            self._cursors.clear()
+            self.writer.put(Errand(dropped.delete, ignore))
+
+
+def ignore(error: OSError | None) -> None:
+    """For errands whose failure costs nothing: an index is made anew, a leftover file found."""
+
+
+def refuse_write(name: str, error: OSError) -> AmqpError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return AmqpError(
+            "amqp:resource-limit-exceeded",
+            f"The disk is full: nothing of this batch was stored in partition {name}. "
+            "Free some space and send it again.",
+        )
+    return AmqpError(
+        "amqp:internal-error",
+        f"Partition {name} cannot be written to ({error.strerror}); nothing of this batch is kept.",
+    )

@@ -1,0 +1,109 @@
+"""A sparse index of one segment: where to start looking for a sequence number, offset or time.
+
+Every 64 KiB of a segment has one entry; from there the groups' heads lead on. The index lives in
+memory and, once the segment is full, beside it in a small file, so that a restart need not walk
+through gigabytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+
+import numpy as np
+
+from pumphouse.hub.storage.segment import Group
+
+STRIDE_BYTES = 64 * 1024
+MAGIC = b"PUMPIDX\x01"
+HEAD = struct.Struct(">8sIQqqqq")  # magic, entries, end, events' next sequence, offset, time, last
+
+
+class SparseIndex:
+    """Positions of some groups, by sequence number, offset and time; and where the segment ends."""
+
+    __slots__ = ("end", "last_ms", "last_offset", "next_offset", "next_sequence", "offsets",
+                 "positions", "sequences", "times")  # fmt: skip
+
+    def __init__(self, sequence: int, offset: int, end: int) -> None:
+        self.end = end
+        self.next_sequence = sequence
+        self.next_offset = offset
+        self.last_offset = -1
+        self.last_ms = 0
+        self.positions: array[int] = array("Q")
+        self.sequences: array[int] = array("q")
+        self.offsets: array[int] = array("q")
+        self.times: array[int] = array("q")
+
+    def add(self, group: Group) -> None:
+        """Note a group that was written."""
+        if not self.positions or group.position - self.positions[-1] >= STRIDE_BYTES:
+            self.positions.append(group.position)
+            self.sequences.append(group.sequence)
+            self.offsets.append(group.offset)
+            self.times.append(group.enqueued_ms)
+        self.end = group.end
+        self.next_sequence = group.next_sequence
+        self.next_offset = group.offset + group.frame_bytes
+        self.last_offset = group.last_offset
+        self.last_ms = group.enqueued_ms
+
+    def begins(self, position: int, sequence: int, offset: int) -> bool:
+        """Whether the first entry is this one: if not, it is the index of something else."""
+        first = [column[:1].tolist() for column in (self.positions, self.sequences, self.offsets)]
+        return first == [[position], [sequence], [offset]]
+
+    def at_sequence(self, sequence: int) -> int:
+        """The position of a group at or before the one that holds the event."""
+        return self._at(self.sequences, sequence)
+
+    def at_offset(self, offset: int) -> int:
+        return self._at(self.offsets, offset)
+
+    def at_time(self, ms: float) -> int:
+        # Groups with the same time may stand on both sides of an entry: start before them all.
+        return self._at(self.times, ms - 1)
+
+    def _at(self, column: array[int], value: float) -> int:
+        return self.positions[max(0, bisect_right(column, value) - 1)]
+
+
+def encode_index(index: SparseIndex) -> bytes:
+    head = HEAD.pack(
+        MAGIC,
+        len(index.positions),
+        index.end,
+        index.next_sequence,
+        index.next_offset,
+        index.last_ms,
+        index.last_offset,
+    )
+    body = head + b"".join(big_endian(column) for column in columns(index))
+    return body + struct.pack(">I", zlib.crc32(body))
+
+
+def decode_index(data: bytes) -> SparseIndex | None:
+    """The index, or None if the bytes are not a sound one: it is then made anew."""
+    if len(data) < HEAD.size + 4 or data[:8] != MAGIC:
+        return None
+    if struct.unpack_from(">I", data, len(data) - 4)[0] != zlib.crc32(data[:-4]):
+        return None
+    _, entries, end, next_sequence, next_offset, last_ms, last_offset = HEAD.unpack_from(data)
+    index = SparseIndex(next_sequence, next_offset, end)
+    index.last_ms, index.last_offset = last_ms, last_offset
+    for number, column in enumerate(columns(index)):
+        start = HEAD.size + 8 * entries * number
+        column.extend(np.frombuffer(data, ">i8", entries, start).tolist())
+    return index
+
+
+def columns(index: SparseIndex) -> Iterable[array[int]]:
+    return index.positions, index.sequences, index.offsets, index.times
+
+
+def big_endian(column: array[int]) -> bytes:
+    return np.array(column, ">i8").tobytes()

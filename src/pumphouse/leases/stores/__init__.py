@@ -1,0 +1,1 @@
+"""The checkpoint stores: memory, SQLite, Azure blobs, and leased Azure blobs."""

@@ -1,0 +1,1 @@
+"""A store in Azure Blob Storage, in the format of the current official SDKs."""

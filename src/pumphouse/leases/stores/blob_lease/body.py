@@ -1,0 +1,253 @@
+"""What does the blob of the Event Processor Host say, in each of its spellings?
+
+One blob is lease and checkpoint of a partition. Its body is JSON; .NET writes `SequenceNumber`,
+Java and JavaScript `sequenceNumber`, Python `sequence_number`. All are read, one is written. What
+the hosts of old did not know (a successor, its deadline, a rate, the checkpoint's epoch) are
+fields more, which they ignore and, when they write, drop.
+
+    blob -> read_body -> Body -> ownership, checkpoint        rows -> with_row, ... -> written
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module ^^^^^^^^^^^^^^^^^^^^^^^^^
+
+Row and checkpoint share a blob, and so its etag, but follow rules of their own. So each has an
+etag that is computed from its own part of the body; `row_mark` and `checkpoint_mark` are new at
+every write of ours, so that two writes of the same words differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pumphouse.leases.model import Checkpoint, Group, Ownership
+from pumphouse.leases.stores.blob.rows import integer, read_position, written_position
+
+Spelling = Literal["net", "java", "python"]  # JavaScript spells as Java does
+SPELLINGS: tuple[Spelling, ...] = ("net", "java", "python")
+# What a blob says that nobody has ever acquired.
+FIRST_EPOCH: dict[Spelling, int] = {"net": 0, "java": -1, "python": 0}
+# A field of others that is nested deeper is left out: read at one depth of the stack, it might
+# not be writable at another.
+DEPTH_MAX = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Lease and checkpoint of one partition."""
+
+    partition: str
+    owner: str = ""
+    token: str = ""  # the id of the lease: whoever knows it may write, and change the lease
+    epoch: int = 0
+    sequence: int | None = None
+    offset: str | None = None
+    successor: str = ""
+    deadline: float | None = None  # by the store's clock, in seconds since 1970
+    rate: float | None = None
+    pinned: bool = False
+    row_mark: str = ""
+    checkpoint_epoch: int = 0
+    checkpoint_mark: str = ""
+    enqueued_ms: int | None = None
+    others: tuple[tuple[str, Any], ...] = ()  # fields that are not ours to understand
+
+    @property
+    def row_etag(self) -> str:
+        """ "" while nobody has ever owned it: a blob made beforehand is no row yet."""
+        if not (self.owner or self.token or self.row_mark) and self.epoch <= 0:
+            return ""
+        return digest(self.owner, self.token, self.epoch, self.row_mark)
+
+    @property
+    def checkpoint_etag(self) -> str:
+        if self.sequence is None and self.offset is None and not self.checkpoint_mark:
+            return ""
+        return digest(self.sequence, self.offset, self.checkpoint_epoch, self.checkpoint_mark)
+
+
+def digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+# -- rows in a body -------------------------------------------------------------------------------
+
+
+def ownership(body: Body, leased: bool, now: float) -> Ownership:
+    """A lease says whether it is held, not how long ago it was renewed."""
+    deadline = body.deadline if body.owner else None
+    return Ownership(
+        partition=body.partition,
+        owner=body.owner,
+        epoch=max(0, body.epoch),
+        etag=body.row_etag,
+        age_s=0.0 if leased else math.inf,
+        successor=body.successor if deadline is not None else "",
+        deadline_s=deadline - now if deadline is not None else None,
+        rate=body.rate,
+        pinned=body.pinned,
+    )
+
+
+def with_row(body: Body, row: Ownership, token: str, now: float, mark: str) -> Body:
+    return replace(
+        body,
+        owner=row.owner,
+        token=token,
+        epoch=row.epoch,
+        successor=row.successor,
+        deadline=None if row.deadline_s is None else round(now + row.deadline_s, 3),
+        rate=row.rate,
+        pinned=row.pinned,
+        row_mark=mark,
+    )
+
+
+def checkpoint(body: Body, group: Group) -> Checkpoint:
+    return Checkpoint(
+        group=group,
+        partition=body.partition,
+        sequence=body.sequence,
+        offset=body.offset,
+        epoch=body.checkpoint_epoch,
+        etag=body.checkpoint_etag,
+        enqueued_ms=body.enqueued_ms,
+    )
+
+
+def with_checkpoint(body: Body, wanted: Checkpoint, mark: str) -> Body:
+    return replace(
+        body,
+        sequence=wanted.sequence,
+        offset=wanted.offset,
+        checkpoint_epoch=wanted.epoch,
+        checkpoint_mark=mark,
+        enqueued_ms=wanted.enqueued_ms,
+    )
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+KNOWN = """offset sequencenumber partitionid owner token epoch successor deadline rate pinned
+    rowmark checkpointepoch checkpointmark enqueuedms"""
+
+
+def read_body(partition: str, text: bytes) -> Body:
+    """Whatever is there; what makes no sense is as if it were not there."""
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        told = None
+    fields = told if isinstance(told, dict) else {}
+    said = {_folded(key): value for key, value in fields.items()}
+    sequence, offset = _position(said)
+    return Body(
+        partition=partition,
+        owner=_text(said.get("owner")),
+        token=_text(said.get("token")),
+        epoch=max(0, _integer(said.get("epoch")) or 0),
+        sequence=sequence,
+        offset=offset,
+        successor=_text(said.get("successor")),
+        deadline=_number(said.get("deadline")),
+        rate=_number(said.get("rate")),
+        pinned=said.get("pinned") is True,
+        row_mark=_text(said.get("rowmark")),
+        checkpoint_epoch=max(0, _integer(said.get("checkpointepoch")) or 0),
+        checkpoint_mark=_text(said.get("checkpointmark")),
+        enqueued_ms=_integer(said.get("enqueuedms")),
+        others=tuple(
+            (key, value)
+            for key, value in fields.items()
+            if _folded(key) not in KNOWN.split() and _nested_at_most(DEPTH_MAX, value)
+        ),
+    )
+
+
+def _position(said: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    """No offset, or null, is no checkpoint, whatever number stands beside it.
+
+    An empty one is ours, beside a sequence number that counts; a host of old would have put 0
+    there without meaning the first event.
+    """
+    if said.get("offset") is None:
+        return None, None
+    sequence, offset = read_position(_text(said.get("sequencenumber")), _text(said["offset"]))
+    if offset is None and not sequence and not _text(said.get("checkpointmark")):
+        return None, None
+    return sequence, offset
+
+
+def _folded(key: str) -> str:
+    return key.replace("_", "").lower()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return ""
+    return str(value)
+
+
+def _integer(value: Any) -> int | None:
+    return integer(_text(value))
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _nested_at_most(depth: int, value: Any) -> bool:
+    if not isinstance(value, list | dict):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(_nested_at_most(depth - 1, one) for one in inner)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def written(body: Body, spelling: Spelling) -> bytes:
+    told: dict[tuple[str, ...], Any] = {
+        **_told_position(body),
+        ("partition", "id"): body.partition,
+        ("owner",): body.owner,
+        ("token",): body.token,
+        ("epoch",): body.epoch if body.row_etag else FIRST_EPOCH[spelling],
+    }
+    ours: dict[tuple[str, ...], Any] = {
+        ("successor",): body.successor or None,
+        ("deadline",): body.deadline,
+        ("rate",): body.rate,
+        ("pinned",): body.pinned or None,
+        ("row", "mark"): body.row_mark or None,
+        ("checkpoint", "epoch"): body.checkpoint_epoch or None,
+        ("checkpoint", "mark"): body.checkpoint_mark or None,
+        ("enqueued", "ms"): body.enqueued_ms,
+    }
+    told |= {words: value for words, value in ours.items() if value is not None}
+    spelt = {spell(words, spelling): value for words, value in told.items()}
+    return json.dumps(spelt | dict(body.others)).encode()
+
+
+def _told_position(body: Body) -> dict[tuple[str, ...], Any]:
+    if body.sequence is None and body.offset is None:
+        return {("offset",): None, ("sequence", "number"): 0}
+    position = Checkpoint(Group("", ""), "", body.sequence, body.offset)
+    sequence, offset = written_position(position)
+    return {("offset",): offset, ("sequence", "number"): sequence}
+
+
+def spell(words: tuple[str, ...], spelling: Spelling) -> str:
+    """A field's name: SequenceNumber, sequenceNumber or sequence_number."""
+    if spelling == "python":
+        return "_".join(words)
+    name = "".join(word.capitalize() for word in words)
+    return name if spelling == "net" else name[0].lower() + name[1:]

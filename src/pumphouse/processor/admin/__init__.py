@@ -1,0 +1,1 @@
+"""What operators see and change: the ownership table and checkpoint resets."""

@@ -1,0 +1,186 @@
+"""Where events go that no handler could handle: a file of JSON lines, or another hub.
+
+A dead letter carries the event in full and why it died, so that it can be looked at and sent again.
+
+    handlers -> DeadLetter -> DeadLetterFile | DeadLetterHub
+                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pumphouse.client.base import HubClient, Sender
+from pumphouse.client.connection_string import ConnectionString
+from pumphouse.client.factory import open_client
+from pumphouse.errors import PumphouseError
+from pumphouse.events import Event
+
+T = TypeVar("T")
+
+CAUSE_MAX = 2000  # characters of an exception's text: it may quote the whole event
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An event, and why it could not be handled."""
+
+    event: Event
+    partition: str
+    group: str
+    host: str
+    tried: int
+    cause: Exception
+
+    @property
+    def reason(self) -> str:
+        return encodable(f"{type(self.cause).__name__}: {self.cause}")[:CAUSE_MAX]
+
+
+class DeadLetters(Protocol):
+    """Takes dead letters. One that could not be kept for sure raises PumphouseError."""
+
+    async def write(self, letter: DeadLetter) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class DeadLetterFile:
+    """Appends dead letters to a file, a JSON object per line, each on the disk before we go on.
+
+    Hosts may share one, in whatever loops or threads they run.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._turn = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<DeadLetterFile {self.path}>"
+
+    async def write(self, letter: DeadLetter) -> None:
+        # Not in one of the loop's own threads: if the disk hangs, names and tokens need those.
+        thread = ThreadPoolExecutor(1, "pumphouse dead letter")
+        try:
+            await asyncio.get_running_loop().run_in_executor(thread, self._append, as_line(letter))
+        except OSError as failed:
+            raise PumphouseError(
+                f"a dead letter could not be written to {self.path}: {failed.strerror}"
+            ) from failed
+        finally:
+            thread.shutdown(wait=False)
+
+    def _append(self, line: bytes) -> None:
+        # The lock is the thread's, not the writer's: one who stops waiting does not stop the disk.
+        with self._turn, self.path.open("ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+    async def close(self) -> None:
+        """Nothing stays open."""
+
+
+class DeadLetterHub:
+    """Sends dead letters to another hub: the same body, key and properties, and the cause."""
+
+    def __init__(self, connect: str | ConnectionString | Callable[[], HubClient]) -> None:
+        self._connect = connect
+        self._opening = asyncio.Lock()
+        self._opened = AsyncExitStack()
+        self._sender: Sender | None = None
+
+    async def write(self, letter: DeadLetter) -> None:
+        sender = self._sender or await self._open()
+        await sender.send([as_event(letter)])
+
+    async def _open(self) -> Sender:
+        """The sender; of several letters at once the first one opens it."""
+        async with self._opening:
+            return self._sender or await self._open_anew()
+
+    async def _open_anew(self) -> Sender:
+        client = self._connect() if callable(self._connect) else open_client(self._connect)
+        async with AsyncExitStack() as undo:
+            await undo.enter_async_context(client)
+            self._sender = await client.sender()
+            self._opened = undo.pop_all()
+        return self._sender
+
+    async def close(self) -> None:
+        async with self._opening:
+            self._sender = None
+            await self._opened.aclose()
+
+
+def as_event(letter: DeadLetter) -> Event:
+    """The event that a hub of dead letters gets."""
+    event = letter.event
+    why = {
+        "dead-letter-cause": letter.reason,
+        "dead-letter-partition": letter.partition,
+        "dead-letter-sequence": -1 if event.sequence is None else event.sequence,
+        "dead-letter-group": letter.group,
+        "dead-letter-host": letter.host,
+        "dead-letter-tried": letter.tried,
+    }
+    properties = {**event.properties, **why}
+    return Event(
+        event.body,
+        {encodable(name): encodable(value) for name, value in properties.items()},
+        encodable(event.partition_key),
+    )
+
+
+def as_line(letter: DeadLetter) -> bytes:
+    """The line that a file of dead letters gets: the body both as base64 and, if it is, as text."""
+    event = letter.event
+    told = {
+        "cause": letter.reason,
+        "tried": letter.tried,
+        "group": letter.group,
+        "host": letter.host,
+        "partition": letter.partition,
+        "sequence": event.sequence,
+        "offset": event.offset,
+        "enqueued_ms": event.enqueued_ms,
+        "partition_key": event.partition_key,
+        "properties": dict(event.properties),
+        "body": base64.b64encode(event.body).decode(),
+        "text": as_text(event.body),
+    }
+    line = json.dumps(told, default=as_json, ensure_ascii=False)
+    # What UTF-8 cannot say is a lone surrogate, of which this makes \udcff, as JSON spells it too.
+    return line.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def as_text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def encodable(value: T) -> T | str:
+    """A text with whatever UTF-8 cannot say spelt out, \\udcff; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    spelt = value.encode("utf-8", "backslashreplace").decode()
+    return value if spelt == value else spelt  # a text of a kind of its own stays of that kind
+
+
+def as_json(value: Any) -> Any:
+    """What JSON has no word for; a property may be of any AMQP type."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"base64": base64.b64encode(value).decode()}
+    return {"type": type(value).__name__, "value": str(value)}

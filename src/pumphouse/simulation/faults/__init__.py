@@ -1,0 +1,1 @@
+"""Faults of a simulated fleet: rates by kind, and when they happen."""

@@ -1,0 +1,130 @@
+"""When what goes wrong: the faults that come by the hour, drawn from the fleet's die.
+
+Faults -> Storm -> Fleet
+          ^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from pumphouse.simulation.faults.profiles import Faults
+from pumphouse.simulation.fleet import PAUSE_LEASES, Fleet, Host
+
+HOSTS_MORE = 2  # than was asked for, at the most
+AWAY_S = (2.0, 120.0)  # how long a hub or a store is away
+AWAY_LEASES = 1.5  # the same, at least up to so many leases: an outage may outlive every one
+STRANGER_S = (1.0, 60.0)
+BACK_S = (1.0, 300.0)  # how long a host that crashed stays away
+
+
+class Storm:
+    """Makes faults of a fleet for a while."""
+
+    def __init__(self, fleet: Fleet, faults: Faults, rng: Random) -> None:
+        self.fleet, self.faults, self.rng = fleet, faults, rng
+
+    async def blow(self, seconds: float) -> None:
+        fleet, until_s = self.fleet, self.fleet.loop.time() + seconds
+        if not self.faults.per_hour:
+            await asyncio.sleep(seconds)
+            return
+        while not fleet.checks.violations:
+            wait_s = self.rng.expovariate(self.faults.per_hour / 3600)
+            if fleet.loop.time() + wait_s >= until_s:
+                await asyncio.sleep(until_s - fleet.loop.time())
+                return
+            await asyncio.sleep(wait_s)
+            getattr(self, self.faults.draw_event(self.rng))()
+
+    def _one(self) -> Host | None:
+        """Somebody who is awake, if there is one to spare."""
+        awake = [host for host in self.fleet.hosts.values() if not host.seat.frozen]
+        return self.rng.choice(awake) if len(awake) > 1 else None
+
+    def crash(self) -> None:
+        if (host := self._one()) is None:
+            return
+        self.fleet.fault("crash", host.name)
+        self.fleet.crash(host)
+        name = self.rng.choice([host.name, ""])
+        self.fleet.loop.call_later(self.rng.uniform(*BACK_S), self._back, name)
+
+    def _back(self, name: str) -> None:
+        taken = name in self.fleet.hosts or name in self.fleet.starting
+        if not taken and len(self.fleet.hosts) < self.fleet.wanted:
+            self.fleet.fault("restart", name or "a new name")
+            self.fleet.soon(self.fleet.add(name))
+
+    def pause(self) -> None:
+        if (host := self._one()) is None:
+            return
+        seconds = self.rng.uniform(*PAUSE_LEASES) * self.fleet.options.lease_s
+        self.fleet.fault("pause", f"{host.name} for {seconds:.3f} s")
+        self.fleet.freeze(host, seconds)
+
+    def leave(self) -> None:
+        if (host := self._one()) is not None:
+            self.fleet.fault("leave", host.name)
+            self.fleet.soon(self.fleet.leave(host))
+
+    def restart(self) -> None:
+        if (host := self._one()) is not None:
+            self.fleet.fault("restart", host.name)
+            self.fleet.soon(self._again(host))
+
+    async def _again(self, host: Host) -> None:
+        await self.fleet.leave(host)
+        if host.name not in self.fleet.hosts and host.name not in self.fleet.starting:
+            await self.fleet.add(host.name)
+
+    def join(self) -> None:
+        if len(self.fleet.hosts) < self.fleet.wanted + HOSTS_MORE:
+            self.fleet.fault("join", "")
+            self.fleet.soon(self.fleet.add())
+
+    def lost(self) -> None:
+        hosts = list(self.fleet.hosts.values())
+        if hosts:
+            host = self.rng.choice(hosts)
+            self.fleet.fault("lost", host.name)
+            self.fleet.hub.drop(host.seat)
+
+    def evicted(self) -> None:
+        hub, partition = self.fleet.hub, self.rng.choice(self.fleet.hub.partitions)
+        number = hub.intrude(partition, self.rng.randint(1, 5))
+        self.fleet.fault("evicted", f"reader of {partition}")
+        stays_s = self.rng.uniform(*STRANGER_S)
+        self.fleet.loop.call_later(stays_s, hub.send_away, partition, number)
+
+    def _away_s(self) -> float:
+        shortest_s, longest_s = AWAY_S
+        lease_s = self.fleet.options.lease_s
+        return self.rng.uniform(shortest_s, max(longest_s, AWAY_LEASES * lease_s))
+
+    def hub_away(self) -> None:
+        seconds = self._away_s()
+        self.fleet.fault("hub away", f"for {seconds:.3f} s")
+        self.fleet.hub.away_until_s = self.fleet.loop.time() + seconds
+        for host in self.fleet.hosts.values():
+            self.fleet.hub.drop(host.seat)
+
+    def store_away(self) -> None:
+        seconds = self._away_s()
+        self.fleet.fault("store away", f"for {seconds:.3f} s")
+        self.fleet.store.away_until_s = self.fleet.loop.time() + seconds
+
+    def grow(self) -> None:
+        if len(self.fleet.hub.logs) < self.fleet.partitions_max:
+            partition = self.fleet.hub.grow()
+            self.fleet.fault("grow", f"partition {partition}")
+            self.fleet.start_flow(partition)
+
+    def expired(self) -> None:
+        """Retention passes a reader that is slow, or a partition that nobody reads."""
+        fleet = self.fleet
+        if late := fleet.unhandled():
+            partition = self.rng.choice(late)
+            lost = fleet.expire(partition, self.rng.randint(0, 5))
+            fleet.fault("expired", f"{lost} events of {partition}")

@@ -1,0 +1,1 @@
+"""The invariants of a fleet and the checks that find violations."""

@@ -1,0 +1,1 @@
+"""A query that shares its consumer group with other hosts."""

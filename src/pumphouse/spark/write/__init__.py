@@ -1,0 +1,1 @@
+"""What a Spark task does to write events."""

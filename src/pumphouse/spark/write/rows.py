@@ -1,0 +1,154 @@
+"""From the rows that Spark writes to events, with an error that names the row that cannot be one.
+
+    RecordBatch -> Shape.events -> (partition, Event) -> sender
+                   ^^^^^ this module
+
+A row has a body (string or binary), and perhaps partitionId (or partition), partitionKey and
+properties. What all rows have in common may be given as options instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, MapType, StringType, StructType
+
+from pumphouse.errors import OptionError
+from pumphouse.events import Event
+from pumphouse.spark.options import SinkOptions
+from pumphouse.spark.write.identities import BATCH, QUERY, ROW, TASK
+
+PARTITION_NAMES = ("partitionId", "partition")
+KNOWN = ("body", *PARTITION_NAMES, "partitionKey", "properties")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a task's rows come from: the same again if Spark runs the task again."""
+
+    query: str
+    batch: str
+    task: int
+
+    def properties(self, row: int) -> dict[str, Any]:
+        return {QUERY: self.query, BATCH: self.batch, TASK: self.task, ROW: row}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which column is what, checked once when a query starts."""
+
+    partition_column: str | None
+    key_column: str | None
+    properties_column: str | None
+    partition: str | None
+    key: str | None
+
+    def events(
+        self, batch: pa.RecordBatch, first_row: int, origin: Origin | None
+    ) -> Iterator[tuple[str | None, Event]]:
+        """Each row as the partition it goes to (None: the hub chooses) and the event."""
+        bodies = bodies_of(batch, first_row)
+        partitions = self.column(batch, self.partition_column)
+        if partitions is not None and "" in partitions:
+            row = first_row + partitions.index("")
+            raise wrong(row, "has an empty partition; write null to let the hub choose one")
+        keys = self.column(batch, self.key_column)
+        properties = self.column(batch, self.properties_column)
+        for number in range(batch.num_rows):
+            row = first_row + number
+            partition = self.partition if partitions is None else partitions[number]
+            key = self.key if keys is None else keys[number]
+            if partition is not None and key is not None:
+                raise wrong(
+                    row, f"has a partition ({partition}) and a key ({key}); one excludes the other"
+                )
+            given = as_properties(row, None if properties is None else properties[number])
+            if origin is not None:
+                given = {**given, **origin.properties(row)}
+            yield partition, Event(bodies[number], given, key)
+
+    @staticmethod
+    def column(batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
+        return None if name is None else batch.column(name).to_pylist()
+
+
+def bodies_of(batch: pa.RecordBatch, first_row: int) -> list[bytes]:
+    """The column body; text is UTF-8 already, so nothing is turned around row by row."""
+    column = batch.column("body")
+    if column.null_count:
+        row = first_row + column.is_null().index(True).as_py()
+        raise wrong(row, "has no body (null); filter such rows out, or write an empty string")
+    bodies: list[bytes] = column.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
+    return bodies
+
+
+def as_properties(row: int, value: Any) -> dict[str, Any]:
+    """Arrow gives a map as a list of pairs."""
+    if value is None:
+        return {}
+    given = dict(value)
+    for name, text in given.items():
+        if name is None or text is None:
+            raise wrong(row, f"has a null in its properties (at {name!r}); leave the entry out")
+    return given
+
+
+def wrong(row: int, what: str) -> OptionError:
+    return OptionError(f"row {row} of the task {what}")
+
+
+# -- checking a schema ----------------------------------------------------------------------------
+
+
+def shape_of(schema: StructType, options: SinkOptions) -> Shape:
+    """What the columns mean; OptionError if they cannot be written."""
+    types = {column.name: column.dataType for column in schema.fields}
+    if "body" not in types:
+        raise OptionError(
+            f"a row needs a column body (string or binary); there is {', '.join(types) or 'none'}. "
+            'Make one, for example with to_json(struct("*")).alias("body")'
+        )
+    if unknown := [name for name in types if name not in KNOWN]:
+        raise OptionError(
+            f"the sink does not know the column {unknown[0]!r}; it writes {', '.join(KNOWN)}. "
+            "Drop it, or put it into body or properties"
+        )
+    check_type("body", types, lambda found: isinstance(found, StringType | BinaryType))
+    for name in (*PARTITION_NAMES, "partitionKey"):
+        check_type(name, types, lambda found: isinstance(found, StringType))
+    check_type("properties", types, is_text_map)
+    named = [name for name in PARTITION_NAMES if name in types]
+    if len(named) > 1:
+        raise OptionError("the columns partitionId and partition mean the same; keep one of them")
+    if named and options.partition is not None:
+        raise OptionError(f"the option partitionId and the column {named[0]} exclude each other")
+    if "partitionKey" in types and options.key is not None:
+        raise OptionError("partitionKey is given as an option and as a column; keep one of them")
+    return Shape(
+        partition_column=named[0] if named else None,
+        key_column="partitionKey" if "partitionKey" in types else None,
+        properties_column="properties" if "properties" in types else None,
+        partition=options.partition,
+        key=options.key,
+    )
+
+
+def check_type(name: str, types: dict[str, Any], fits: Callable[[Any], bool]) -> None:
+    found = types.get(name)
+    if found is not None and not fits(found):
+        wanted = {"body": "string or binary", "properties": "map<string,string>"}
+        raise OptionError(
+            f"the column {name} is {found.simpleString()}; it must be {wanted.get(name, 'string')}"
+        )
+
+
+def is_text_map(found: Any) -> bool:
+    return (
+        isinstance(found, MapType)
+        and isinstance(found.keyType, StringType)
+        and isinstance(found.valueType, StringType)
+    )
