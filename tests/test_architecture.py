@@ -24,7 +24,7 @@ MAP = {
     "dashboard": "homes processor leases client",
 }
 EVERYTHING = " ".join(MAP)
-NOUNS = "errors events clock"
+NOUNS = "errors events clock logs"
 MAP |= {
     "__init__": EVERYTHING + " _renamed",
     "cli": EVERYTHING,
@@ -69,7 +69,7 @@ INSIDE = {
 FOLDER_MAX = 19
 
 # A pure file sees pure files only. A name without a dot stands for all of that room.
-PURE = """amqp errors events hub.epochs hub.routing hub.filters hub.access.auth
+PURE = """amqp errors events logs hub.epochs hub.routing hub.filters hub.access.auth
     hub.access.token_issuer hub.annotations hub.quotas hub.emulator_config
     hub.access.http_callers hub.rates leases.model leases.census leases.strategies
     leases.rules leases.fencing leases.stores.blob.names leases.stores.blob.rows
