@@ -20,7 +20,7 @@ from pumphouse.cli import main
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-DOCS = sorted(ROOT.glob("docs/*.md"))
+DOCS = sorted(ROOT.glob("docs/**/*.md"))
 PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
 
 

@@ -1,4 +1,4 @@
-"""docs/reliability.md names a test for everything it says; each of them must exist."""
+"""docs/internals/reliability.md names a test for everything it says; each of them must exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/reliability.md").read_text()
+PAGE = (ROOT / "docs/internals/reliability.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
 
 

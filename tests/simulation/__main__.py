@@ -1,7 +1,7 @@
 """Ten simulated years: 10,000 seeds, in every combination. `make simulate` runs it.
 
     python -m tests.simulation [--seeds 10000] [--first 1] [--minutes M] [--jobs N]
-                               [--diary build/simulate.jsonl] [--page docs/reliability.md]
+                               [--diary build/simulate.jsonl] [--page docs/internals/reliability.md]
                                [--told | --replay SEED]
 
 Nine seeds of ten are short and rough; every tenth lasts for more than three days. Every seed is

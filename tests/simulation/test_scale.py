@@ -26,7 +26,7 @@ from pumphouse.simulation.fleet import Fleet
 from pumphouse.simulation.loop import SimLoop
 from pumphouse.simulation.run import OPTIONS
 
-PAGE = (Path(__file__).parents[2] / "docs/reliability.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/internals/reliability.md").read_text()
 RESTS_S = 300.0
 
 
