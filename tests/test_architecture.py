@@ -24,7 +24,7 @@ MAP = {
     "dashboard": "homes processor leases client",
 }
 EVERYTHING = " ".join(MAP)
-NOUNS = "errors events clock logs"
+NOUNS = "errors events clock logs websocket_transport"
 MAP |= {
     "__init__": EVERYTHING + " _renamed",
     "cli": EVERYTHING,

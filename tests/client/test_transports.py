@@ -13,11 +13,11 @@ from pumphouse.client.base import ReaderOptions, RetryOptions
 from pumphouse.client.connection_string import parse, read_place
 from pumphouse.client.native.client import Client
 from pumphouse.client.native.transports import tls_context
-from pumphouse.client.native.websocket import WebSocketTransport
 from pumphouse.client.routes import Route, route_for
 from pumphouse.errors import ConnectionFailed, HubUntrusted, OptionError
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.websocket_transport import WebSocketTransport
 
 from .test_wire import listening
 from .ways import DEADLINE_S, QUICK, WAYS, client_by, numbered, read, sequences
@@ -62,13 +62,13 @@ async def test_pausing_and_resuming_pass_through_a_websocket(hub: EmbeddedHub, w
         sender = await client.sender("0")
         assert sender.wire is not None
         assert isinstance(sender.wire.transport, WebSocketTransport)
-        door = sender.wire.transport.door
-        door.pause_writing()
+        adapter = sender.wire.transport.adapter
+        adapter.pause_writing()
         sending = asyncio.create_task(sender.send([Event(b"x")]))
         while not sender._room._waiters:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert sender.wire._outcomes == {}
-        door.resume_writing()
+        adapter.resume_writing()
         async with asyncio.timeout(DEADLINE_S):
             assert await sending == 1
 

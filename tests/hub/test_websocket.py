@@ -17,7 +17,8 @@ from pumphouse.hub.connection import WRITE_HIGH_WATER, Conversation
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.listeners import ports as doors
 from pumphouse.hub.listeners import websocket
-from pumphouse.hub.listeners.websocket import FRAME_BYTES_MAX, MESSAGE_BYTES, PATH
+from pumphouse.hub.listeners.websocket import PATH
+from pumphouse.websocket_transport import FRAME_BYTES_MAX, MESSAGE_BYTES
 from tests.hub.official import javascript_round_trip, over_websocket, round_trip, send
 
 DEADLINE_S = 20.0

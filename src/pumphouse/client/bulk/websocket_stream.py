@@ -9,28 +9,19 @@ into the buffer that it was asked for.
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections import deque
 from contextlib import suppress
 
-from websockets.client import ClientProtocol
-from websockets.frames import Frame, Opcode
+from websockets.frames import Frame
 from websockets.protocol import CONNECTING, OPEN
-from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
 
+from pumphouse.client.native.websocket import handshake_failed
 from pumphouse.client.routes import Route
 from pumphouse.errors import ConnectionFailed
+from pumphouse.websocket_transport import AMQP, NORMAL, make_client_protocol, payload_of
 
-# The library's own: it tells of every connection, which we do ourselves.
-quiet = logging.getLogger("pumphouse.client.bulk.websocket_stream")
-quiet.setLevel(logging.WARNING)
-
-AMQP = Subprotocol("amqp")
-FRAME_BYTES_MAX = 4 << 20  # of one frame from the hub: it is held in memory until it is whole
 READ_BYTES = 1 << 18  # that are taken off the socket at once
-NORMAL, UNSUPPORTED = 1000, 1003
 
 
 class WebSocketStream:
@@ -39,12 +30,7 @@ class WebSocketStream:
     def __init__(self, opened: socket.socket, route: Route) -> None:
         self.socket = opened
         self.route = route
-        self.protocol = ClientProtocol(
-            parse_uri(route.url),
-            subprotocols=[AMQP],
-            max_size=(None, FRAME_BYTES_MAX),
-            logger=quiet,
-        )
+        self.protocol = make_client_protocol(route.url)
         self._waiting: deque[memoryview] = deque()  # payloads that nobody has asked for yet
 
     def shake_hands(self) -> None:
@@ -65,9 +51,7 @@ class WebSocketStream:
             raise self.refused("speaks no AMQP there")
 
     def refused(self, what: str) -> ConnectionFailed:
-        return ConnectionFailed(
-            f"{self.route.place} is to speak AMQP over WebSocket at {self.route.path}, and {what}"
-        )
+        return handshake_failed(self.route, what)
 
     # -- what a stream does -----------------------------------------------------------------------
 
@@ -122,11 +106,9 @@ class WebSocketStream:
         return bool(data)
 
     def keep(self, frame: Frame) -> None:
-        """Pings and farewells have been answered by the protocol."""
-        if frame.opcode is Opcode.TEXT:
-            self.protocol.fail(UNSUPPORTED, "AMQP is sent in binary messages")
-        elif frame.opcode in (Opcode.BINARY, Opcode.CONT) and len(frame.data):
-            self._waiting.append(memoryview(frame.data))
+        payload = payload_of(frame, self.protocol)
+        if payload is not None:
+            self._waiting.append(memoryview(payload))
 
     def flush(self) -> None:
         if out := b"".join(self.protocol.data_to_send()):

@@ -55,12 +55,12 @@ async def open_websocket(
     route: Route, wire: asyncio.Protocol, context: ssl.SSLContext | None
 ) -> None:
     # Imported where it is needed: most connections are none.
-    from pumphouse.client.native.websocket import WebSocketDoor
+    from pumphouse.client.native.websocket import ClientWebSocket
 
-    door = WebSocketDoor(route, wire)
-    transport = await open_socket(route, door, context)
+    websocket = ClientWebSocket(route, wire)
+    transport = await open_socket(route, websocket, context)
     try:
-        await door.open
+        await websocket.opened
     except BaseException:
         transport.abort()
         raise

@@ -34,7 +34,7 @@ from pumphouse.hub.server import HubServer, cannot_listen, close_port
 
 if TYPE_CHECKING:
     from pumphouse.hub.listeners.http import HttpConversation
-    from pumphouse.hub.listeners.websocket import WebSocketDoor
+    from pumphouse.hub.listeners.websocket import ServerWebSocket
 
 log = logging.getLogger("pumphouse.hub")
 
@@ -119,13 +119,13 @@ class Doors:
 
     async def open_websocket(self, host: str, port: int) -> int:
         # Imported here: most hubs have no such door, and should not wait for its packages.
-        from pumphouse.hub.listeners.websocket import WebSocketDoor
+        from pumphouse.hub.listeners.websocket import ServerWebSocket
 
-        waiting: set[WebSocketDoor] = set()
+        waiting: set[ServerWebSocket] = set()
         self._ports.callback(abort_all, waiting)
 
-        def factory() -> WebSocketDoor:
-            return WebSocketDoor(self.converse, waiting)
+        def factory() -> ServerWebSocket:
+            return ServerWebSocket(self.converse, waiting)
 
         if self.tls is not None:
             return await self.listen_for_tls(factory, host, port, "ws,wss", plain_too=True)
