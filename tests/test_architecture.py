@@ -77,7 +77,7 @@ PURE = """amqp errors events logs hub.epochs hub.routing hub.filters hub.access.
     leases.stores.blob_lease.steps processor.plan processor.options
     processor.admin.overview processor.admin.resets spark.offsets spark.planner
     spark.positions spark.options spark.catalogue spark.durations
-    spark.lag.known_positions spark.write.identities spark.advice spark.tenancy.journal
+    spark.lag.known_positions spark.deduplication spark.advice spark.tenancy.journal
     spark.tenancy.options homes.schema homes.simulator.sensors homes.simulator.people
     homes.simulator.incidents homes.simulator.reading_faults homes.simulator.bodies
     homes.simulator.days homes.simulator.chance homes.simulator.replay

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pumphouse.spark.catalogue import BOTH, CATALOGUE, GONE, READ, WRITE
+from pumphouse.spark.catalogue import BOTH, CATALOGUE, READ, REMOVED, WRITE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 SIDES = {BOTH: "both", READ: "reading", WRITE: "writing"}
@@ -29,7 +29,7 @@ def test_every_option_is_documented_as_it_is() -> None:
 
 
 def test_every_option_that_is_gone_is_documented() -> None:
-    assert rows("option of the Scala connector") == [[one.name, one.instead] for one in GONE]
+    assert rows("option of the Scala connector") == [[one.name, one.instead] for one in REMOVED]
 
 
 def test_settings_that_the_text_names_exist() -> None:

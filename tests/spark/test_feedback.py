@@ -8,20 +8,20 @@ from collections.abc import Callable
 
 import pytest
 
-from pumphouse.spark.lag.known_positions import Mark
+from pumphouse.spark.lag.known_positions import KnownPosition
 from pumphouse.spark.lag.task_reports import (
-    Address,
-    Courier,
-    Feedback,
-    Report,
-    driver_host,
-    factors_of,
+    DriverAddress,
+    ReportListener,
+    ReportSender,
+    TaskReport,
     mean_bytes,
+    reachable_host,
+    slow_partition_factors,
     to_line,
 )
 
-LAST = Mark(99, "8192", 1_700_000_000_000)
-REPORT = Report("0", 100, 5_000, 0.5, LAST)
+LAST = KnownPosition(99, "8192", 1_700_000_000_000)
+REPORT = TaskReport("0", 100, 5_000, 0.5, LAST)
 UNTIL_S = 60
 
 
@@ -33,12 +33,12 @@ def until(done: Callable[[], bool]) -> None:
 
 
 def test_a_report_arrives() -> None:
-    feedback = Feedback()
+    feedback = ReportListener()
     try:
-        Courier().post(feedback.address, [REPORT])
+        ReportSender().post(feedback.address, [REPORT])
         until(lambda: bool(feedback.marks()))
         assert feedback.marks() == {"0": LAST}
-        assert feedback.experience(1, 30).event_bytes == 50
+        assert feedback.statistics(1, 30).event_bytes == 50
     finally:
         feedback.close()
 
@@ -49,13 +49,13 @@ def test_a_report_arrives() -> None:
      b'{"token": "\xc3\xa4"}\n', to_line("wrong", [REPORT])],
 )  # fmt: skip
 def test_strangers_are_not_believed_and_do_no_harm(line: bytes) -> None:
-    feedback = Feedback()
+    feedback = ReportListener()
     try:
         with socket.create_connection((feedback.address.host, feedback.address.port)) as there:
             there.sendall(line)
-        Courier().post(feedback.address, [Report("1", 1, 1, 0.1, Mark(5))])
+        ReportSender().post(feedback.address, [TaskReport("1", 1, 1, 0.1, KnownPosition(5))])
         until(lambda: bool(feedback.marks()))
-        assert feedback.marks() == {"1": Mark(5)}
+        assert feedback.marks() == {"1": KnownPosition(5)}
     finally:
         feedback.close()
 
@@ -63,41 +63,43 @@ def test_strangers_are_not_believed_and_do_no_harm(line: bytes) -> None:
 def test_a_driver_that_is_gone_costs_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    gone = Address("127.0.0.1", port, "t")
-    courier, feedback = Courier(), Feedback()
+    gone = DriverAddress("127.0.0.1", port, "t")
+    report_sender, feedback = ReportSender(), ReportListener()
     try:
         for _ in range(200):
-            courier.post(gone, [REPORT])
-        until(lambda: courier._waiting.empty())
-        courier.post(feedback.address, [REPORT])
+            report_sender.post(gone, [REPORT])
+        until(lambda: report_sender._waiting.empty())
+        report_sender.post(feedback.address, [REPORT])
         until(lambda: bool(feedback.marks()))
     finally:
         feedback.close()
 
 
 def test_the_token_is_not_shown() -> None:
-    assert "s3cret" not in repr(Address("h", 1, "s3cret"))
+    assert "s3cret" not in repr(DriverAddress("h", 1, "s3cret"))
 
 
 def test_where_tasks_find_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
-    assert driver_host("127.0.0.1", 5672) == "127.0.0.1"
-    assert driver_host("no such host", 5672) == "127.0.0.1"
+    assert reachable_host("127.0.0.1", 5672) == "127.0.0.1"
+    assert reachable_host("no such host", 5672) == "127.0.0.1"
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.1.2.3")
-    assert driver_host("127.0.0.1", 5672) == "10.1.2.3"
+    assert reachable_host("127.0.0.1", 5672) == "10.1.2.3"
 
 
 def test_the_mean_size_moves() -> None:
-    assert mean_bytes(None, Report("0", 0, 0, 1.0)) is None
-    assert mean_bytes(None, Report("0", 10, 1000, 1.0)) == 100
-    assert mean_bytes(100.0, Report("0", 10, 2000, 1.0)) == pytest.approx(120)
+    assert mean_bytes(None, TaskReport("0", 0, 0, 1.0)) is None
+    assert mean_bytes(None, TaskReport("0", 10, 1000, 1.0)) == 100
+    assert mean_bytes(100.0, TaskReport("0", 10, 2000, 1.0)) == pytest.approx(120)
 
 
 def test_slow_partitions() -> None:
-    reports = {str(n): Report(str(n), 100, 1, 10.0) for n in range(7)}
-    reports["7"] = Report("7", 100, 1, 90.0)
-    factors = factors_of(reports, 8, 30.0)
+    reports = {str(n): TaskReport(str(n), 100, 1, 10.0) for n in range(7)}
+    reports["7"] = TaskReport("7", 100, 1, 90.0)
+    factors = slow_partition_factors(reports, 8, 30.0)
     assert set(factors) == {"7"}
     assert factors["7"] == pytest.approx(20 / 90)
-    assert factors_of(reports, 8, 100.0) == {}  # slower than others, and still acceptable
-    assert factors_of({"7": reports["7"]}, 8, 30.0) == {}  # one alone says nothing
+    assert (
+        slow_partition_factors(reports, 8, 100.0) == {}
+    )  # slower than others, and still acceptable
+    assert slow_partition_factors({"7": reports["7"]}, 8, 30.0) == {}  # one alone says nothing

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pumphouse.spark.read.parallel import AHEAD, together
+from pumphouse.spark.read.parallel import ITEMS_AHEAD, read_in_parallel
 
 WAIT_S = 60
 
@@ -19,7 +19,7 @@ def numbers(first: int, count: int) -> Iterator[int]:
 @pytest.mark.parametrize("lanes", [1, 2, 16])
 def test_items_come_iterator_after_iterator(lanes: int) -> None:
     makers = [lambda first=first: numbers(first, 25) for first in range(0, 250, 25)]
-    assert list(together(makers, lanes)) == list(range(250))
+    assert list(read_in_parallel(makers, lanes)) == list(range(250))
 
 
 def test_others_get_ready_while_one_is_taken() -> None:
@@ -34,7 +34,7 @@ def test_others_get_ready_while_one_is_taken() -> None:
         begun.set()
         yield "b"
 
-    assert list(together([first, second], 2)) == ["a", "b"]
+    assert list(read_in_parallel([first, second], 2)) == ["a", "b"]
 
 
 def test_an_error_comes_in_its_place() -> None:
@@ -43,7 +43,7 @@ def test_an_error_comes_in_its_place() -> None:
         raise ValueError("torn")
 
     found: list[int] = []
-    items = together([lambda: numbers(0, 3), broken], 2)
+    items = read_in_parallel([lambda: numbers(0, 3), broken], 2)
     with pytest.raises(ValueError, match="torn"):
         found.extend(items)
     assert found == [0, 1, 2, 3]
@@ -60,8 +60,8 @@ def test_leaving_early_ends_the_lanes() -> None:
             number += 1
 
     before = threading.active_count()
-    items = together([endless, endless], 2)
+    items = read_in_parallel([endless, endless], 2)
     assert next(items) == 0
     items.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
-    assert len(made) <= 2 * (AHEAD + 2)  # nobody runs ahead without a bound
+    assert len(made) <= 2 * (ITEMS_AHEAD + 2)  # nobody runs ahead without a bound

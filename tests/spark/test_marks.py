@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from pumphouse.spark.lag.known_positions import Lag, Mark, Memory, PartitionLag, lag_of, sources_of
+from pumphouse.spark.lag.known_positions import (
+    KnownPosition,
+    Lag,
+    PartitionLag,
+    PositionHistory,
+    partition_lags,
+    progress_of_sources,
+)
 
 LATEST = {
     "sensors": {"0": 120, "1": 50},
@@ -29,20 +36,20 @@ def progress(as_text: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("as_text", [False, True], ids=["classic", "connect"])
 def test_what_progress_tells(as_text: bool) -> None:
-    (source,) = sources_of(progress(as_text))
-    memory = Memory()
+    (source,) = progress_of_sources(progress(as_text))
+    memory = PositionHistory()
     memory.learn(source.marks)
     assert source.unavailable == ("2",)
     # Event 79 is half of the way from 39 (4 s) to 119 (20 s): 12 s; the newest is 8 s younger.
-    assert lag_of(source, memory) == (PartitionLag("0", 40, 8.0), PartitionLag("1", 0, 0.0))
+    assert partition_lags(source, memory) == (PartitionLag("0", 40, 8.0), PartitionLag("1", 0, 0.0))
 
 
 def test_what_is_not_known_is_not_made_up() -> None:
-    (source,) = sources_of(progress(False))
-    memory = Memory()
-    memory.learn({"0": (Mark(119, "900", 20_000),)})
-    assert lag_of(source, memory)[0] == PartitionLag("0", 40, None)
-    assert Lag("q", None, 1, "sensors", lag_of(source, memory)).seconds is None
+    (source,) = progress_of_sources(progress(False))
+    memory = PositionHistory()
+    memory.learn({"0": (KnownPosition(119, "900", 20_000),)})
+    assert partition_lags(source, memory)[0] == PartitionLag("0", 40, None)
+    assert Lag("q", None, 1, "sensors", partition_lags(source, memory)).seconds is None
 
 
 def test_the_sum_and_the_furthest() -> None:
@@ -52,17 +59,17 @@ def test_the_sum_and_the_furthest() -> None:
 
 def test_of_a_hub_that_was_re_created_nothing_is_remembered() -> None:
     """Its marks would lie beyond the newest event, and crowd out those that are true now."""
-    memory = Memory()
-    memory.learn({"0": tuple(Mark(number, "old", 1) for number in range(300))})
-    memory.learn({"0": (Mark(3, "newest", 9_000), Mark(1, "read", 5_000))})
+    memory = PositionHistory()
+    memory.learn({"0": tuple(KnownPosition(number, "old", 1) for number in range(300))})
+    memory.learn({"0": (KnownPosition(3, "newest", 9_000), KnownPosition(1, "read", 5_000))})
     assert memory.at("0", 299) is None
     assert memory.enqueued_ms("0", 2) == 7_000
 
 
 def test_marks_are_remembered_up_to_a_bound() -> None:
-    memory = Memory()
+    memory = PositionHistory()
     for number in range(1000):
-        memory.learn({"0": (Mark(number, str(number), number),)})
-    assert memory.at("0", 999) == Mark(999, "999", 999)
+        memory.learn({"0": (KnownPosition(number, str(number), number),)})
+    assert memory.at("0", 999) == KnownPosition(999, "999", 999)
     assert memory.at("0", 10) is None
     assert memory.at("1", 10) is None

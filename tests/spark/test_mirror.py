@@ -11,8 +11,8 @@ from pumphouse.client.factory import open_client
 from pumphouse.events import EARLIEST
 from pumphouse.leases.model import Group
 from pumphouse.leases.store_url import open_store
-from pumphouse.spark.lag.known_positions import Memory, Source, sources_of
-from pumphouse.spark.lag.listener import Mirrored
+from pumphouse.spark.lag.known_positions import PositionHistory, SourceProgress, progress_of_sources
+from pumphouse.spark.lag.listener import MirroredHub
 
 from .conftest import Hub
 from .runs import Run
@@ -29,9 +29,11 @@ async def test_a_partition_that_cannot_be_asked_holds_up_no_other(hub: Hub, tmp_
     for partition in "01":
         await asyncio.to_thread(hub.send, *"abc", partition=partition)
     store = f"sqlite://{tmp_path}/leases.db"
-    mirrored = Mirrored(parse(hub.connection), "$Default", store)
+    mirrored = MirroredHub(parse(hub.connection), "$Default", store)
     ends = {"0": 2, "1": 3}
-    mirrored.follow(Source("sensors", ends, ends, {}, (), reader=mirrored.reader), Memory())
+    mirrored.follow(
+        SourceProgress("sensors", ends, ends, {}, (), reader=mirrored.reader), PositionHistory()
+    )
     async with open_client(hub.connection) as client:
         alone = await client.reader(ReaderOptions("0", "$Default", EARLIEST, epoch=7))
         await asyncio.to_thread(mirrored.finish)
@@ -39,12 +41,12 @@ async def test_a_partition_that_cannot_be_asked_holds_up_no_other(hub: Hub, tmp_
     assert await written(store, hub) == {"1": 2}
 
 
-def reported(hub: Hub, **options: str) -> Source:
+def reported(hub: Hub, **options: str) -> SourceProgress:
     """What a query says of itself after its first batch."""
     with Run(hub, **options) as run:
         run.plan()
         progress = {"endOffset": run.offset, "latestOffset": run.reported()}
-    (source,) = sources_of({"sources": [progress]})
+    (source,) = progress_of_sources({"sources": [progress]})
     return source
 
 
@@ -53,10 +55,10 @@ async def test_the_progress_of_another_group_is_not_ours(hub: Hub, tmp_path: Pat
     hub.house.create_group("sensors", "other")
     await asyncio.to_thread(hub.send, *"abc", partition="0")
     store = f"sqlite://{tmp_path}/leases.db"
-    mirrored = Mirrored(parse(hub.connection), "$Default", store)
+    mirrored = MirroredHub(parse(hub.connection), "$Default", store)
     for group, sequences in (("other", {}), ("$Default", {"0": 2})):
         source = await asyncio.to_thread(reported, hub, consumerGroup=group)
-        memory = Memory()
+        memory = PositionHistory()
         memory.learn(source.marks)
         await asyncio.to_thread(mirrored.follow, source, memory)
         assert await written(store, hub) == sequences

@@ -13,21 +13,21 @@ from pumphouse.spark.offsets import (
     DataLoss,
     Span,
     apportion,
+    assign_to_tasks,
+    available_part,
     backlog,
     check_present,
-    clip,
-    deal,
     earliest,
     from_json,
-    grown,
     latest,
-    never_back,
+    limit_per_partition,
+    not_before,
     prorate,
+    scale_by_factors,
     spans,
     split,
     to_json,
-    weigh,
-    what_is_left,
+    with_new_partitions,
 )
 
 
@@ -133,19 +133,19 @@ def test_apportioning(there: dict[str, int], limit: int) -> None:
 def test_slow_partitions_get_less_and_never_nothing() -> None:
     start, end = {"0": 10, "1": 10, "2": 10, "3": 10}, {"0": 110, "1": 110, "2": 11, "3": 10}
     factors = {"0": 0.25, "2": 0.01, "3": 0.01}
-    assert weigh(end, start, factors) == {"0": 35, "1": 110, "2": 11, "3": 10}
+    assert scale_by_factors(end, start, factors) == {"0": 35, "1": 110, "2": 11, "3": 10}
 
 
 def test_so_many_of_each() -> None:
-    assert clip({"0": 5, "1": 5}, {"0": 100, "1": 7}, 10) == {"0": 15, "1": 7}
+    assert limit_per_partition({"0": 5, "1": 5}, {"0": 100, "1": 7}, 10) == {"0": 15, "1": 7}
 
 
 def test_an_end_never_goes_back() -> None:
-    assert never_back({"0": 9, "1": 4}, {"0": 7, "2": 3}) == {"0": 9, "1": 4, "2": 3}
+    assert not_before({"0": 9, "1": 4}, {"0": 7, "2": 3}) == {"0": 9, "1": 4, "2": 3}
 
 
 def test_new_partitions_start_at_their_beginning() -> None:
-    assert grown({"0": 50}, {"0": 3, "1": 7}) == {"0": 50, "1": 7}
+    assert with_new_partitions({"0": 50}, {"0": 3, "1": 7}) == {"0": 50, "1": 7}
 
 
 # -- work -----------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_what_a_batch_reads() -> None:
 @given(st.lists(st.integers(1, 1000), max_size=40), st.integers(1, 10))
 def test_every_span_is_dealt_once(counts: list[int], per_task: int) -> None:
     work = [Span(str(number), 0, count) for number, count in enumerate(counts)]
-    tasks = deal(work, per_task)
+    tasks = assign_to_tasks(work, per_task)
     assert (
         sorted((span for task in tasks for span in task), key=lambda one: int(one.partition))
         == work
@@ -170,7 +170,10 @@ def test_every_span_is_dealt_once(counts: list[int], per_task: int) -> None:
 
 def test_tasks_are_of_about_equal_size() -> None:
     work = [Span(name, 0, count) for name, count in zip("0123", (100, 90, 10, 5), strict=True)]
-    assert sorted(sum(span.count for span in task) for task in deal(work, 2)) == [100, 105]
+    assert sorted(sum(span.count for span in task) for task in assign_to_tasks(work, 2)) == [
+        100,
+        105,
+    ]
 
 
 @given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 50))
@@ -205,4 +208,4 @@ def test_what_has_gone(span: Span, found: PartitionProperties, why: str | None, 
     else:
         with pytest.raises(DataLoss, match=f"partition 0: .*{why}.*failOnDataLoss=false"):
             check_present(span, found)
-    assert what_is_left(span, found) == left
+    assert available_part(span, found) == left

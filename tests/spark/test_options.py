@@ -8,7 +8,7 @@ from pumphouse.client.bulk.blocking_connection import READ_BYTES_MIN
 from pumphouse.client.bulk.ranges import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Position
-from pumphouse.spark.catalogue import BY_NAME, CATALOGUE, GONE, Gone
+from pumphouse.spark.catalogue import BY_NAME, CATALOGUE, REMOVED, RemovedOption
 from pumphouse.spark.durations import read_duration, read_size
 from pumphouse.spark.options import SourceOptions, read_partitions, read_sink, read_source
 
@@ -155,8 +155,8 @@ def test_no_hub(given: dict[str, str], why: str) -> None:
     assert SECRET not in str(failed.value)
 
 
-@pytest.mark.parametrize("gone", GONE, ids=lambda option: option.name)
-def test_options_that_have_no_meaning_here(gone: Gone) -> None:
+@pytest.mark.parametrize("gone", REMOVED, ids=lambda option: option.name)
+def test_options_that_have_no_meaning_here(gone: RemovedOption) -> None:
     with pytest.raises(OptionError, match=f"option {gone.name} is not known here: ") as failed:
         with_string({gone.name: "x"})
     assert gone.instead in str(failed.value)

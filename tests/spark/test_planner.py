@@ -11,15 +11,22 @@ from pumphouse.errors import OptionError
 from pumphouse.events import Position
 from pumphouse.spark.offsets import DataLoss, Span
 from pumphouse.spark.options import Limits, SourceOptions, read_source
-from pumphouse.spark.planner import Experience, Planner, View, batch_range, limit_events, next_end
+from pumphouse.spark.planner import (
+    HubSnapshot,
+    Planner,
+    ReadStatistics,
+    batch_range,
+    limit_events,
+    next_end,
+)
 
 STRING = "Endpoint=sb://ns/;SharedAccessKeyName=k;SharedAccessKey=a2V5;EntityPath=sensors"
 NOW_MS = 1_000_000
 
 
-def view(*ranges: tuple[int, int], unavailable: tuple[str, ...] = ()) -> View:
+def view(*ranges: tuple[int, int], unavailable: tuple[str, ...] = ()) -> HubSnapshot:
     """Partitions by their oldest and newest event."""
-    return View(
+    return HubSnapshot(
         {
             str(number): PartitionProperties(
                 "sensors", str(number), first, last, "0", 0, last < first
@@ -149,7 +156,7 @@ def test_a_batch_with_a_new_partition_is_repeated_as_it_was() -> None:
 
 
 def test_a_partition_that_does_not_answer_stays_where_it_is() -> None:
-    there = View(view((0, 9)).partitions, unavailable=("1",))
+    there = HubSnapshot(view((0, 9)).partitions, unavailable=("1",))
     plan = planner()
     end = plan.latest({"0": 0, "1": 3}, None, there, 0)
     assert end == {"0": 10, "1": 3}
@@ -166,7 +173,7 @@ def test_a_partition_that_answers_late_starts_where_it_would_have() -> None:
 
     chosen = options(startingPosition="latest", startingPositions='{"1": "latest"}')
     plan = Planner(chosen, resolve)
-    start = plan.initial(View(view((0, 9)).partitions, unavailable=("1",)), NOW_MS)
+    start = plan.initial(HubSnapshot(view((0, 9)).partitions, unavailable=("1",)), NOW_MS)
     assert start == {"0": 10}
     there = view((0, 9), (0, 9))
     plan.latest(start, None, there, 0)  # journals the start
@@ -193,15 +200,15 @@ def test_the_limits() -> None:
 
 def test_a_limit_in_bytes_is_kept_by_the_mean_size() -> None:
     limits = Limits(bytes=10_000)
-    assert limit_events(limits, None, 4, Experience()) is None  # nothing is known yet
-    assert limit_events(limits, None, 4, Experience(event_bytes=100)) == 100
-    assert limit_events(limits, 30, 4, Experience(event_bytes=100)) == 30
-    assert limit_events(limits, None, 4, Experience(event_bytes=1e9)) == 4  # one for each
+    assert limit_events(limits, None, 4, ReadStatistics()) is None  # nothing is known yet
+    assert limit_events(limits, None, 4, ReadStatistics(event_bytes=100)) == 100
+    assert limit_events(limits, 30, 4, ReadStatistics(event_bytes=100)) == 30
+    assert limit_events(limits, None, 4, ReadStatistics(event_bytes=1e9)) == 4  # one for each
 
 
 def test_slow_partitions_get_less() -> None:
     limits = Limits(slow_adjustment=True)
-    seen = Experience(factors={"1": 0.5})
+    seen = ReadStatistics(factors={"1": 0.5})
     assert next_end({"0": 0, "1": 0}, {"0": 10, "1": 10}, limits, None, seen) == {"0": 10, "1": 5}
     assert next_end(
         {"0": 0, "1": 0}, {"0": 10, "1": 10}, replace(limits, slow_adjustment=False), None, seen
@@ -229,13 +236,13 @@ def test_a_run_that_ends() -> None:
     plan = planner(startingPosition="earliest", maxEventsPerTrigger="6", minEventsPerTrigger="999")
     plan.freeze(view((0, 9)))
     start = plan.initial(view((0, 9)), NOW_MS)
-    grown = view((0, 99), (0, 5))
-    first = plan.latest(start, None, grown, 0)
+    with_new_partitions = view((0, 99), (0, 5))
+    first = plan.latest(start, None, with_new_partitions, 0)
     assert first["0"] == 6
-    second = plan.latest(first, None, grown, 0)
+    second = plan.latest(first, None, with_new_partitions, 0)
     assert second["0"] == 10
-    assert plan.latest(second, None, grown, 0) == second
-    assert plan.work(first, second, grown) == [Span("0", 6, 10)]
+    assert plan.latest(second, None, with_new_partitions, 0) == second
+    assert plan.work(first, second, with_new_partitions) == [Span("0", 6, 10)]
 
 
 def test_a_replay_reads_the_same_and_a_start_behind_its_end_nothing() -> None:
@@ -255,7 +262,7 @@ def test_every_event_is_in_one_batch(
     ranges = [[first, first + count - 1] for first, count in there]
     plan = planner(startingPosition="earliest", maxEventsPerTrigger=str(limit))
 
-    def now() -> View:
+    def now() -> HubSnapshot:
         return view(*((first, last) for first, last in ranges))
 
     offsets = plan.initial(now(), NOW_MS)
@@ -311,7 +318,7 @@ def test_a_hub_that_has_fewer_partitions_than_it_had() -> None:
         planner().latest(start, None, there, 0)
     lenient = planner(failOnDataLoss="false")
     assert lenient.latest(start, None, there, 0) == {"0": 10, "1": 7}
-    silent = View(there.partitions, unavailable=("1",))
+    silent = HubSnapshot(there.partitions, unavailable=("1",))
     assert planner().latest(start, None, silent, 0) == {"0": 10, "1": 7}
 
 

@@ -13,7 +13,7 @@ from pumphouse.clock import MovableClock
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.spark import source
-from pumphouse.spark.identity import credential_of
+from pumphouse.spark.identity import make_credential
 from pumphouse.spark.options import SourceOptions, read_source
 from pumphouse.spark.read.connections import connections
 
@@ -74,7 +74,7 @@ def as_whom(**options: str) -> SourceOptions:
 )
 def test_every_credential_has_its_class(name: str, kind: type) -> None:
     parts = {"tenantId": "t", "clientId": "c", "clientSecret": "s"}
-    credential = credential_of(as_whom(credential=name, **parts).identity)
+    credential = make_credential(as_whom(credential=name, **parts).identity)
     assert type(credential) is kind
     credential.close()  # type: ignore[union-attr]
 
@@ -82,7 +82,7 @@ def test_every_credential_has_its_class(name: str, kind: type) -> None:
 def test_without_azure_identity_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "azure.identity", None)
     with pytest.raises(OptionError, match=r"credential=default needs .*pip install 'pumphouse"):
-        credential_of(as_whom(credential="default").identity)
+        make_credential(as_whom(credential="default").identity)
 
 
 # -- what is read ---------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ def test_new_partitions_are_looked_for_or_not(
 
 def test_an_idle_query_asks_no_more_often_than_it_is_told(hub: Hub) -> None:
     with Run(hub, metadataRefreshInterval="1h") as run:
-        outlook, paused = run.reader.driver.outlook, list[float]()
-        outlook.sleep = paused.append
+        hub_state, paused = run.reader.driver.hub_state, list[float]()
+        hub_state.sleep = paused.append
         for _ in range(3):
             run.plan()
         assert paused  # nothing was new

@@ -12,8 +12,8 @@ import pytest
 from pumphouse.errors import OptionError
 from pumphouse.leases.model import Checkpoint, Group, Ownership
 from pumphouse.leases.store_url import open_store
-from pumphouse.spark.lag.known_positions import Mark, epochs_of
-from pumphouse.spark.lag.mirror import Mirror
+from pumphouse.spark.lag.known_positions import KnownPosition, epochs_in_offset
+from pumphouse.spark.lag.mirror import CheckpointMirror
 from pumphouse.spark.offsets import Span
 from pumphouse.spark.options import SourceOptions, read_source
 from pumphouse.spark.tenancy.commits import folder_of, is_committed
@@ -53,7 +53,7 @@ def test_a_journal_says_from_where_to_where_under_which_epoch() -> None:
     )
     assert from_offset("sensors", offset) == journal
     assert from_offset("sensors", json.dumps(offset)) == journal
-    assert epochs_of(offset) == {"2": 7, "10": 2}
+    assert epochs_in_offset(offset) == {"2": 7, "10": 2}
 
 
 def test_a_batch_stands_for_itself() -> None:
@@ -186,7 +186,7 @@ async def test_a_mirror_is_fenced_by_the_epoch(
     place = f"sqlite:///{tmp_path}/leases.db"
     async with open_store(place) as store:
         await store.update_checkpoint(Checkpoint(GROUP, "0", epoch=4))
-        await Mirror(place, GROUP).write_all({"0": Mark(9, "900")}, {"0": epoch})
+        await CheckpointMirror(place, GROUP).write_all({"0": KnownPosition(9, "900")}, {"0": epoch})
         (mark,) = await store.list_checkpoints(GROUP)
     assert mark.sequence == written
 

@@ -16,7 +16,7 @@ from pumphouse.errors import PumphouseError, ReaderEvicted
 from pumphouse.events import Event
 from pumphouse.leases.model import Granted, claim, release
 from pumphouse.leases.store_url import open_store
-from pumphouse.spark.source import read_part
+from pumphouse.spark.source import read_task_partition
 from pumphouse.spark.tenancy.lodging import Lodging
 
 from .conftest import Hub
@@ -291,7 +291,7 @@ def test_a_task_leaves_what_another_host_has_taken(house: House) -> None:
     asyncio.run(take(house, "2", "thief"))
     thread = read_with(house.hub.connection, "2", 1000, leave)
     try:
-        found = [len(list(read_part(part))) for part in parts]
+        found = [len(list(read_task_partition(part))) for part in parts]
     finally:
         leave.set()
         thread.join(30)
@@ -327,7 +327,7 @@ def test_a_client_without_an_epoch_is_refused_by_name(house: House) -> None:
     alone = house.query(Folder(), "watch-1", arrowBatchRows="10")
     assert alone.plan()
     parts = alone.driver.parts(alone.offset(-1), alone.offset(0), COLUMNS)
-    reading = read_part(parts[2])
+    reading = read_task_partition(parts[2])
     next(reading)  # the task is in the middle of it
 
     async def attach() -> None:

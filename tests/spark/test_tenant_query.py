@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from pumphouse.cli import main as cli
 from pumphouse.leases.model import Group
-from pumphouse.spark.lag.known_positions import opened
+from pumphouse.spark.lag.known_positions import parse_nested_json
 from pumphouse.spark.tenancy.journal import Stretch, from_offset
 
 from .conftest import Hub
@@ -110,7 +110,7 @@ class Sunk:
         progress = self.query.lastProgress
         if progress is None:
             return {}
-        told = opened(progress["sources"][0]["latestOffset"]) or {}
+        told = parse_nested_json(progress["sources"][0]["latestOffset"]) or {}
         found: dict[str, Any] = told.get("@tenancy", {})
         return found
 

@@ -17,7 +17,7 @@ from pumphouse.leases.store_url import open_store
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.processor import Processor
 from pumphouse.spark.options import read_source
-from pumphouse.spark.source import Driver
+from pumphouse.spark.source import AllPartitionsDriver
 
 from .conftest import Hub
 from .tenants.house import PARTITIONS, House, house_of, in_order, repeats, together
@@ -270,7 +270,7 @@ def test_a_query_that_shared_with_nobody_becomes_a_tenant(house: House) -> None:
 
 def test_a_journal_of_a_tenant_is_refused_to_a_query_for_all(house: House) -> None:
     given = {"connectionString": house.hub.connection}
-    driver = Driver(read_source(given, streaming=True, now_ms=0))
+    driver = AllPartitionsDriver(read_source(given, streaming=True, now_ms=0))
     try:
         with pytest.raises(OptionError, match="shared its consumer group"):
             driver.latest({"sensors": {"0": 1}, "@tenancy": {"host": "a", "stretches": {}}}, 10)

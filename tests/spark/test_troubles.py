@@ -27,11 +27,11 @@ from pumphouse.hub.links import management
 from pumphouse.hub.storage.memory_log import Retention
 from pumphouse.spark import source
 from pumphouse.spark.hub_state import SILENT_S
-from pumphouse.spark.lag.task_reports import Report
+from pumphouse.spark.lag.task_reports import TaskReport
 from pumphouse.spark.offsets import Span
 from pumphouse.spark.read.connections import connect, connections
-from pumphouse.spark.read.task import Progress, left_after
-from pumphouse.spark.source import Columns, StreamReader, task_of
+from pumphouse.spark.read.task import SpanProgress, spans_around_gap
+from pumphouse.spark.source import ColumnSelection, StreamReader, make_task
 
 from .conftest import Hub
 from .runs import SCHEMA, Run, both_drivers, given, read_batch, string_of, with_wrong_key
@@ -239,14 +239,14 @@ def test_a_gap_that_opens_while_a_task_reads(
 def test_what_lies_before_a_gap_is_read_again_and_what_lies_behind_it_too(hub: Hub) -> None:
     """Events 64 to 95 had come, and waited for their batch to fill, when 96 was missing."""
     options = StreamReader(given(hub, failOnDataLoss="false"), SCHEMA).options
-    task = task_of(options, Columns(("body",)), (), None, None)
-    piece = Progress(Span("0", 0, 200))
+    task = make_task(options, ColumnSelection(("body",)), (), None, None)
+    piece = SpanProgress(Span("0", 0, 200))
     piece.next = 64
-    assert left_after(task, piece, EventsGone("0", 96, 100)) == [
+    assert spans_around_gap(task, piece, EventsGone("0", 96, 100)) == [
         Span("0", 64, 96),
         Span("0", 100, 200),
     ]
-    assert left_after(task, piece, EventsGone("0", 64, 300)) == []
+    assert spans_around_gap(task, piece, EventsGone("0", 64, 300)) == []
 
 
 # -- what is lived through ------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_a_partition_that_does_not_answer_is_left_out_and_taken_up_again(
     for partition in "0123":
         hub.send("a", "b", partition=partition)
     with Run(hub, unavailablePartitions="skip", **{"retry.total": "0"}) as run:
-        run.reader.driver.outlook.clock = clock
+        run.reader.driver.hub_state.clock = clock
         assert run.batch() == dict.fromkeys("0123", 2)
         deaf.add("2")
         for partition in "0123":
@@ -369,14 +369,14 @@ def test_a_runner_that_is_told_to_end_says_good_bye(hub: Hub) -> None:
 
 # -- what is told ---------------------------------------------------------------------------------
 
-told: list[Report] = []
+told: list[TaskReport] = []
 
 
-def on_read(report: Report) -> None:
+def on_read(report: TaskReport) -> None:
     told.append(report)
 
 
-def raising(report: Report) -> None:
+def raising(report: TaskReport) -> None:
     raise RuntimeError("the plugin is broken")
 
 

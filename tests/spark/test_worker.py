@@ -8,12 +8,12 @@ import sys
 LOOK = """
 import gc
 import pyarrow
-from pumphouse.spark.worker import settle_in
+from pumphouse.spark.worker import freeze_imported_modules
 assert gc.get_freeze_count() == 0
-settle_in()
+freeze_imported_modules()
 settled = gc.get_freeze_count()
 later = [[] for _ in range(1000)]
-settle_in()
+freeze_imported_modules()
 print(settled, gc.get_freeze_count(), len(gc.get_objects()))
 """
 

@@ -15,7 +15,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from pumphouse.spark.lag.known_positions import Memory, PartitionLag, lag_of, sources_of
+from pumphouse.spark.lag.known_positions import (
+    PartitionLag,
+    PositionHistory,
+    partition_lags,
+    progress_of_sources,
+)
 
 VERSION: Final = 1
 FIRST_WAIT_S: Final = 1.0
@@ -90,16 +95,16 @@ class Eye:
     """Follows the progress of one stage: what its sources told is remembered, to know the lag."""
 
     def __init__(self) -> None:
-        self._memories: dict[str, Memory] = {}
+        self._memories: dict[str, PositionHistory] = {}
 
     def seen(self, progress: Mapping[str, Any]) -> Look:
         lags: list[PartitionLag] = []
         taken: dict[str, int] = {}
-        for source in sources_of(progress):
+        for source in progress_of_sources(progress):
             taken[source.hub] = sum(source.end.values())
-            memory = self._memories.setdefault(source.hub, Memory())
+            memory = self._memories.setdefault(source.hub, PositionHistory())
             memory.learn(source.marks)
-            lags += lag_of(source, memory)
+            lags += partition_lags(source, memory)
         seconds = [one.seconds for one in lags if one.seconds is not None]
         states = progress.get("stateOperators", ())
         return Look(

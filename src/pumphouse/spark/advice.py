@@ -17,10 +17,10 @@ from pumphouse.errors import (
     OptionError,
     PumphouseError,
 )
-from pumphouse.spark.options import Identity
+from pumphouse.spark.options import HubIdentity
 
 
-def advised(failed: PumphouseError, identity: Identity) -> PumphouseError:
+def with_advice(failed: PumphouseError, identity: HubIdentity) -> PumphouseError:
     """The same error and what to look at; others as they are."""
     told = str(failed).rstrip(".")
     # Only these classes themselves: those made of them say enough, and take other arguments.
@@ -41,7 +41,7 @@ def advised(failed: PumphouseError, identity: Identity) -> PumphouseError:
     return failed
 
 
-def about_keys(identity: Identity) -> str:
+def about_keys(identity: HubIdentity) -> str:
     if identity.credential != "none":
         return f"It is that of credential={identity.credential}; its roles must allow this"
     return (
@@ -50,14 +50,14 @@ def about_keys(identity: Identity) -> str:
     )
 
 
-def no_answer(identity: Identity) -> ConnectionFailed:
+def no_response_error(identity: HubIdentity) -> ConnectionFailed:
     seconds = identity.operation_timeout_s
     return ConnectionFailed(
         f"hub {identity.hub} did not answer within {seconds:g} s (operationTimeout)"
     )
 
 
-def no_such_group(group: str, hub: str, failed: HubNotFound) -> OptionError:
+def no_such_group_error(group: str, hub: str, failed: HubNotFound) -> OptionError:
     return OptionError(
         f"consumerGroup is {group!r}, and hub {hub} has no such group: {failed} Create it, or "
         "leave the option out to read as $Default"

@@ -33,7 +33,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class RemovedOption:
     """An option of the Scala connector that has no meaning here, and what to do instead."""
 
     name: str
@@ -212,16 +212,16 @@ CATALOGUE = (
     Option("dedupProperties", "flag", "false", WRITE, "write query, batch, partition and row"),
 )
 
-GONE = (
-    Gone("maxRatePerPartition", "it is for DStreams; use maxEventsPerPartition"),
-    Gone("maxRatesPerPartition", "it is for DStreams; use maxEventsPerPartition"),
-    Gone("throttlingStatusPlugin", "it is a JVM class; use metricPlugin=module:callable"),
-    Gone("useAadAuth", "use credential=default, managed_identity or client_secret"),
-    Gone("aadAuthCallback", "it is a JVM class; use credential=default or client_secret"),
-    Gone("AadAuthCallbackParams", "use tenantId, clientId and clientSecret"),
-    Gone("partitionPreferredLocationStrategy", "Spark places Python tasks as it likes"),
-    Gone("useSimulatedClient", "start an embedded hub: pumphouse.EmbeddedHub"),
+REMOVED = (
+    RemovedOption("maxRatePerPartition", "it is for DStreams; use maxEventsPerPartition"),
+    RemovedOption("maxRatesPerPartition", "it is for DStreams; use maxEventsPerPartition"),
+    RemovedOption("throttlingStatusPlugin", "it is a JVM class; use metricPlugin=module:callable"),
+    RemovedOption("useAadAuth", "use credential=default, managed_identity or client_secret"),
+    RemovedOption("aadAuthCallback", "it is a JVM class; use credential=default or client_secret"),
+    RemovedOption("AadAuthCallbackParams", "use tenantId, clientId and clientSecret"),
+    RemovedOption("partitionPreferredLocationStrategy", "Spark places Python tasks as it likes"),
+    RemovedOption("useSimulatedClient", "start an embedded hub: pumphouse.EmbeddedHub"),
 )
 
 BY_NAME = {option.name.lower(): option for option in CATALOGUE}
-GONE_BY_NAME = {option.name.lower(): option for option in GONE}
+REMOVED_BY_NAME = {option.name.lower(): option for option in REMOVED}

@@ -36,7 +36,7 @@ TYPES: dict[str, DataType] = {
 ALWAYS = ("body", "partition", "offset", "sequenceNumber", "enqueuedTime")
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
+def check_columns(schema: StructType) -> tuple[str, ...]:
     """The names of the columns wanted; OptionError if one is unknown or of another type."""
     if twice := [name for name in schema.names if schema.names.count(name) > 1]:
         raise OptionError(f"the schema names the column {twice[0]} twice")
@@ -58,6 +58,6 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     return tuple(schema.names)
 
 
-def required_of(schema: StructType) -> tuple[str, ...]:
+def required_columns(schema: StructType) -> tuple[str, ...]:
     """The columns that the schema calls NOT NULL: Spark wants batches that say the same."""
     return tuple(column.name for column in schema.fields if not column.nullable)

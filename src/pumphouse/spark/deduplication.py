@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pumphouse.spark.write.identities import BATCH, QUERY, ROW, TASK
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+# The properties by which the sink numbers each row.
+QUERY, BATCH, TASK, ROW = "spark-query-id", "spark-batch-id", "spark-partition-id", "spark-row"
 
 MARK, READ = "__written_as", "__read_at"
 

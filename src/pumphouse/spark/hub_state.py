@@ -24,10 +24,10 @@ from pumphouse.client.positions import beyond_the_end
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import AuthError, ConnectionFailed, HubNotFound, PumphouseError
 from pumphouse.events import LATEST, Position
-from pumphouse.spark.advice import advised, no_answer, no_such_group
+from pumphouse.spark.advice import no_response_error, no_such_group_error, with_advice
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SourceOptions
-from pumphouse.spark.planner import View
+from pumphouse.spark.planner import HubSnapshot
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -37,7 +37,7 @@ SILENT_S = 10.0  # how long a partition may think, if others need not wait for i
 CLOSE_S = 10.0
 
 
-class Outlook:
+class HubState:
     """A look at one hub, from code that cannot wait in asyncio."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Outlook:
         self._client: HubClient | None = None
         self._names: tuple[str, ...] = ()
         self._named_s = float("-inf")
-        self._view: View | None = None
+        self._view: HubSnapshot | None = None
         self._seen_s = float("-inf")
         self._idle = False  # whether the last look found nothing new
         self._group_found = False
@@ -68,7 +68,7 @@ class Outlook:
 
     # -- from plain code --------------------------------------------------------------------------
 
-    def fresh(self) -> View:
+    def fresh(self) -> HubSnapshot:
         """What the hub holds now."""
         if self._idle and self._view is not None:
             self.pause(self._seen_s + self.options.refresh_s - self.clock.monotonic())
@@ -77,7 +77,7 @@ class Outlook:
         self._view, self._seen_s = seen, self.clock.monotonic()
         return seen
 
-    def view(self) -> View:
+    def view(self) -> HubSnapshot:
         """What the hub held when it was last looked at."""
         return self._view if self._view is not None else self.fresh()
 
@@ -107,9 +107,9 @@ class Outlook:
             return future.result(identity.operation_timeout_s)
         except TimeoutError:
             future.cancel()
-            raise no_answer(identity) from None
+            raise no_response_error(identity) from None
         except PumphouseError as failed:
-            raise advised(failed, identity) from failed
+            raise with_advice(failed, identity) from failed
 
     # -- in the loop ------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Outlook:
                 one.cancel()
             await asyncio.gather(*others, return_exceptions=True)
 
-    async def look(self) -> View:
+    async def look(self) -> HubSnapshot:
         client = await self.client()
         if not self._group_found:
             await self.find_group(client)
@@ -151,7 +151,7 @@ class Outlook:
         if silent and len(silent) == len(found):
             raise next(iter(silent.values()))
         there = {one: it for one, it in found.items() if isinstance(it, PartitionProperties)}
-        return View(there, tuple(silent))
+        return HubSnapshot(there, tuple(silent))
 
     async def find_group(self, client: HubClient) -> None:
         """Whether there is such a consumer group: better said now than by the first task.
@@ -165,7 +165,9 @@ class Outlook:
             async with asyncio.timeout(SILENT_S):
                 await (await client.reader(place)).close()
         except HubNotFound as failed:
-            raise no_such_group(self.options.group, self.options.identity.hub, failed) from None
+            raise no_such_group_error(
+                self.options.group, self.options.identity.hub, failed
+            ) from None
         except AuthError:
             raise
         except (PumphouseError, TimeoutError) as failed:

@@ -8,23 +8,23 @@ from typing import Any
 from pumphouse.client.base import HubClient, TokenCredential
 from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
-from pumphouse.spark.options import Identity
+from pumphouse.spark.options import HubIdentity
 
 
-def open_hub(identity: Identity) -> HubClient:
+def open_hub(identity: HubIdentity) -> HubClient:
     """An asyncio client of the hub that the options name."""
     return open_client(
         identity.connection,
         identity.hub,
         driver=identity.driver,
-        credential=credential_of(identity),
+        credential=make_credential(identity),
         transport=identity.transport,
         ca_file=identity.ca_file or None,
         retry=identity.retry,
     )
 
 
-def credential_of(identity: Identity) -> TokenCredential | None:
+def make_credential(identity: HubIdentity) -> TokenCredential | None:
     """A credential of azure-identity, by the name in the options; None for keys."""
     if identity.credential == "none":
         return None

@@ -87,7 +87,7 @@ def latest(found: PartitionProperties) -> int:
 # -- how much of what waits a batch takes ---------------------------------------------------------
 
 
-def grown(start: Offsets, begins: Offsets) -> dict[str, int]:
+def with_new_partitions(start: Offsets, begins: Offsets) -> dict[str, int]:
     """A start that knows every partition: one that is new is read from its beginning.
 
     All functions below take such a start.
@@ -109,16 +109,16 @@ def prorate(start: Offsets, end: Offsets, limit: int) -> dict[str, int]:
     """
     waiting = {one: count for one, count in backlog(start, end).items() if count}
     if sum(waiting.values()) <= limit:
-        return never_back({one: start[one] for one in end}, end)
+        return not_before({one: start[one] for one in end}, end)
     if limit <= len(waiting):
         first = sorted(waiting, key=lambda one: (-waiting[one], order(one)))[:limit]
         taken = dict.fromkeys(first, 1)
     else:
-        taken = spare_one(apportion(waiting, limit))
+        taken = give_each_one(apportion(waiting, limit))
     return {one: start[one] + taken.get(one, 0) for one in end}
 
 
-def spare_one(parts: Mapping[str, int]) -> dict[str, int]:
+def give_each_one(parts: Mapping[str, int]) -> dict[str, int]:
     """Parts of which none is empty, with the same sum: the largest give."""
     largest = [(-part, order(one), one) for one, part in parts.items() if part > 1]
     heapify(largest)
@@ -144,7 +144,7 @@ def apportion(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
     return parts
 
 
-def weigh(end: Offsets, start: Offsets, factors: Mapping[str, float]) -> dict[str, int]:
+def scale_by_factors(end: Offsets, start: Offsets, factors: Mapping[str, float]) -> dict[str, int]:
     """An end that gives slow partitions less: each factor (0..1) scales what is taken of it."""
     return {
         partition: start[partition] + scaled(number - start[partition], factors.get(partition, 1.0))
@@ -157,12 +157,12 @@ def scaled(count: int, factor: float) -> int:
     return count if count <= 0 else max(1, min(count, int(count * factor)))
 
 
-def clip(start: Offsets, end: Offsets, most: int) -> dict[str, int]:
+def limit_per_partition(start: Offsets, end: Offsets, most: int) -> dict[str, int]:
     """At most so many events from each partition."""
     return {one: min(number, start[one] + most) for one, number in end.items()}
 
 
-def never_back(start: Offsets, end: Offsets) -> dict[str, int]:
+def not_before(start: Offsets, end: Offsets) -> dict[str, int]:
     """An end that is at no partition before the start, and has every partition of it."""
     return {one: max(number, end.get(one, number)) for one, number in start.items()} | {
         one: number for one, number in end.items() if one not in start
@@ -185,7 +185,7 @@ def spans(start: Offsets, end: Offsets) -> list[Span]:
     ]
 
 
-def deal(work: Sequence[Span], per_task: int) -> list[tuple[Span, ...]]:
+def assign_to_tasks(work: Sequence[Span], per_task: int) -> list[tuple[Span, ...]]:
     """Tasks of about equal size with at most so many partitions each: the longest first."""
     if not work:
         return []
@@ -209,7 +209,7 @@ def split(span: Span, pieces: int) -> list[Span]:
 def check_present(span: Span, found: PartitionProperties) -> None:
     """Raise DataLoss unless the span can still be read as a whole."""
     if max(span.first, span.last) > latest(found):
-        raise re_created(span.partition, max(span.first, span.last - 1), found)
+        raise recreated_error(span.partition, max(span.first, span.last - 1), found)
     if span.first < earliest(found):
         gone = min(span.last, earliest(found)) - span.first
         raise DataLoss(
@@ -219,7 +219,7 @@ def check_present(span: Span, found: PartitionProperties) -> None:
         )
 
 
-def re_created(partition: str, wanted: int, found: PartitionProperties) -> DataLoss:
+def recreated_error(partition: str, wanted: int, found: PartitionProperties) -> DataLoss:
     return DataLoss(
         f"partition {partition}: event {wanted} should be there, and the newest is "
         f"{found.last_sequence}: the hub was re-created, or another hub has its name; start with a "
@@ -227,7 +227,7 @@ def re_created(partition: str, wanted: int, found: PartitionProperties) -> DataL
     )
 
 
-def what_is_left(span: Span, found: PartitionProperties) -> Span:
+def available_part(span: Span, found: PartitionProperties) -> Span:
     """The part of a span that is still there, for those who go on in spite of a loss."""
     first, last = earliest(found), latest(found)
     if span.first > last:  # the hub was re-created: everything in it is new

@@ -20,7 +20,7 @@ from pumphouse.client.base import RetryOptions
 from pumphouse.client.connection_string import ConnectionString, parse
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Position
-from pumphouse.spark.catalogue import BOTH, BY_NAME, GONE_BY_NAME, READ, WRITE, Option
+from pumphouse.spark.catalogue import BOTH, BY_NAME, READ, REMOVED_BY_NAME, WRITE, Option
 from pumphouse.spark.durations import read_duration, read_size
 from pumphouse.spark.positions import read_position, read_positions
 from pumphouse.spark.tenancy.journal import Tenancy
@@ -28,13 +28,13 @@ from pumphouse.spark.tenancy.options import read_tenancy
 
 PREFIX = "eventhubs."
 # Spark puts options of its own beside ours.
-SPARKS_OWN = {"path", "__paths__", "checkpointlocation", "queryname", "outputmode"}
+SPARK_OPTIONS = {"path", "__paths__", "checkpointlocation", "queryname", "outputmode"}
 RETRIES = {READ: 3, WRITE: 8}  # a hub that is busy must be waited for, or rows are sent twice
 EVENTS_PER_PARTITION = 10_000  # per trigger; the Scala connector's 1,000 keeps no stream busy
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class HubIdentity:
     """Which hub, and who we are. Its repr holds no secret; pickled, it goes to the executors."""
 
     connection: ConnectionString
@@ -64,7 +64,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """How tasks read."""
 
     exclusive: bool = True
@@ -81,7 +81,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    identity: Identity
+    identity: HubIdentity
     group: str
     start: Position
     end: Position
@@ -96,7 +96,7 @@ class SourceOptions:
     discovery: bool
     discovery_s: float
     limits: Limits
-    reading: Reading
+    reading: ReadOptions
     feedback: bool = True
     store: str = field(default="", repr=False)
     tenancy: Tenancy | None = None  # None: it reads all partitions, whoever else does
@@ -104,7 +104,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    identity: Identity
+    identity: HubIdentity
     partition: str | None
     key: str | None
     batch_bytes: int | None
@@ -116,7 +116,7 @@ class SinkOptions:
 
 def read_source(given: Mapping[str, str], *, streaming: bool, now_ms: int) -> SourceOptions:
     """The options of a query that reads."""
-    values = Values(given, READ)
+    values = OptionValues(given, READ)
     identity = read_identity(values)
     starts = values.positions("startingPositions", identity.hub, now_ms)
     ends = values.positions("endingPositions", identity.hub, now_ms)
@@ -159,7 +159,7 @@ def read_source(given: Mapping[str, str], *, streaming: bool, now_ms: int) -> So
 
 def read_sink(given: Mapping[str, str]) -> SinkOptions:
     """The options of a query that writes."""
-    values = Values(given, WRITE)
+    values = OptionValues(given, WRITE)
     partition, key = values.text("partitionId") or None, values.text("partitionKey") or None
     if partition is not None and key is not None:
         raise OptionError("partitionId and partitionKey exclude each other; give one of them")
@@ -178,7 +178,7 @@ def read_sink(given: Mapping[str, str]) -> SinkOptions:
 # -- parts ----------------------------------------------------------------------------------------
 
 
-def read_identity(values: Values) -> Identity:
+def read_identity(values: OptionValues) -> HubIdentity:
     connection = read_connection(values)
     hub = values.text("name") or connection.hub
     if not hub:
@@ -190,7 +190,7 @@ def read_identity(values: Values) -> Identity:
         for name in ("tenantId", "clientId", "clientSecret"):
             if not values.text(name):
                 raise OptionError(f"credential=client_secret needs the option {name}")
-    return Identity(
+    return HubIdentity(
         connection=connection,
         hub=hub,
         credential=credential,
@@ -205,7 +205,7 @@ def read_identity(values: Values) -> Identity:
     )
 
 
-def read_retry(values: Values) -> RetryOptions:
+def read_retry(values: OptionValues) -> RetryOptions:
     total, backoff_s = values.count("retry.total"), values.duration("retry.backoff")
     if values.side == WRITE and values.text("onThrottle") == "fail":
         total = 0
@@ -213,7 +213,7 @@ def read_retry(values: Values) -> RetryOptions:
     return RetryOptions(attempts, backoff_s, max(values.duration("retry.max"), backoff_s))
 
 
-def read_connection(values: Values) -> ConnectionString:
+def read_connection(values: OptionValues) -> ConnectionString:
     text, namespace = values.text("connectionString"), values.text("fullyQualifiedNamespace")
     if text and namespace:
         raise OptionError("connectionString and fullyQualifiedNamespace exclude each other")
@@ -228,10 +228,10 @@ def read_connection(values: Values) -> ConnectionString:
         raise OptionError(
             "no hub to talk to: set connectionString, or fullyQualifiedNamespace with a credential"
         )
-    return from_parts(values, namespace)
+    return connection_from_parts(values, namespace)
 
 
-def from_parts(values: Values, namespace: str) -> ConnectionString:
+def connection_from_parts(values: OptionValues, namespace: str) -> ConnectionString:
     key_name, key = values.text("sharedAccessKeyName"), values.text("sharedAccessKey")
     if values.text("credential") == "none" and not (key_name and key):
         raise OptionError(
@@ -245,7 +245,7 @@ def from_parts(values: Values, namespace: str) -> ConnectionString:
     return ConnectionString(name, int(port or 5671), host, key_name=key_name, key=key)
 
 
-def read_start(values: Values, streaming: bool, now_ms: int) -> Position:
+def read_start(values: OptionValues, streaming: bool, now_ms: int) -> Position:
     start = values.position("startingPosition", now_ms)
     stamp = values.position("startingTimestamp", now_ms)
     if start is not None and stamp is not None:
@@ -259,7 +259,7 @@ def read_group(text: str) -> str:
     return text
 
 
-def read_limits(values: Values) -> Limits:
+def read_limits(values: OptionValues) -> Limits:
     limits = Limits(
         events=values.count("maxEventsPerTrigger"),
         events_per_partition=values.count("maxEventsPerPartition"),
@@ -275,8 +275,8 @@ def read_limits(values: Values) -> Limits:
     return limits
 
 
-def read_reading(values: Values, exclusive: bool) -> Reading:
-    return Reading(
+def read_reading(values: OptionValues, exclusive: bool) -> ReadOptions:
+    return ReadOptions(
         exclusive=exclusive,
         prefetch=values.count("prefetchCount") or 1,
         receiver_timeout_s=values.duration("receiverTimeout"),
@@ -316,7 +316,7 @@ def read_partitions(text: str) -> tuple[str, ...]:
 # -- reading values -------------------------------------------------------------------------------
 
 
-class Values:
+class OptionValues:
     """The options that were given, checked for their names; the others have their defaults."""
 
     def __init__(self, given: Mapping[str, str], side: str) -> None:
@@ -341,7 +341,7 @@ class Values:
         option = BY_NAME[name.lower()]
         value = self._given.get(name, option.default)
         if option.kind == "words":
-            return one_of(option, value)
+            return check_choice(option, value)
         return value
 
     def given(self, name: str) -> bool:
@@ -401,10 +401,12 @@ class Values:
 def recognise(written: str, side: str) -> Option | None:
     """The option that a name means; None for Spark's own."""
     name = written.strip().lower().removeprefix(PREFIX)
-    if name in SPARKS_OWN:
+    if name in SPARK_OPTIONS:
         return None
-    if name in GONE_BY_NAME:
-        raise OptionError(f"the option {written} is not known here: {GONE_BY_NAME[name].instead}")
+    if name in REMOVED_BY_NAME:
+        raise OptionError(
+            f"the option {written} is not known here: {REMOVED_BY_NAME[name].instead}"
+        )
     option = BY_NAME.get(name)
     if option is None:
         raise OptionError(f"there is no option {written}{nearest(name, side)}")
@@ -422,7 +424,7 @@ def nearest(name: str, side: str) -> str:
     return f"; did you mean {known[found[0]]}?" if found else "; see the option table in the docs"
 
 
-def one_of(option: Option, value: Any) -> str:
+def check_choice(option: Option, value: Any) -> str:
     word = str(value).strip().lower()
     if word not in option.words:
         raise OptionError(f"{option.name} is {value!r}; it is one of {', '.join(option.words)}")

@@ -21,19 +21,19 @@ from pumphouse.spark.offsets import (
     DataLoss,
     Offsets,
     Span,
+    available_part,
     backlog,
     check_present,
-    clip,
     earliest,
-    grown,
     latest,
-    never_back,
+    limit_per_partition,
+    not_before,
     order,
     prorate,
-    re_created,
+    recreated_error,
+    scale_by_factors,
     spans,
-    weigh,
-    what_is_left,
+    with_new_partitions,
 )
 from pumphouse.spark.options import EVENTS_PER_PARTITION, Limits, SourceOptions
 
@@ -42,7 +42,7 @@ Warn = Callable[[str], object]  # somebody should know
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class HubSnapshot:
     """What the hub holds, as it was seen last. Partitions that did not answer are named apart."""
 
     partitions: Mapping[str, PartitionProperties]
@@ -50,20 +50,20 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Experience:
+class ReadStatistics:
     """What tasks reported of earlier batches."""
 
     event_bytes: float | None = None  # the mean size of an event
     factors: Mapping[str, float] = field(default_factory=dict)  # of slow partitions, below 1
 
 
-UNTRIED = Experience()
+NO_STATISTICS = ReadStatistics()
 
 
 # -- pure decisions -------------------------------------------------------------------------------
 
 
-def wanted(view: View, chosen: tuple[str, ...]) -> dict[str, PartitionProperties]:
+def wanted(view: HubSnapshot, chosen: tuple[str, ...]) -> dict[str, PartitionProperties]:
     """The partitions that the query reads, of those that answer."""
     known = {**view.partitions, **dict.fromkeys(view.unavailable)}
     if missing := [one for one in chosen if one not in known]:
@@ -72,7 +72,7 @@ def wanted(view: View, chosen: tuple[str, ...]) -> dict[str, PartitionProperties
     return {one: found for one, found in view.partitions.items() if not chosen or one in chosen}
 
 
-def at_border(position: Position, found: PartitionProperties) -> int | None:
+def known_sequence(position: Position, found: PartitionProperties) -> int | None:
     """The sequence number at a position that needs no asking; None if an event must be found."""
     if position == EARLIEST:
         return earliest(found)
@@ -85,13 +85,13 @@ def at_border(position: Position, found: PartitionProperties) -> int | None:
 
 def place(position: Position, found: PartitionProperties, resolve: Resolve) -> int:
     """The sequence number to be read first for a position, within what is there."""
-    number = at_border(position, found)
+    number = known_sequence(position, found)
     if number is None:
         number = resolve(found.partition, position)
     return min(max(number, earliest(found)), latest(found))
 
 
-def unstable(position: Position, found: PartitionProperties) -> bool:
+def is_unstable(position: Position, found: PartitionProperties) -> bool:
     """Whether the same option may mean another event when it is read again after a crash.
 
     A time may have been written as so long ago, and a number that is not there yet means the end.
@@ -101,12 +101,14 @@ def unstable(position: Position, found: PartitionProperties) -> bool:
     return position.kind != "sequence" or int(position.value) >= latest(found)
 
 
-def asked_late(position: Position, now_ms: int) -> Position:
+def position_for_later(position: Position, now_ms: int) -> Position:
     """A position as it was meant now, for a partition that can be asked only later."""
     return Position("time", str(now_ms), inclusive=True) if position == LATEST else position
 
 
-def limit_events(limits: Limits, rows: int | None, partitions: int, seen: Experience) -> int | None:
+def limit_events(
+    limits: Limits, rows: int | None, partitions: int, seen: ReadStatistics
+) -> int | None:
     """How many events a batch takes at the most; `rows` is what Spark allows."""
     most = [count for count in (rows, limits.events) if count is not None]
     if limits.bytes is not None and seen.event_bytes:
@@ -119,17 +121,17 @@ def default_limit(limits: Limits, partitions: int) -> int:
 
 
 def next_end(
-    start: Offsets, ends: Offsets, limits: Limits, rows: int | None, seen: Experience
+    start: Offsets, ends: Offsets, limits: Limits, rows: int | None, seen: ReadStatistics
 ) -> dict[str, int]:
     """The end of a batch that starts at `start`, if everything up to `ends` may be read."""
-    end = never_back({one: start[one] for one in ends}, ends)
+    end = not_before({one: start[one] for one in ends}, ends)
     if limits.events_per_partition is not None:
-        end = clip(start, end, limits.events_per_partition)
+        end = limit_per_partition(start, end, limits.events_per_partition)
     most = limit_events(limits, rows, len(end), seen)
     if most is not None:
         end = prorate(start, end, most)
     if limits.slow_adjustment:
-        end = weigh(end, start, seen.factors)
+        end = scale_by_factors(end, start, seen.factors)
     return end
 
 
@@ -152,7 +154,7 @@ class Planner:
         self._target: dict[str, int] | None = None  # of a run that ends when it is reached
         self._held_since_s: float | None = None  # since when too few events wait
 
-    def initial(self, view: View, now_ms: int) -> dict[str, int]:
+    def initial(self, view: HubSnapshot, now_ms: int) -> dict[str, int]:
         """Where a query without a checkpoint starts. The same answer every time."""
         if self._initial is None:
             there = wanted(view, self.options.partitions)
@@ -160,9 +162,9 @@ class Planner:
             self._initial = {
                 one: place(self.position(one), found, self.resolve) for one, found in there.items()
             }
-            self._pin = any(unstable(self.position(one), found) for one, found in there.items())
+            self._pin = any(is_unstable(self.position(one), found) for one, found in there.items())
             self._late = {
-                one: asked_late(self.position(one), now_ms)
+                one: position_for_later(self.position(one), now_ms)
                 for one in view.unavailable
                 if not self.options.partitions or one in self.options.partitions
             }
@@ -171,7 +173,7 @@ class Planner:
     def position(self, partition: str) -> Position:
         return self.options.starts.get(partition, self.options.start)
 
-    def check_starts(self, view: View) -> None:
+    def check_starts(self, view: HubSnapshot) -> None:
         known = {*wanted(view, self.options.partitions), *view.unavailable}
         for option, named in (
             ("startingPositions", self.options.starts),
@@ -187,9 +189,9 @@ class Planner:
         self,
         start: Offsets,
         rows: int | None,
-        view: View,
+        view: HubSnapshot,
         now_s: float,
-        seen: Experience = UNTRIED,
+        seen: ReadStatistics = NO_STATISTICS,
         *,
         everything: bool = False,
     ) -> dict[str, int]:
@@ -218,7 +220,7 @@ class Planner:
         """
         return {one: number for one, number in begin.items() if one not in start}
 
-    def beginning(self, start: Offsets, view: View) -> dict[str, int]:
+    def beginning(self, start: Offsets, view: HubSnapshot) -> dict[str, int]:
         """The start with new partitions in it, from their oldest event.
 
         A start beyond the end is of a hub that was re-created: everything in it is new.
@@ -226,15 +228,15 @@ class Planner:
         there = wanted(view, self.options.partitions)
         self.check_all_there(start, view)
         new = {one: self.first_of(found) for one, found in there.items() if one not in start}
-        begin = grown(start, new)
+        begin = with_new_partitions(start, new)
         for one, found in there.items():
             if begin[one] > latest(found):
                 if self.options.fail_on_data_loss:
-                    raise re_created(one, begin[one], found)
+                    raise recreated_error(one, begin[one], found)
                 begin[one] = earliest(found)
         return begin
 
-    def check_all_there(self, start: Offsets, view: View) -> None:
+    def check_all_there(self, start: Offsets, view: HubSnapshot) -> None:
         """A hub never has fewer partitions than it had; one that has is another."""
         known = {*view.partitions, *view.unavailable}
         if self.options.fail_on_data_loss and (gone := sorted(set(start) - known, key=order)):
@@ -249,7 +251,7 @@ class Planner:
         late = self._late.get(found.partition)
         return earliest(found) if late is None else place(late, found, self.resolve)
 
-    def ends(self, view: View) -> dict[str, int]:
+    def ends(self, view: HubSnapshot) -> dict[str, int]:
         there = wanted(view, self.options.partitions)
         return {one: latest(found) for one, found in there.items()}
 
@@ -267,15 +269,15 @@ class Planner:
         self._held_since_s = None
         return False
 
-    def freeze(self, view: View) -> None:
+    def freeze(self, view: HubSnapshot) -> None:
         """From now on the target is what is there now: a run that ends when it is reached."""
         self._target = self.ends(view)
 
-    def report(self, view: View) -> dict[str, int]:
+    def report(self, view: HubSnapshot) -> dict[str, int]:
         """The newest that could be read, for the progress of the query."""
         return self.ends(view)
 
-    def work(self, start: Offsets, end: Offsets, view: View) -> list[Span]:
+    def work(self, start: Offsets, end: Offsets, view: HubSnapshot) -> list[Span]:
         """What the tasks of a batch read: exactly the range, or an error if part of it has gone."""
         begins = self.beginning(start, view)
         for moved in (partition for partition in start if begins[partition] != start[partition]):
@@ -286,7 +288,7 @@ class Planner:
         found = spans({one: begins.get(one, start.get(one, 0)) for one in end}, end)
         return [one for span in found if (one := self.checked(span, view)).count]
 
-    def checked(self, span: Span, view: View) -> Span:
+    def checked(self, span: Span, view: HubSnapshot) -> Span:
         properties = view.partitions.get(span.partition)
         if properties is None:
             return span  # it does not answer now; the task will find out
@@ -295,7 +297,7 @@ class Planner:
         except DataLoss:
             if self.options.fail_on_data_loss:
                 raise
-            left = what_is_left(span, properties)
+            left = available_part(span, properties)
             self.warn(
                 f"partition {span.partition}: of events {span.first} to {span.last - 1} only "
                 f"{left.count} are left (failOnDataLoss=false)"
@@ -304,7 +306,9 @@ class Planner:
         return span
 
 
-def batch_range(options: SourceOptions, view: View, resolve: Resolve) -> tuple[Offsets, Offsets]:
+def batch_range(
+    options: SourceOptions, view: HubSnapshot, resolve: Resolve
+) -> tuple[Offsets, Offsets]:
     """Start and end of a query that is no stream."""
     there = wanted(view, options.partitions)
     start = {

@@ -25,13 +25,13 @@ from pyspark.sql.types import StructType
 
 from pumphouse.errors import OptionError
 from pumphouse.spark.options import SinkOptions, read_sink
-from pumphouse.spark.worker import settle_in
-from pumphouse.spark.write.rows import Origin, Shape, shape_of
-from pumphouse.spark.write.task import Written, meet_hub, write_rows
+from pumphouse.spark.worker import freeze_imported_modules
+from pumphouse.spark.write.rows import RowFormat, RowOrigin, read_row_format
+from pumphouse.spark.write.task import WriteTotals, check_hub_accepts_sender, write_rows
 
 
 @dataclass
-class Sent(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What one task sent; Spark carries it to the driver."""
 
     events: int
@@ -41,25 +41,25 @@ class Sent(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """`df.write.format("eventhubs")`."""
 
-    def __init__(self, shape: Shape, options: SinkOptions) -> None:
+    def __init__(self, shape: RowFormat, options: SinkOptions) -> None:
         self.shape = shape
         self.options = options
         self.job = uuid4().hex  # made once: its tasks, and their repetitions, all have the same
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        origin = origin_of(self.options, self.job)
+        origin = row_origin(self.options, self.job)
         return sent(write_rows(iterator, self.shape, self.options, origin))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("eventhubs")`."""
 
-    def __init__(self, shape: Shape, options: SinkOptions) -> None:
+    def __init__(self, shape: RowFormat, options: SinkOptions) -> None:
         self.shape = shape
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return sent(write_rows(iterator, self.shape, self.options, origin_of(self.options)))
+        return sent(write_rows(iterator, self.shape, self.options, row_origin(self.options)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Everything was acknowledged before the tasks ended."""
@@ -72,23 +72,23 @@ def batch_writer(given: dict[str, str], schema: StructType, overwrite: bool) -> 
     if overwrite:
         raise OptionError("a hub cannot be overwritten; use mode append")
     options = read_sink(given)
-    return BatchWriter(shape_of(schema, options), options)
+    return BatchWriter(read_row_format(schema, options), options)
 
 
 def stream_writer(given: dict[str, str], schema: StructType) -> StreamWriter:
     options = read_sink(given)
-    shape = shape_of(schema, options)
-    meet_hub(options.identity)
+    shape = read_row_format(schema, options)
+    check_hub_accepts_sender(options.identity)
     return StreamWriter(shape, options)
 
 
-def sent(written: Written) -> Sent:
+def sent(written: WriteTotals) -> TaskCommit:
     """What Spark is told at the end of a task."""
-    settle_in()
-    return Sent(written.events, written.bytes)
+    freeze_imported_modules()
+    return TaskCommit(written.events, written.bytes)
 
 
-def origin_of(options: SinkOptions, job: str = "") -> Origin | None:
+def row_origin(options: SinkOptions, job: str = "") -> RowOrigin | None:
     """Who the rows of this task are; None if nobody asked.
 
     A batch that is written inside of foreachBatch belongs to the query: it is repeated with it.
@@ -99,4 +99,4 @@ def origin_of(options: SinkOptions, job: str = "") -> Origin | None:
     assert task is not None
     query = task.getLocalProperty("sql.streaming.queryId") or job
     batch = task.getLocalProperty("streaming.sql.batchId") or ""
-    return Origin(query, batch, task.partitionId())
+    return RowOrigin(query, batch, task.partitionId())

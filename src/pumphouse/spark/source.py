@@ -32,24 +32,30 @@ from pyspark.sql.types import StructType
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.leases.model import Group
 from pumphouse.leases.store_url import read_place
-from pumphouse.spark.columns import columns_of, required_of
-from pumphouse.spark.hub_state import Outlook
-from pumphouse.spark.lag.known_positions import MARKS, READER, UNAVAILABLE, Mark, reader_of
-from pumphouse.spark.lag.mirror import Mirror, MirrorThread
-from pumphouse.spark.lag.task_reports import Feedback, driver_host
-from pumphouse.spark.offsets import Span, deal, from_json, split, to_json
+from pumphouse.spark.columns import check_columns, required_columns
+from pumphouse.spark.hub_state import HubState
+from pumphouse.spark.lag.known_positions import (
+    POSITIONS_KEY,
+    READER_KEY,
+    UNAVAILABLE_KEY,
+    KnownPosition,
+    reader_name,
+)
+from pumphouse.spark.lag.mirror import BackgroundMirror, CheckpointMirror
+from pumphouse.spark.lag.task_reports import ReportListener, reachable_host
+from pumphouse.spark.offsets import Span, assign_to_tasks, from_json, split, to_json
 from pumphouse.spark.options import SourceOptions, read_source
 from pumphouse.spark.planner import (
-    UNTRIED,
-    Experience,
+    NO_STATISTICS,
+    HubSnapshot,
     Planner,
-    View,
+    ReadStatistics,
     batch_range,
     default_limit,
     wanted,
 )
 from pumphouse.spark.read.task import Task, read_task
-from pumphouse.spark.tenancy.journal import check_shared_with_nobody
+from pumphouse.spark.tenancy.journal import check_not_shared
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -58,7 +64,7 @@ BATCH_BITS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnSelection:
     """The columns of a query, and those that its schema calls NOT NULL."""
 
     names: tuple[str, ...]
@@ -68,7 +74,7 @@ class Columns:
 leaving = threading.Event()  # Spark wants this process to end
 
 
-class Work(InputPartition):
+class TaskPartition(InputPartition):
     """One task's part."""
 
     def __init__(self, task: Task) -> None:
@@ -84,41 +90,41 @@ class BatchReader(DataSourceReader):
     """`spark.read.format("eventhubs")`."""
 
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
-        self.columns = Columns(columns_of(schema), required_of(schema))
+        self.columns = ColumnSelection(check_columns(schema), required_columns(schema))
         self.options = read_source(given, streaming=False, now_ms=now_ms(SystemClock()))
 
     def partitions(self) -> Sequence[InputPartition]:
         epoch = run_epoch() if self.options.reading.exclusive else None
-        outlook = Outlook(self.options, epoch=epoch)
+        hub_state = HubState(self.options, epoch=epoch)
         try:
-            view = outlook.fresh()
-            planner = Planner(self.options, outlook.resolve, log.warning)
+            view = hub_state.fresh()
+            planner = Planner(self.options, hub_state.resolve, log.warning)
             planner.check_starts(view)
-            start, end = batch_range(self.options, view, outlook.resolve)
+            start, end = batch_range(self.options, view, hub_state.resolve)
             work = planner.work(start, end, view)
         finally:
-            outlook.close()
+            hub_state.close()
         return parts(self.options, self.columns, work, epoch)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_part(partition)
+        return read_task_partition(partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream.format("eventhubs")`."""
 
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
-        self.columns = Columns(columns_of(schema), required_of(schema))
+        self.columns = ColumnSelection(check_columns(schema), required_columns(schema))
         self.options = read_source(given, streaming=True, now_ms=now_ms(SystemClock()))
         for store in filter(None, (self.options.store, store_of(self.options))):
             read_place(store)  # says so at once if it is none
-        self._driver: Driver | None = None
+        self._driver: AllPartitionsDriver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"columns": self.columns, "options": self.options, "_driver": None}
 
     @property
-    def driver(self) -> Driver:
+    def driver(self) -> AllPartitionsDriver:
         if self._driver is None:
             self._driver = driver_for(self.options)
             leave_on_sigterm()
@@ -128,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.driver.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        there = wanted(self.driver.outlook.view(), self.options.partitions)
+        there = wanted(self.driver.hub_state.view(), self.options.partitions)
         return ReadMaxRows(default_limit(self.options.limits, len(there)))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -145,7 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.driver.parts(start, end, self.columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_part(partition)
+        return read_task_partition(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark keeps the offsets. A store that mirrors them is told, and cannot fail a query."""
@@ -162,64 +168,66 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             os._exit(0)
 
 
-def read_part(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_task_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """A task's events. Where there is nothing to read, Spark makes up a task without a part."""
-    return read_task(partition.task) if isinstance(partition, Work) else iter(())
+    return read_task(partition.task) if isinstance(partition, TaskPartition) else iter(())
 
 
 def store_of(options: SourceOptions) -> str:
     return "" if options.tenancy is None else options.tenancy.store
 
 
-def driver_for(options: SourceOptions) -> Driver:
+def driver_for(options: SourceOptions) -> AllPartitionsDriver:
     """Who answers Spark's questions: for all partitions, or for those that are ours."""
     if options.tenancy is None:
-        return Driver(options)
+        return AllPartitionsDriver(options)
     from pumphouse.spark.tenancy.driver import TenantDriver
 
     return TenantDriver(options, options.tenancy)
 
 
-class Driver:
+class AllPartitionsDriver:
     """The memory of one run of a query, in the process that answers Spark's questions."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self.clock = SystemClock()
         self.epoch = run_epoch()
-        self.outlook = Outlook(options, epoch=self.epoch if options.reading.exclusive else None)
-        self.planner = Planner(options, self.outlook.resolve, log.warning)
+        self.hub_state = HubState(options, epoch=self.epoch if options.reading.exclusive else None)
+        self.planner = Planner(options, self.hub_state.resolve, log.warning)
         place = options.identity.connection
-        self.feedback = Feedback(driver_host(place.host, place.port)) if options.feedback else None
-        self.mirror = MirrorThread(mirror_of(options)) if options.store else None
+        self.feedback = (
+            ReportListener(reachable_host(place.host, place.port)) if options.feedback else None
+        )
+        self.mirror = BackgroundMirror(checkpoint_mirror(options)) if options.store else None
 
     @property
     def hub(self) -> str:
         return self.options.identity.hub
 
     def initial(self) -> dict[str, Any]:
-        return to_json(self.hub, self.planner.initial(self.outlook.view(), now_ms(self.clock)))
+        return to_json(self.hub, self.planner.initial(self.hub_state.view(), now_ms(self.clock)))
 
     def latest(
         self, start: dict[str, Any], rows: int | None, everything: bool = False
     ) -> dict[str, Any]:
-        check_shared_with_nobody(start)
-        view = self.outlook.fresh()
+        check_not_shared(start)
+        view = self.hub_state.fresh()
         offsets = from_json(self.hub, start)
-        seen, now_s = self.experience(len(offsets)), self.clock.monotonic()
+        seen, now_s = self.statistics(len(offsets)), self.clock.monotonic()
         end = self.planner.latest(offsets, rows, view, now_s, seen, everything=everything)
         return to_json(self.hub, end)
 
-    def experience(self, partitions: int) -> Experience:
+    def statistics(self, partitions: int) -> ReadStatistics:
         if self.feedback is None:
-            return UNTRIED
-        return self.feedback.experience(partitions, self.options.limits.acceptable_s)
+            return NO_STATISTICS
+        return self.feedback.statistics(partitions, self.options.limits.acceptable_s)
 
     def report(self) -> dict[str, Any]:
         """For the progress: the newest events, and what is known of them and of those read."""
-        view = self.outlook.view()
+        view = self.hub_state.view()
         latest = self.planner.report(view)
-        newest, read = newest_of(view), self.marks()
+        newest, read = newest_positions(view), self.marks()
         marks = {
             one: {
                 "newest": newest[one].to_json() if one in newest else None,
@@ -227,27 +235,32 @@ class Driver:
             }
             for one in latest
         }
-        silent = {UNAVAILABLE: list(view.unavailable)} if view.unavailable else {}
-        reader = reader_of(self.options.identity.connection.place, self.options.group)
-        return {**to_json(self.hub, latest), MARKS: marks, READER: reader, **silent}
+        silent = {UNAVAILABLE_KEY: list(view.unavailable)} if view.unavailable else {}
+        reader = reader_name(self.options.identity.connection.place, self.options.group)
+        return {**to_json(self.hub, latest), POSITIONS_KEY: marks, READER_KEY: reader, **silent}
 
-    def marks(self) -> dict[str, Mark]:
+    def marks(self) -> dict[str, KnownPosition]:
         return self.feedback.marks() if self.feedback is not None else {}
 
     def committed(self, end: dict[str, Any]) -> None:
         if self.mirror is None:
             return
-        known = {(one, mark.sequence): mark for one, mark in newest_of(self.outlook.view()).items()}
+        known = {
+            (one, mark.sequence): mark
+            for one, mark in newest_positions(self.hub_state.view()).items()
+        }
         known |= {(one, mark.sequence): mark for one, mark in self.marks().items()}
         places = {one: (one, following - 1) for one, following in from_json(self.hub, end).items()}
         self.mirror.write({one: known[at] for one, at in places.items() if at in known})
 
     def freeze(self) -> None:
-        self.planner.freeze(self.outlook.fresh())
+        self.planner.freeze(self.hub_state.fresh())
 
-    def parts(self, start: dict[str, Any], end: dict[str, Any], columns: Columns) -> list[Work]:
-        check_shared_with_nobody(end)
-        view = self.outlook.view()
+    def parts(
+        self, start: dict[str, Any], end: dict[str, Any], columns: ColumnSelection
+    ) -> list[TaskPartition]:
+        check_not_shared(end)
+        view = self.hub_state.view()
         work = self.planner.work(from_json(self.hub, start), from_json(self.hub, end), view)
         self.epoch += 1
         epoch = self.epoch if self.options.reading.exclusive else None
@@ -256,23 +269,25 @@ class Driver:
     def close(self) -> None:
         if self.mirror is not None:
             self.mirror.close()
-        self.outlook.close()
+        self.hub_state.close()
         if self.feedback is not None:
             self.feedback.close()
 
 
-def newest_of(view: View) -> dict[str, Mark]:
+def newest_positions(view: HubSnapshot) -> dict[str, KnownPosition]:
     """The newest event of each partition that ever had one."""
     return {
-        one: Mark(found.last_sequence, found.last_offset, found.last_enqueued_ms)
+        one: KnownPosition(found.last_sequence, found.last_offset, found.last_enqueued_ms)
         for one, found in view.partitions.items()
         if found.last_sequence >= 0
     }
 
 
-def mirror_of(options: SourceOptions) -> Mirror:
+def checkpoint_mirror(options: SourceOptions) -> CheckpointMirror:
     identity = options.identity
-    return Mirror(options.store, Group(identity.connection.authority, identity.hub, options.group))
+    return CheckpointMirror(
+        options.store, Group(identity.connection.authority, identity.hub, options.group)
+    )
 
 
 def run_epoch() -> int:
@@ -281,27 +296,27 @@ def run_epoch() -> int:
 
 def parts(
     options: SourceOptions,
-    columns: Columns,
+    columns: ColumnSelection,
     work: Sequence[Span],
     epoch: int | None,
-    feedback: Feedback | None = None,
-) -> list[Work]:
+    feedback: ReportListener | None = None,
+) -> list[TaskPartition]:
     """Tasks, each with everything it needs to know."""
     if options.tasks_min is not None and work:
         pieces = -(-options.tasks_min // len(work))
         work = [piece for span in work for piece in split(span, pieces)]
     return [
-        Work(task_of(options, columns, spans, epoch, feedback))
-        for spans in deal(work, options.partitions_per_task)
+        TaskPartition(make_task(options, columns, spans, epoch, feedback))
+        for spans in assign_to_tasks(work, options.partitions_per_task)
     ]
 
 
-def task_of(
+def make_task(
     options: SourceOptions,
-    columns: Columns,
+    columns: ColumnSelection,
     spans: tuple[Span, ...],
     epoch: int | None,
-    feedback: Feedback | None,
+    feedback: ReportListener | None,
     name: str = "spark",
 ) -> Task:
     return Task(

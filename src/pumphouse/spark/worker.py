@@ -15,7 +15,7 @@ from functools import cache
 
 
 @cache
-def settle_in() -> None:
+def freeze_imported_modules() -> None:
     """Called at the end of a task, when everything is imported; only the first call does something.
 
     What is freed by its last reference still is; only rings of what exists now would stay.

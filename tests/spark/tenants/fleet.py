@@ -22,8 +22,8 @@ from pumphouse.client.base import ReaderOptions
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.leases.model import Group
+from pumphouse.spark.deduplication import BATCH, QUERY, ROW, TASK
 from pumphouse.spark.tenancy.journal import Stretch, from_offset
-from pumphouse.spark.write.identities import BATCH, QUERY, ROW, TASK
 
 from .gates import FOLDER, Gate
 

@@ -10,9 +10,9 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pumphouse.spark.options import read_sink
-from pumphouse.spark.sink import Sent, StreamWriter
+from pumphouse.spark.sink import StreamWriter, TaskCommit
 from pumphouse.spark.source import StreamReader
-from pumphouse.spark.write.rows import shape_of
+from pumphouse.spark.write.rows import read_row_format
 from pyspark_eventhubs import DefaultSource
 from tests.spark.tenants.gates import pass_through
 
@@ -27,7 +27,7 @@ class Held(DefaultSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> HeldWriter:
         options = read_sink(dict(self.options))
-        return HeldWriter(shape_of(schema, options), options)
+        return HeldWriter(read_row_format(schema, options), options)
 
 
 class HeldReader(StreamReader):
@@ -44,7 +44,7 @@ class HeldReader(StreamReader):
 class HeldWriter(StreamWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         message = super().write(iterator)
-        if isinstance(message, Sent) and message.events:
+        if isinstance(message, TaskCommit) and message.events:
             pass_through("written")
         return message
 

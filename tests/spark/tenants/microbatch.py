@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumphouse.spark.options import read_source
-from pumphouse.spark.source import Columns, read_part
+from pumphouse.spark.source import ColumnSelection, read_task_partition
 from pumphouse.spark.tenancy.driver import TenantDriver
 from pumphouse.spark.tenancy.tenant import Tenant
 
 UNTIL_S = 100
-COLUMNS = Columns(("partition", "sequenceNumber"))
+COLUMNS = ColumnSelection(("partition", "sequenceNumber"))
 
 Row = tuple[str, int]  # partition, sequence number
 
@@ -93,7 +93,7 @@ class Query:
         parts = self.driver.parts(self.offset(batch - 1), self.offset(batch), COLUMNS)
         rows: list[Row] = []
         for part in pickle.loads(pickle.dumps(parts)):
-            for found in read_part(part):
+            for found in read_task_partition(part):
                 rows += zip(*(column.to_pylist() for column in found.columns), strict=True)
         return rows
 

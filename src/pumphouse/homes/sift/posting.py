@@ -27,7 +27,7 @@ from pumphouse.events import Event
 from pumphouse.homes.simulator.partitions import partitions_of
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions, read_sink
-from pumphouse.spark.worker import settle_in
+from pumphouse.spark.worker import freeze_imported_modules
 
 MESSAGE_BYTES = 240 * 1024  # below the 256 KB of the smallest tier
 # What becomes of a record: one of these, or else what is wrong with it.
@@ -58,7 +58,7 @@ def post_to(activity: dict[str, str], deadletter: dict[str, str]) -> Post:
             fates.append(fates_of(batch))
         asyncio.run(deliver(mail, *hubs))
         yield from fates
-        settle_in()
+        freeze_imported_modules()
 
     return post
 

@@ -36,7 +36,7 @@ from pumphouse.homes.schema import ACTIVITY_HUB, DEADLETTER_HUB, SENSORS_HUB
 from pumphouse.homes.sift.posting import DROPPED, KEPT, POSTED, REPEATED, post_to
 from pumphouse.homes.tuning import STATE, tuned
 from pumphouse.homes.validation import glance, worth_a_look
-from pumphouse.spark.worker import settle_in
+from pumphouse.spark.worker import freeze_imported_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,7 +154,7 @@ class Sifter(StatefulProcessor):
         yield pd.DataFrame({name: table[name] for name in OUT_NAMES})
 
     def close(self) -> None:
-        settle_in()
+        freeze_imported_modules()
 
     def look_again(self, table: dict[str, Any], place: int) -> None:
         """Put what the second look says in the place of what the first one did not know."""

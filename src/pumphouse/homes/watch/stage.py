@@ -53,7 +53,7 @@ from pumphouse.homes.watch import rules
 from pumphouse.homes.watch.history import EMPTY, Heard, Past, Words
 from pumphouse.homes.watch.raised import Look, look_into
 from pumphouse.homes.watch.sharing import Sharing
-from pumphouse.spark.worker import settle_in
+from pumphouse.spark.worker import freeze_imported_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -221,7 +221,7 @@ class Watcher(StatefulProcessor):
         return self.found
 
     def close(self) -> None:
-        settle_in()
+        freeze_imported_modules()
 
 
 def as_frame(alerts: list[Alert]) -> pd.DataFrame:

@@ -19,12 +19,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-MARKS, UNAVAILABLE, TENANCY, READER = "@marks", "@unavailable", "@tenancy", "@reader"
-REMEMBERED_MAX = 256  # marks of a partition
+POSITIONS_KEY, UNAVAILABLE_KEY, TENANCY_KEY, READER_KEY = (
+    "@marks",
+    "@unavailable",
+    "@tenancy",
+    "@reader",
+)
+POSITIONS_MAX = 256  # marks of a partition
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class KnownPosition:
     """One event, known."""
 
     sequence: int
@@ -69,52 +74,58 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceProgress:
     """What a progress says of one source of ours."""
 
     hub: str
     end: Mapping[str, int]  # the next event to be read
     latest: Mapping[str, int]
-    marks: Mapping[str, tuple[Mark, ...]]
+    marks: Mapping[str, tuple[KnownPosition, ...]]
     unavailable: tuple[str, ...]
     epochs: Mapping[str, int] = field(default_factory=dict)  # of a tenant, at the end of the batch
     reader: str = ""  # as whom the query reads: see `reader_of`
 
 
-def sources_of(progress: Mapping[str, Any]) -> list[Source]:
+def progress_of_sources(progress: Mapping[str, Any]) -> list[SourceProgress]:
     """The sources of a query that are ours; classic Spark and Connect write them differently."""
     found = []
     for source in progress.get("sources", ()):
-        end, latest = opened(source.get("endOffset")), opened(source.get("latestOffset"))
-        if end is None or latest is None or MARKS not in latest:
+        end, latest = (
+            parse_nested_json(source.get("endOffset")),
+            parse_nested_json(source.get("latestOffset")),
+        )
+        if end is None or latest is None or POSITIONS_KEY not in latest:
             continue
         for hub in (name for name in latest if not name.startswith("@")):
             found.append(
-                Source(
+                SourceProgress(
                     hub,
                     end=end.get(hub, {}),
                     latest=latest[hub],
-                    marks={one: read_marks(told) for one, told in latest[MARKS].items()},
-                    unavailable=tuple(latest.get(UNAVAILABLE, ())),
-                    epochs=epochs_of(end),
-                    reader=latest.get(READER, ""),
+                    marks={
+                        one: positions_from_json(told)
+                        for one, told in latest[POSITIONS_KEY].items()
+                    },
+                    unavailable=tuple(latest.get(UNAVAILABLE_KEY, ())),
+                    epochs=epochs_in_offset(end),
+                    reader=latest.get(READER_KEY, ""),
                 )
             )
     return found
 
 
-def reader_of(place: str, group: str) -> str:
+def reader_name(place: str, group: str) -> str:
     """A consumer group and where it is: hubs of one name may be in several places."""
     return f"{place}/{group}".lower()
 
 
-def epochs_of(end: Mapping[str, Any]) -> dict[str, int]:
+def epochs_in_offset(end: Mapping[str, Any]) -> dict[str, int]:
     """The epochs under which a tenant has read a batch; none if the query is no tenant."""
-    stretches = end.get(TENANCY, {}).get("stretches", {})
+    stretches = end.get(TENANCY_KEY, {}).get("stretches", {})
     return {one: epoch for one, (_, _, epoch) in stretches.items() if epoch is not None}
 
 
-def opened(told: Any) -> dict[str, Any] | None:
+def parse_nested_json(told: Any) -> dict[str, Any] | None:
     """JSON, perhaps as text, perhaps as text within text."""
     while isinstance(told, str):
         try:
@@ -124,26 +135,26 @@ def opened(told: Any) -> dict[str, Any] | None:
     return told if isinstance(told, dict) else None
 
 
-def read_marks(told: Mapping[str, Any]) -> tuple[Mark, ...]:
-    return tuple(Mark(*one) for one in told.values() if one is not None)
+def positions_from_json(told: Mapping[str, Any]) -> tuple[KnownPosition, ...]:
+    return tuple(KnownPosition(*one) for one in told.values() if one is not None)
 
 
-class Memory:
+class PositionHistory:
     """Marks of the partitions of one hub, as progress told of them."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, list[Mark]] = {}  # by sequence
+        self._marks: dict[str, list[KnownPosition]] = {}  # by sequence
 
-    def learn(self, marks: Mapping[str, tuple[Mark, ...]]) -> None:
+    def learn(self, marks: Mapping[str, tuple[KnownPosition, ...]]) -> None:
         for partition, told in marks.items():
             # Nothing lies behind the newest event, unless it is of a hub that was re-created.
             newest = max((mark.sequence for mark in told), default=-1)
             before = [mark for mark in self._marks.get(partition, ()) if mark.sequence <= newest]
             known = {mark.sequence: mark for mark in (*before, *told)}
             rising = sorted(known.values(), key=lambda mark: mark.sequence)
-            self._marks[partition] = rising[-REMEMBERED_MAX:]
+            self._marks[partition] = rising[-POSITIONS_MAX:]
 
-    def at(self, partition: str, sequence: int) -> Mark | None:
+    def at(self, partition: str, sequence: int) -> KnownPosition | None:
         """The mark of exactly this event."""
         known = self._marks.get(partition, [])
         place = bisect_left(known, sequence, key=lambda mark: mark.sequence)
@@ -165,7 +176,7 @@ class Memory:
         return before.enqueued_ms + part * (after.enqueued_ms - before.enqueued_ms)
 
 
-def lag_of(source: Source, memory: Memory) -> tuple[PartitionLag, ...]:
+def partition_lags(source: SourceProgress, memory: PositionHistory) -> tuple[PartitionLag, ...]:
     """How far each partition is behind."""
     return tuple(
         partition_lag(partition, source.end.get(partition), latest, memory)
@@ -174,7 +185,7 @@ def lag_of(source: Source, memory: Memory) -> tuple[PartitionLag, ...]:
 
 
 def partition_lag(
-    partition: str, following: int | None, latest: int, memory: Memory
+    partition: str, following: int | None, latest: int, memory: PositionHistory
 ) -> PartitionLag:
     waiting = max(0, latest - (following or 0))
     if not waiting:

@@ -28,15 +28,15 @@ from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.events import Position
 from pumphouse.leases.model import Group
 from pumphouse.spark.lag.known_positions import (
+    KnownPosition,
     Lag,
-    Mark,
-    Memory,
-    Source,
-    lag_of,
-    reader_of,
-    sources_of,
+    PositionHistory,
+    SourceProgress,
+    partition_lags,
+    progress_of_sources,
+    reader_name,
 )
-from pumphouse.spark.lag.mirror import Mirror
+from pumphouse.spark.lag.mirror import CheckpointMirror
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -66,11 +66,11 @@ class EventHubsLagListener(StreamingQueryListener):
             raise OptionError("a store needs a connection too: it files checkpoints under the hub")
         self.on_lag = on_lag or tell
         self.lags: dict[tuple[str, str], Lag] = {}
-        self._mirrored: Mirrored | None = None
+        self._mirrored: MirroredHub | None = None
         if store:
             place = read_place(connection, keyless=credential is not None)
-            self._mirrored = Mirrored(place, group, store, credential)
-        self._memories: dict[tuple[str, str], Memory] = {}
+            self._mirrored = MirroredHub(place, group, store, credential)
+        self._memories: dict[tuple[str, str], PositionHistory] = {}
 
     # -- what Spark calls -------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class EventHubsLagListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: Any) -> None:
         progress = json.loads(event.progress.json)
-        for source in sources_of(progress):
+        for source in progress_of_sources(progress):
             self.learn(progress, source)
 
     def onQueryTerminated(self, event: Any) -> None:
@@ -93,16 +93,16 @@ class EventHubsLagListener(StreamingQueryListener):
 
     # -- what we make of it -----------------------------------------------------------------------
 
-    def learn(self, progress: Mapping[str, Any], source: Source) -> None:
+    def learn(self, progress: Mapping[str, Any], source: SourceProgress) -> None:
         query = str(progress["id"])
-        memory = self._memories.setdefault((query, source.hub), Memory())
+        memory = self._memories.setdefault((query, source.hub), PositionHistory())
         memory.learn(source.marks)
         lag = Lag(
             query,
             progress.get("name"),
             int(progress["batchId"]),
             source.hub,
-            lag_of(source, memory),
+            partition_lags(source, memory),
             source.unavailable,
         )
         self.lags[query, source.hub] = lag
@@ -114,7 +114,7 @@ class EventHubsLagListener(StreamingQueryListener):
             log.warning("on_lag failed", exc_info=True)
 
 
-class Mirrored:
+class MirroredHub:
     """One hub whose progress is mirrored, and places that are not known well enough yet."""
 
     def __init__(
@@ -123,12 +123,12 @@ class Mirrored:
         if not place.hub:
             raise OptionError("the connection of a mirror must name its hub: add EntityPath=HUB")
         self.place, self.group, self.credential = place, group, credential
-        self.mirror = Mirror(store, Group(place.authority, place.hub, group))
-        self.reader = reader_of(place.place, group)
+        self.mirror = CheckpointMirror(store, Group(place.authority, place.hub, group))
+        self.reader = reader_name(place.place, group)
         self._unknown: dict[str, int] = {}
         self._epochs: Mapping[str, int] = {}
 
-    def follow(self, source: Source, memory: Memory) -> None:
+    def follow(self, source: SourceProgress, memory: PositionHistory) -> None:
         """Write the places that are known exactly; the others wait for the next progress."""
         if source.hub.lower() != self.place.hub.lower() or source.reader != self.reader:
             return  # the checkpoints of a group must not move with what another has read
@@ -157,12 +157,14 @@ class Mirrored:
         except (PumphouseError, OSError) as failed:
             log.warning("mirror group=%s last batch not written: %s", self.group, failed)
 
-    async def look(self, wanted: Mapping[str, int]) -> dict[str, Mark]:
+    async def look(self, wanted: Mapping[str, int]) -> dict[str, KnownPosition]:
         async with open_client(self.place, credential=self.credential) as client:
             found = {one: await self.look_at(client, one, last) for one, last in wanted.items()}
         return {one: mark for one, mark in found.items() if mark is not None}
 
-    async def look_at(self, client: HubClient, partition: str, sequence: int) -> Mark | None:
+    async def look_at(
+        self, client: HubClient, partition: str, sequence: int
+    ) -> KnownPosition | None:
         """One event; None if it cannot be had, which is no reason to leave out the others."""
         at = Position("sequence", str(sequence), inclusive=True)
         try:
@@ -176,7 +178,7 @@ class Mirrored:
             return None
         if not events or events[0].sequence != sequence:
             return None
-        return Mark(sequence, events[0].offset, events[0].enqueued_ms)
+        return KnownPosition(sequence, events[0].offset, events[0].enqueued_ms)
 
 
 def tell(lag: Lag) -> None:

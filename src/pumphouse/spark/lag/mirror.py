@@ -20,7 +20,7 @@ from pumphouse.errors import PumphouseError
 from pumphouse.leases.model import Checkpoint, Granted, Group, Refused, advance, goes_back
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.store_url import StorePlace, open_store, read_place
-from pumphouse.spark.lag.known_positions import Mark
+from pumphouse.spark.lag.known_positions import KnownPosition
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -29,7 +29,7 @@ WRITE_S = 60.0
 LAST_S = 10.0
 
 
-class Mirror:
+class CheckpointMirror:
     """Writes the last events read of one consumer group."""
 
     def __init__(self, store: str | StorePlace, group: Group) -> None:
@@ -40,7 +40,9 @@ class Mirror:
     def __repr__(self) -> str:
         return f"<Mirror of {self.group} in {self.place.kind}>"
 
-    def write(self, marks: Mapping[str, Mark], epochs: Mapping[str, int] | None = None) -> None:
+    def write(
+        self, marks: Mapping[str, KnownPosition], epochs: Mapping[str, int] | None = None
+    ) -> None:
         """Write what is new; what goes wrong is logged, since a query must not fail for it.
 
         With `epochs`, those of a tenant, nothing is written that a later owner has fenced off.
@@ -53,10 +55,12 @@ class Mirror:
         except (PumphouseError, OSError, TimeoutError) as failed:
             log.warning("mirror group=%s not written: %s", self.group, failed)
 
-    def is_new(self, partition: str, mark: Mark) -> bool:
+    def is_new(self, partition: str, mark: KnownPosition) -> bool:
         return mark.offset is not None and mark.sequence > self._written.get(partition, -1)
 
-    async def write_all(self, marks: Mapping[str, Mark], epochs: Mapping[str, int]) -> None:
+    async def write_all(
+        self, marks: Mapping[str, KnownPosition], epochs: Mapping[str, int]
+    ) -> None:
         async with open_store(self.place) as store:
             known = {one.partition: one for one in await store.list_checkpoints(self.group)}
             for partition, mark in marks.items():
@@ -66,7 +70,7 @@ class Mirror:
 
 
 async def write_one(
-    store: CheckpointStore, current: Checkpoint, mark: Mark, epoch: int | None = None
+    store: CheckpointStore, current: Checkpoint, mark: KnownPosition, epoch: int | None = None
 ) -> bool:
     """Whether the place is written, or one behind it already was."""
     for _ in range(TRIES):
@@ -86,16 +90,16 @@ async def write_one(
     return False
 
 
-class MirrorThread:
+class BackgroundMirror:
     """A mirror that nobody waits for: what has not been written when more comes is left out."""
 
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(self, mirror: CheckpointMirror) -> None:
         self._mirror = mirror
-        self._waiting: queue.Queue[Mapping[str, Mark] | None] = queue.Queue(1)
+        self._waiting: queue.Queue[Mapping[str, KnownPosition] | None] = queue.Queue(1)
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
         self._thread.start()
 
-    def write(self, marks: Mapping[str, Mark]) -> None:
+    def write(self, marks: Mapping[str, KnownPosition]) -> None:
         self._put(marks)
 
     def close(self) -> None:
@@ -106,7 +110,7 @@ class MirrorThread:
             return
         self._thread.join(LAST_S)
 
-    def _put(self, item: Mapping[str, Mark]) -> None:
+    def _put(self, item: Mapping[str, KnownPosition]) -> None:
         while True:
             try:
                 return self._waiting.put_nowait(item)

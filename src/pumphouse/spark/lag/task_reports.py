@@ -24,8 +24,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean, pstdev
 from typing import Any
 
-from pumphouse.spark.lag.known_positions import Mark
-from pumphouse.spark.planner import Experience
+from pumphouse.spark.lag.known_positions import KnownPosition
+from pumphouse.spark.planner import ReadStatistics
 
 LINE_BYTES_MAX = 1 << 20  # a task may read a thousand partitions
 SEND_S, LINE_S = 2.0, 5.0
@@ -36,18 +36,18 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TaskReport:
     """One partition of one task, read."""
 
     partition: str
     events: int
     bytes: int
     seconds: float  # spent on waiting for the hub and decoding, not on whoever takes the rows
-    last: Mark | None = None  # the last event of it
+    last: KnownPosition | None = None  # the last event of it
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DriverAddress:
     """Where reports go; travels with the work to the tasks."""
 
     host: str
@@ -58,7 +58,7 @@ class Address:
 # -- pure -----------------------------------------------------------------------------------------
 
 
-def mean_bytes(before: float | None, report: Report) -> float | None:
+def mean_bytes(before: float | None, report: TaskReport) -> float | None:
     """The mean size of an event, moving with what is read."""
     if not report.events:
         return before
@@ -66,8 +66,8 @@ def mean_bytes(before: float | None, report: Report) -> float | None:
     return now if before is None else KEEP * before + (1 - KEEP) * now
 
 
-def factors_of(
-    reports: Mapping[str, Report], partitions: int, acceptable_s: float
+def slow_partition_factors(
+    reports: Mapping[str, TaskReport], partitions: int, acceptable_s: float
 ) -> dict[str, float]:
     """How much less slow partitions get, from the last report of each.
 
@@ -87,12 +87,12 @@ def factors_of(
     }
 
 
-def to_line(token: str, reports: Sequence[Report]) -> bytes:
+def to_line(token: str, reports: Sequence[TaskReport]) -> bytes:
     told = {"token": token, "reports": [asdict(report) for report in reports]}
     return json.dumps(told).encode() + b"\n"
 
 
-def from_line(token: str, line: bytes) -> list[Report]:
+def from_line(token: str, line: bytes) -> list[TaskReport]:
     """The reports in a line; none if it is not of one of our own tasks."""
     told = json.loads(line)
     if not secrets.compare_digest(str(told["token"]).encode(), token.encode()):
@@ -100,34 +100,34 @@ def from_line(token: str, line: bytes) -> list[Report]:
     return [read_report(one) for one in told["reports"]]
 
 
-def read_report(told: dict[str, Any]) -> Report:
+def read_report(told: dict[str, Any]) -> TaskReport:
     last = told.pop("last")
-    return Report(**told, last=Mark(**last) if last is not None else None)
+    return TaskReport(**told, last=KnownPosition(**last) if last is not None else None)
 
 
 # -- the driver's side ----------------------------------------------------------------------------
 
 
-class Feedback:
+class ReportListener:
     """Listens for reports, in a thread of its own."""
 
     def __init__(self, host: str = LOOPBACK) -> None:
         self._token = secrets.token_hex(16)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, 0), family=family)
-        self.address = Address(host, self._socket.getsockname()[1], self._token)
-        self._reports: dict[str, Report] = {}
+        self.address = DriverAddress(host, self._socket.getsockname()[1], self._token)
+        self._reports: dict[str, TaskReport] = {}
         self._event_bytes: float | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._listen, name="feedback", daemon=True)
         self._thread.start()
 
-    def experience(self, partitions: int, acceptable_s: float) -> Experience:
+    def statistics(self, partitions: int, acceptable_s: float) -> ReadStatistics:
         with self._lock:
-            factors = factors_of(self._reports, partitions, acceptable_s)
-            return Experience(self._event_bytes, factors)
+            factors = slow_partition_factors(self._reports, partitions, acceptable_s)
+            return ReadStatistics(self._event_bytes, factors)
 
-    def marks(self) -> dict[str, Mark]:
+    def marks(self) -> dict[str, KnownPosition]:
         """The last event that was read of each partition."""
         with self._lock:
             return {one: told.last for one, told in self._reports.items() if told.last is not None}
@@ -148,7 +148,7 @@ class Feedback:
             with task, suppress(Exception):
                 self._take(from_line(self._token, read_line(task)))
 
-    def _take(self, reports: Sequence[Report]) -> None:
+    def _take(self, reports: Sequence[TaskReport]) -> None:
         with self._lock:
             for report in reports:
                 self._reports[report.partition] = report
@@ -167,7 +167,7 @@ def read_line(task: socket.socket) -> bytes:
     return line
 
 
-def driver_host(hub_host: str, hub_port: int) -> str:
+def reachable_host(hub_host: str, hub_port: int) -> str:
     """Our own address as tasks may see it: the one from which we reach the hub, as they do.
 
     A hub on this machine is reached over loopback, and then so are we. Nothing is sent.
@@ -185,16 +185,18 @@ def driver_host(hub_host: str, hub_port: int) -> str:
 # -- the tasks' side ------------------------------------------------------------------------------
 
 
-class Courier:
+class ReportSender:
     """Carries reports to drivers, so that no task waits for it. One for each worker process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process = -1
-        self._waiting: queue.Queue[tuple[Address, Sequence[Report]]] = queue.Queue(WAITING_MAX)
-        self._dead: dict[Address, float] = {}  # until when they are left alone
+        self._waiting: queue.Queue[tuple[DriverAddress, Sequence[TaskReport]]] = queue.Queue(
+            WAITING_MAX
+        )
+        self._dead: dict[DriverAddress, float] = {}  # until when they are left alone
 
-    def post(self, address: Address, reports: Sequence[Report]) -> None:
+    def post(self, address: DriverAddress, reports: Sequence[TaskReport]) -> None:
         """Take reports along; if there are too many already, these are lost."""
         with self._lock:
             if self._process != os.getpid():  # a forked child has the memory, but not the thread
@@ -214,9 +216,9 @@ class Courier:
                 self._dead = {address: time.monotonic() + DEAD_S}
 
 
-def send(address: Address, reports: Sequence[Report]) -> None:
+def send(address: DriverAddress, reports: Sequence[TaskReport]) -> None:
     with socket.create_connection((address.host, address.port), SEND_S) as there:
         there.sendall(to_line(address.token, reports))
 
 
-courier = Courier()
+report_sender = ReportSender()

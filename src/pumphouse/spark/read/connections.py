@@ -20,34 +20,34 @@ from dataclasses import dataclass, replace
 from pumphouse.client.bulk.client import BulkClient
 from pumphouse.client.native.connection import WireOptions
 from pumphouse.errors import PumphouseError
-from pumphouse.spark.identity import credential_of
-from pumphouse.spark.options import Identity
+from pumphouse.spark.identity import make_credential
+from pumphouse.spark.options import HubIdentity
 
 IDLE_S = 60.0  # far below the 240 s after which a hub hangs up
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class IdleConnection:
     client: BulkClient
     since_s: float
 
 
-class Connections:
+class ConnectionPool:
     """Open connections by identity. Safe for threads; a forked child starts with none."""
 
     def __init__(
         self,
-        connect: Callable[[Identity], BulkClient],
+        connect: Callable[[HubIdentity], BulkClient],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connect = connect
         self._monotonic = monotonic
-        self._idle: dict[Identity, list[Idle]] = {}
+        self._idle: dict[HubIdentity, list[IdleConnection]] = {}
         self._lock = threading.Lock()
         self._process = os.getpid()
 
     @contextmanager
-    def borrow(self, identity: Identity) -> Iterator[BulkClient]:
+    def borrow(self, identity: HubIdentity) -> Iterator[BulkClient]:
         """A connection for one range; it comes back unless that failed or was left early."""
         client = self._take(identity) or self._connect(identity)
         try:
@@ -57,7 +57,7 @@ class Connections:
             raise
         self._put(identity, client)
 
-    def _take(self, identity: Identity) -> BulkClient | None:
+    def _take(self, identity: HubIdentity) -> BulkClient | None:
         with self._lock:
             stale = self._sweep()
             waiting = self._idle.get(identity)
@@ -79,9 +79,9 @@ class Connections:
         }
         return [one.client for one in stale]
 
-    def _put(self, identity: Identity, client: BulkClient) -> None:
+    def _put(self, identity: HubIdentity, client: BulkClient) -> None:
         with self._lock:
-            self._idle.setdefault(identity, []).append(Idle(client, self._monotonic()))
+            self._idle.setdefault(identity, []).append(IdleConnection(client, self._monotonic()))
 
     def close(self) -> None:
         with self._lock:
@@ -95,13 +95,13 @@ def hang_up(client: BulkClient) -> None:
         client.__exit__(None, None, None)
 
 
-def connect(identity: Identity) -> BulkClient:
+def connect(identity: HubIdentity) -> BulkClient:
     """A connection of its own, open; `operationTimeout` can only make us less patient."""
     usual, most_s = WireOptions(), identity.operation_timeout_s
     client = BulkClient(
         identity.connection,
         identity.hub,
-        credential=credential_of(identity),
+        credential=make_credential(identity),
         transport=identity.transport,
         ca_file=identity.ca_file or None,
         retry=identity.retry,
@@ -114,4 +114,4 @@ def connect(identity: Identity) -> BulkClient:
     return client.__enter__()
 
 
-connections = Connections(connect)
+connections = ConnectionPool(connect)

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-AHEAD = 2  # items that an iterator may be ahead
+ITEMS_AHEAD = 2  # items that an iterator may be ahead
 LOOK_S = 0.2  # how often a lane that waits for room looks whether it is still wanted
 GIVE_UP_S = 5.0  # for all lanes together; they are daemons, and end by their own deadlines
 
@@ -31,12 +31,12 @@ class End:
         self.error = error
 
 
-class Track(Generic[T]):
+class BufferedIterator(Generic[T]):
     """One iterator, and what waits of it."""
 
     def __init__(self, make: Callable[[], Iterator[T]], stop: threading.Event) -> None:
         self.make, self.stop = make, stop
-        self.waiting: queue.Queue[T | End] = queue.Queue(AHEAD)
+        self.waiting: queue.Queue[T | End] = queue.Queue(ITEMS_AHEAD)
 
     def run(self) -> None:
         """To the end of it, or until nobody wants it any more."""
@@ -69,10 +69,10 @@ class Track(Generic[T]):
                 return
 
 
-def together(makers: Sequence[Callable[[], Iterator[T]]], lanes: int) -> Iterator[T]:
+def read_in_parallel(makers: Sequence[Callable[[], Iterator[T]]], lanes: int) -> Iterator[T]:
     """All items of all iterators, in order; at most so many of them at work."""
     stop = threading.Event()
-    tracks = [Track(make, stop) for make in makers]
+    tracks = [BufferedIterator(make, stop) for make in makers]
     # Lanes take tracks from the front, and so do we: what we wait for is always at work.
     left = deque(tracks)
     threads = [
@@ -88,7 +88,7 @@ def together(makers: Sequence[Callable[[], Iterator[T]]], lanes: int) -> Iterato
             yield from track.items()
 
 
-def work(left: deque[Track[T]], stop: threading.Event) -> None:
+def work(left: deque[BufferedIterator[T]], stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             track = left.popleft()

@@ -23,16 +23,16 @@ import pyarrow as pa
 from pumphouse.client.bulk.arrow import TYPES
 from pumphouse.client.bulk.client import EventsGone, RangeOptions, RangeTimeout
 from pumphouse.errors import PumphouseError, ReaderEvicted
-from pumphouse.spark.advice import advised
+from pumphouse.spark.advice import with_advice
 from pumphouse.spark.identity import open_hub
-from pumphouse.spark.lag.known_positions import Mark
-from pumphouse.spark.lag.task_reports import Address, Report, courier
+from pumphouse.spark.lag.known_positions import KnownPosition
+from pumphouse.spark.lag.task_reports import DriverAddress, TaskReport, report_sender
 from pumphouse.spark.offsets import DataLoss, Span
-from pumphouse.spark.options import Identity, Reading
+from pumphouse.spark.options import HubIdentity, ReadOptions
 from pumphouse.spark.read.connections import connections
-from pumphouse.spark.read.parallel import together
+from pumphouse.spark.read.parallel import read_in_parallel
 from pumphouse.spark.tenancy.appeals import FAIL, LEAVE, Appeal, Ruling, appeal
-from pumphouse.spark.worker import settle_in
+from pumphouse.spark.worker import freeze_imported_modules
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -44,52 +44,52 @@ class Task:
     """Everything a task knows: it sees nothing else of the driver."""
 
     spans: tuple[Span, ...]
-    identity: Identity
+    identity: HubIdentity
     group: str
     columns: tuple[str, ...]
-    reading: Reading
+    reading: ReadOptions
     required: tuple[str, ...] = ()  # columns that the user's schema calls NOT NULL
     epoch: int | None = None
     fail_on_data_loss: bool = True
-    feedback: Address | None = None
+    feedback: DriverAddress | None = None
     name: str = ""  # how the hub calls the reader when it tells of it to others
     epochs: Mapping[str, int] = field(default_factory=dict)  # of partitions that a tenant owns
-    appeals: Address | None = None  # whom a tenant's task asks when its reader was evicted
+    appeals: DriverAddress | None = None  # whom a tenant's task asks when its reader was evicted
 
 
 def read_task(task: Task) -> Iterator[pa.RecordBatch]:
     """All events of the task's spans, span after span; then a report of them to the driver."""
-    reports: list[Report] = []
-    readings = [SpanReading(task, span, reports.append) for span in task.spans]
+    reports: list[TaskReport] = []
+    readings = [SpanReader(task, span, reports.append) for span in task.spans]
     if len(readings) == 1:
         yield from readings[0].batches()
     else:
-        yield from together([one.batches for one in readings], task.reading.at_once)
+        yield from read_in_parallel([one.batches for one in readings], task.reading.at_once)
     if task.feedback is not None:
-        courier.post(task.feedback, reports)
+        report_sender.post(task.feedback, reports)
     for report in reports if task.reading.metric_plugin else ():
         call_plugin(task.reading.metric_plugin, report)
-    settle_in()
+    freeze_imported_modules()
 
 
-class SpanReading:
+class SpanReader:
     """One span, and what was measured while it was read."""
 
-    def __init__(self, task: Task, span: Span, tell: Callable[[Report], None]) -> None:
+    def __init__(self, task: Task, span: Span, tell: Callable[[TaskReport], None]) -> None:
         self.task, self.span, self.tell = task, span, tell
         self.events = self.bytes = 0
         self.seconds = 0.0
-        self.last: Mark | None = None
+        self.last: KnownPosition | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         options = range_options(self.task)
         options = replace(options, epoch=self.task.epochs.get(self.span.partition, options.epoch))
-        shape = shape_for(self.task, options.columns)
-        with closing(batches_of(self.task, self.span, options)) as found:
+        shape = batch_converter(self.task, options.columns)
+        with closing(read_span(self.task, self.span, options)) as found:
             while (batch := self.timed(found)) is not None:
                 self.count(batch)
                 yield shape(batch)
-        self.tell(Report(self.span.partition, self.events, self.bytes, self.seconds, self.last))
+        self.tell(TaskReport(self.span.partition, self.events, self.bytes, self.seconds, self.last))
 
     def timed(self, found: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         """The next batch; only what we wait for counts, not how long Spark takes for the rows."""
@@ -102,31 +102,31 @@ class SpanReading:
         self.events += batch.num_rows
         self.bytes += batch.nbytes
         if self.events == self.span.count:
-            self.last = last_of(batch, self.span.last - 1)
+            self.last = position_of_last_row(batch, self.span.last - 1)
 
 
-def last_of(batch: pa.RecordBatch, sequence: int) -> Mark:
+def position_of_last_row(batch: pa.RecordBatch, sequence: int) -> KnownPosition:
     """The last row, as far as the columns that were read tell."""
     row = batch.slice(batch.num_rows - 1)
     names = batch.schema.names
     offset = row.column("offset")[0].as_py() if "offset" in names else None
     micros = row.column("enqueuedTime")[0].value if "enqueuedTime" in names else None
-    return Mark(sequence, offset, None if micros is None else micros // 1000)
+    return KnownPosition(sequence, offset, None if micros is None else micros // 1000)
 
 
 # -- ranges ---------------------------------------------------------------------------------------
 
 
-def batches_of(task: Task, span: Span, options: RangeOptions) -> Batches:
+def read_span(task: Task, span: Span, options: RangeOptions) -> Batches:
     """The span, or what is left of it if that is allowed."""
     todo = [span]
     while todo:
-        piece = Progress(todo.pop(0))
+        piece = SpanProgress(todo.pop(0))
         try:
-            with closing(patiently(task, piece, options)) as batches:
+            with closing(read_with_reconnects(task, piece, options)) as batches:
                 yield from batches
         except EventsGone as gone:
-            todo[:0] = left_after(task, piece, gone)
+            todo[:0] = spans_around_gap(task, piece, gone)
         except ReaderEvicted as refused:
             ruling = appealed(task, span, options, refused)
             if ruling.verb == LEAVE:
@@ -134,11 +134,11 @@ def batches_of(task: Task, span: Span, options: RangeOptions) -> Batches:
             options = replace(options, epoch=ruling.epoch)
             todo.insert(0, Span(span.partition, piece.next, piece.span.last))
         except PumphouseError as failed:
-            raise advised(failed, task.identity) from failed
+            raise with_advice(failed, task.identity) from failed
 
 
 @dataclass(slots=True)
-class Progress:
+class SpanProgress:
     """A span, and the event that comes next of it."""
 
     span: Span
@@ -148,12 +148,12 @@ class Progress:
         self.next = self.span.first
 
 
-def patiently(task: Task, piece: Progress, options: RangeOptions) -> Batches:
+def read_with_reconnects(task: Task, piece: SpanProgress, options: RangeOptions) -> Batches:
     """Over another connection after `maxSilentTime`, until `receiverTimeout` is over."""
     silent_s, since = task.reading.silent_max_s, time.monotonic()
     while piece.next < piece.span.last:
         try:
-            for batch in one_range(task, piece, options):
+            for batch in read_once(task, piece, options):
                 piece.next += batch.num_rows
                 yield batch
                 since = time.monotonic()
@@ -163,7 +163,7 @@ def patiently(task: Task, piece: Progress, options: RangeOptions) -> Batches:
                 raise
 
 
-def one_range(task: Task, piece: Progress, options: RangeOptions) -> Iterator[pa.RecordBatch]:
+def read_once(task: Task, piece: SpanProgress, options: RangeOptions) -> Iterator[pa.RecordBatch]:
     partition, first, last = piece.span.partition, piece.next, piece.span.last
     if task.identity.driver == "azure":
         from pumphouse.client.azure.ranges import read_range
@@ -175,7 +175,7 @@ def one_range(task: Task, piece: Progress, options: RangeOptions) -> Iterator[pa
         yield from bulk.read_range(partition, first, last, options)
 
 
-def left_after(task: Task, piece: Progress, gone: EventsGone) -> list[Span]:
+def spans_around_gap(task: Task, piece: SpanProgress, gone: EventsGone) -> list[Span]:
     """What there is before and behind a gap, for those who go on in spite of it."""
     if task.fail_on_data_loss:
         raise DataLoss(
@@ -217,7 +217,9 @@ def range_options(task: Task) -> RangeOptions:
     )
 
 
-def shape_for(task: Task, read: tuple[str, ...]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+def batch_converter(
+    task: Task, read: tuple[str, ...]
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """Batches as the user's schema has them; columns that were not read are null."""
     if task.columns == read and not task.required:
         return lambda batch: batch
@@ -239,7 +241,7 @@ def shape_for(task: Task, read: tuple[str, ...]) -> Callable[[pa.RecordBatch], p
 def appealed(task: Task, span: Span, options: RangeOptions, refused: ReaderEvicted) -> Ruling:
     """What to do about a reader that took ours away; only a tenant has somebody to ask."""
     if task.appeals is None:
-        raise taken_away(task, span, refused) from None
+        raise evicted_error(task, span, refused) from None
     question = Appeal(span.partition, options.epoch or 0, refused.description, refused.epoch)
     ruling = appeal(task.appeals, question)
     told = f"partition {span.partition}: {refused.description} {ruling.why}".rstrip()
@@ -249,7 +251,7 @@ def appealed(task: Task, span: Span, options: RangeOptions, refused: ReaderEvict
     return ruling
 
 
-def taken_away(task: Task, span: Span, refused: ReaderEvicted) -> PumphouseError:
+def evicted_error(task: Task, span: Span, refused: ReaderEvicted) -> PumphouseError:
     return PumphouseError(
         f"partition {span.partition} of consumer group {task.group} is read by somebody else with "
         f"a higher epoch: {refused.description}. Give this query a consumer group of its own, or "
@@ -257,7 +259,7 @@ def taken_away(task: Task, span: Span, refused: ReaderEvicted) -> PumphouseError
     )
 
 
-def call_plugin(name: str, told: Report) -> None:
+def call_plugin(name: str, told: TaskReport) -> None:
     """A user's own function; its errors are its own, and do not fail the task."""
     module, _, function = name.partition(":")
     try:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from pumphouse.errors import PumphouseError
-from pumphouse.spark.lag.task_reports import LINE_BYTES_MAX, Address
+from pumphouse.spark.lag.task_reports import LINE_BYTES_MAX, DriverAddress
 
 GO, LEAVE, FAIL = "go", "leave", "fail"
 LINE_S = 5.0
@@ -57,13 +57,15 @@ class Appeals:
         self._host, self._judge = host, judge
         self._token = secrets.token_hex(16)
         self._server: asyncio.Server | None = None
-        self.address = Address(host, 0, self._token)
+        self.address = DriverAddress(host, 0, self._token)
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(
             self._hear, self._host, 0, limit=LINE_BYTES_MAX, backlog=64
         )
-        self.address = Address(self._host, self._server.sockets[0].getsockname()[1], self._token)
+        self.address = DriverAddress(
+            self._host, self._server.sockets[0].getsockname()[1], self._token
+        )
 
     def close(self) -> None:
         if self._server is not None:
@@ -89,7 +91,7 @@ class Appeals:
             return Ruling(FAIL, f"whose it is could not be found out: {failed}")
 
 
-def appeal(address: Address, question: Appeal) -> Ruling:
+def appeal(address: DriverAddress, question: Appeal) -> Ruling:
     """Ask the driver, from a task; without an answer it is told to fail."""
     line = json.dumps({"token": address.token, **asdict(question)}).encode() + b"\n"
     try:

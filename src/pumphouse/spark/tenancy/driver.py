@@ -16,12 +16,18 @@ from secrets import token_hex
 from typing import Any
 
 from pumphouse.events import Position
-from pumphouse.spark.lag.known_positions import MARKS, TENANCY, Mark
-from pumphouse.spark.lag.task_reports import driver_host
-from pumphouse.spark.offsets import deal
+from pumphouse.spark.lag.known_positions import POSITIONS_KEY, TENANCY_KEY, KnownPosition
+from pumphouse.spark.lag.task_reports import reachable_host
+from pumphouse.spark.offsets import assign_to_tasks
 from pumphouse.spark.options import SourceOptions
-from pumphouse.spark.planner import View, place, unstable
-from pumphouse.spark.source import Columns, Driver, Work, newest_of, task_of
+from pumphouse.spark.planner import HubSnapshot, is_unstable, place
+from pumphouse.spark.source import (
+    AllPartitionsDriver,
+    ColumnSelection,
+    TaskPartition,
+    make_task,
+    newest_positions,
+)
 from pumphouse.spark.tenancy.journal import (
     Journal,
     Stretch,
@@ -34,14 +40,14 @@ from pumphouse.spark.tenancy.journal import (
 from pumphouse.spark.tenancy.tenant import Room, Tenant
 
 
-class TenantDriver(Driver):
+class TenantDriver(AllPartitionsDriver):
     """The memory of one run of a query that is a tenant of its group."""
 
     def __init__(self, options: SourceOptions, tenancy: Tenancy) -> None:
         # New partitions become ours as soon as a cycle sees them: the planner must know them too.
         brief_s = min(options.discovery_s, tenancy.interval_s)
         super().__init__(replace(options, discovery_s=brief_s))
-        self.outlook.epoch = None  # what is looked up, is so with the epoch of its row
+        self.hub_state.epoch = None  # what is looked up, is so with the epoch of its row
         self.tenancy = tenancy
         self._tenant: Tenant | None = None
         self._name = tenancy.host or f"spark-{token_hex(4)}"
@@ -52,7 +58,7 @@ class TenantDriver(Driver):
 
     def initial(self) -> dict[str, Any]:
         """Nothing is ours yet: each partition starts when it becomes so."""
-        self.planner.check_starts(self.outlook.view())
+        self.planner.check_starts(self.hub_state.view())
         return to_offset(self.hub, Journal(self._name))
 
     def latest(
@@ -75,22 +81,30 @@ class TenantDriver(Driver):
         tenant.wait(tenant.planned(offset, end))
         return offset
 
-    def parts(self, start: dict[str, Any], end: dict[str, Any], columns: Columns) -> list[Work]:
+    def parts(
+        self, start: dict[str, Any], end: dict[str, Any], columns: ColumnSelection
+    ) -> list[TaskPartition]:
         before, planned = from_offset(self.hub, start), from_offset(self.hub, end)
         planned = between(before, planned)
         tenant = self.tenant(quiet(planned))
         mine = tenant.wait(tenant.rights.entitle(end, planned), self.patience_s)
-        view = self.outlook.view()
-        tasks = kept_in_place(deal(planned.spans(), self.options.partitions_per_task), mine)
+        view = self.hub_state.view()
+        tasks = kept_in_place(
+            assign_to_tasks(planned.spans(), self.options.partitions_per_task), mine
+        )
         return [self.work(tenant, columns, spans, epochs, view) for spans, epochs in tasks]
 
     def work(
-        self, tenant: Tenant, columns: Columns, spans: Sequence[Any], epochs: dict[str, int],
-        view: View,
-    ) -> Work:  # fmt: skip
+        self,
+        tenant: Tenant,
+        columns: ColumnSelection,
+        spans: Sequence[Any],
+        epochs: dict[str, int],
+        view: HubSnapshot,
+    ) -> TaskPartition:
         there = tuple(one for span in spans if (one := self.planner.checked(span, view)).count)
-        task = task_of(self.options, columns, there, None, self.feedback, tenant.host)
-        return Work(replace(task, epochs=epochs, appeals=tenant.appeals.address))
+        task = make_task(self.options, columns, there, None, self.feedback, tenant.host)
+        return TaskPartition(replace(task, epochs=epochs, appeals=tenant.appeals.address))
 
     def report(self) -> dict[str, Any]:
         if self._tenant is None:
@@ -100,8 +114,10 @@ class TenantDriver(Driver):
         return {
             **found,
             self.hub: {one: last for one, last in found[self.hub].items() if one in told["owns"]},
-            MARKS: {one: mark for one, mark in found[MARKS].items() if one in told["owns"]},
-            TENANCY: told,
+            POSITIONS_KEY: {
+                one: mark for one, mark in found[POSITIONS_KEY].items() if one in told["owns"]
+            },
+            TENANCY_KEY: told,
         }
 
     def committed(self, end: dict[str, Any]) -> None:
@@ -133,7 +149,7 @@ class TenantDriver(Driver):
                 self.tenancy.host or journal.host or self._name,
                 journal,
                 marks=self.marks,
-                address=driver_host(place.host, place.port),
+                address=reachable_host(place.host, place.port),
                 clock=self.clock,
             )
             tenant.wait(tenant.start())
@@ -153,11 +169,11 @@ class TenantDriver(Driver):
         self, tenant: Tenant, rooms: Sequence[Room], rows: int | None, everything: bool
     ) -> Journal | None:
         """What the next batch reads of what is ours; None if there is nothing."""
-        view = self.outlook.fresh()
+        view = self.hub_state.fresh()
         there = {room.partition: room for room in rooms if room.partition in view.partitions}
-        owned = View({one: view.partitions[one] for one in there})
+        owned = HubSnapshot({one: view.partitions[one] for one in there})
         begin = {one: self.begins(tenant, room, owned) for one, room in there.items()}
-        seen = self.experience(len(begin))
+        seen = self.statistics(len(begin))
         now_s = self.clock.monotonic()
         end = self.planner.latest(begin, rows, owned, now_s, seen, everything=everything)
         begin = self.planner.beginning(begin, owned)
@@ -168,14 +184,14 @@ class TenantDriver(Driver):
             {one: Stretch(begin[one], end[one], room.epoch) for one, room in there.items()},
         )
 
-    def begins(self, tenant: Tenant, room: Room, view: View) -> int:
+    def begins(self, tenant: Tenant, room: Room, view: HubSnapshot) -> int:
         """The next event of a partition; for one that is new to the group, as the options say."""
         if room.position is not None:
             return room.position
         found = view.partitions[room.partition]
 
         def resolve(partition: str, position: Position) -> int:
-            return self.outlook.wait(self.outlook.find(partition, position, room.epoch))
+            return self.hub_state.wait(self.hub_state.find(partition, position, room.epoch))
 
         if room.found.offset is not None and self.tenancy.checkpoints:
             number = resolve(room.partition, Position("offset", room.found.offset))
@@ -183,13 +199,17 @@ class TenantDriver(Driver):
             return number
         wanted = self.planner.position(room.partition)
         first = place(wanted, found, resolve)
-        before = self.event_before(tenant, room, view, first) if unstable(wanted, found) else None
+        before = (
+            self.event_before(tenant, room, view, first) if is_unstable(wanted, found) else None
+        )
         tenant.wait(tenant.starts_at(room.partition, first, before))
         return first
 
-    def event_before(self, tenant: Tenant, room: Room, view: View, first: int) -> Mark | None:
+    def event_before(
+        self, tenant: Tenant, room: Room, view: HubSnapshot, first: int
+    ) -> KnownPosition | None:
         """The event before a start that could mean another one later: it is written down."""
-        newest = newest_of(view).get(room.partition)
+        newest = newest_positions(view).get(room.partition)
         if newest is not None and newest.sequence == first - 1:
             return newest
         found = view.partitions[room.partition]

@@ -28,7 +28,7 @@ from typing import Any
 
 from pumphouse.errors import OptionError
 from pumphouse.leases.model import Checkpoint, Ownership
-from pumphouse.spark.lag.known_positions import TENANCY
+from pumphouse.spark.lag.known_positions import TENANCY_KEY
 from pumphouse.spark.offsets import Offsets, Span, from_json, order, to_json
 
 ALL = "all"
@@ -104,14 +104,14 @@ def to_offset(hub: str, journal: Journal) -> dict[str, Any]:
         for one, stretch in sorted(journal.stretches.items(), key=lambda item: order(item[0]))
     }
     tenancy = {"host": journal.host, "stretches": told}
-    return {**to_json(hub, journal.ends), TENANCY: tenancy}
+    return {**to_json(hub, journal.ends), TENANCY_KEY: tenancy}
 
 
 def from_offset(hub: str, found: str | Mapping[str, Any]) -> Journal:
     """A journal out of an offset; one of a query that shared with nobody has no epochs."""
     ends = from_json(hub, found)
     told = json.loads(found) if isinstance(found, str) else found
-    tenancy = told.get(TENANCY)
+    tenancy = told.get(TENANCY_KEY)
     if tenancy is None:
         return Journal("", {one: Stretch(last, last) for one, last in ends.items()})
     try:
@@ -138,10 +138,10 @@ def between(start: Journal, end: Journal) -> Journal:
     )
 
 
-def check_shared_with_nobody(found: Mapping[str, Any]) -> None:
+def check_not_shared(found: Mapping[str, Any]) -> None:
     """Refuse a tenant's journal to a query that reads everything: it knows of its part only."""
-    if TENANCY in found:
-        host = found[TENANCY].get("host", "")
+    if TENANCY_KEY in found:
+        host = found[TENANCY_KEY].get("host", "")
         raise OptionError(
             f"this checkpointLocation is of a query that shared its consumer group (as {host}): it "
             "knows the places of its own partitions only. Set assignment as before, or use another "

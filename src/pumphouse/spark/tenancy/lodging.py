@@ -20,7 +20,7 @@ from pumphouse.errors import StoreError
 from pumphouse.events import Event
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.term import StopReason
-from pumphouse.spark.lag.known_positions import Mark
+from pumphouse.spark.lag.known_positions import KnownPosition
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -36,7 +36,7 @@ class Lodging:
         self.position: int | None = None  # the next event that nobody has planned yet
         self.checkpoints = checkpoints
         self._busy = False  # a batch is being planned, or its commit has not been heard of
-        self._pending: tuple[Mark, int] | None = None  # handled, but not in the checkpoint
+        self._pending: tuple[KnownPosition, int] | None = None  # handled, but not in the checkpoint
         self._writing = False
         self._closing = False  # no commit will be heard of any more
         self._woken = asyncio.Event()
@@ -74,13 +74,13 @@ class Lodging:
         self._busy = False
         self._woken.set()
 
-    def handled(self, mark: Mark | None, events: int) -> None:
+    def handled(self, mark: KnownPosition | None, events: int) -> None:
         """Spark has committed its batch, of which this event was the last."""
         if mark is not None and self.checkpoints:
             self._pending = (mark, events + (self._pending[1] if self._pending else 0))
         self.drop()
 
-    def note(self, before: Mark) -> None:
+    def note(self, before: KnownPosition) -> None:
         """Its place is to be written though nothing of it was handled yet."""
         self._pending = self._pending or (before, 0)
         self._woken.set()

@@ -15,7 +15,7 @@ from pumphouse.processor.options import ProcessorOptions
 from pumphouse.spark.tenancy.journal import ALL, Tenancy
 
 if TYPE_CHECKING:
-    from pumphouse.spark.options import Values
+    from pumphouse.spark.options import OptionValues
 
 ALONE = ("store", "host", "leaseDuration", "renewInterval", "cycleInterval", "handOff")
 # Once a second one more partition, kept for a minute: as the fixed-partition processor does it.
@@ -24,7 +24,7 @@ USUAL_S = {"leaseDuration": 30.0, "renewInterval": 10.0, "cycleInterval": 10.0}
 UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def read_tenancy(values: Values, *, streaming: bool, exclusive: bool) -> Tenancy | None:
+def read_tenancy(values: OptionValues, *, streaming: bool, exclusive: bool) -> Tenancy | None:
     """How the query shares its group; None if it reads everything."""
     assignment = values.text("assignment").strip().lower()
     if assignment == ALL:
@@ -59,7 +59,7 @@ def read_tenancy(values: Values, *, streaming: bool, exclusive: bool) -> Tenancy
     return tenancy
 
 
-def check_together(values: Values, streaming: bool, exclusive: bool) -> None:
+def check_together(values: OptionValues, streaming: bool, exclusive: bool) -> None:
     assignment = values.text("assignment")
     if not streaming:
         raise OptionError("assignment is for streams: a batch has no time to share partitions")
@@ -83,7 +83,7 @@ def check_together(values: Values, streaming: bool, exclusive: bool) -> None:
             raise OptionError(f"{name} and assignment={assignment} exclude each other: {why}")
 
 
-def read_host(values: Values) -> str:
+def read_host(values: OptionValues) -> str:
     """The name that others see. By the query's name, if the reader was told that."""
     if host := values.text("host").strip():
         return host

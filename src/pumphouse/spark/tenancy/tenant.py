@@ -29,7 +29,7 @@ from pumphouse.leases.store_url import open_store, read_place
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.spark.identity import open_hub
-from pumphouse.spark.lag.known_positions import Mark
+from pumphouse.spark.lag.known_positions import KnownPosition
 from pumphouse.spark.offsets import order
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.tenancy.appeals import Appeals
@@ -53,7 +53,7 @@ NAMES_S = 0.5  # how often it is asked who has what we lost; Spark wants a repor
 
 UNNAMED = "our lease ran out, or another host has it"
 
-Marks = Callable[[], Mapping[str, Mark]]
+Marks = Callable[[], Mapping[str, KnownPosition]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ class Tenant:
             for one in sorted(free, key=lambda one: order(one.partition))
         ]
 
-    async def starts_at(self, partition: str, position: int, before: Mark | None) -> None:
+    async def starts_at(self, partition: str, position: int, before: KnownPosition | None) -> None:
         """A partition without a checkpoint starts there; `before` is written so that it stays."""
         lodging = self.book.lodgings.get(partition)
         if lodging is None:
@@ -305,7 +305,7 @@ class Tenant:
             for one, (lodging, stretch) in flight.reads.items():
                 lodging.handled(marks.get(one), stretch.count)
 
-    async def _marks_of(self, flight: Flight) -> dict[str, Mark]:
+    async def _marks_of(self, flight: Flight) -> dict[str, KnownPosition]:
         """The last event of each stretch: as tasks told, or else as the hub tells."""
         if not self.tenancy.checkpoints:
             return {}
@@ -319,14 +319,14 @@ class Tenant:
         found = await asyncio.gather(*(self.look(one, wanted[one]) for one in missing))
         return known | {one: mark for one, mark in zip(missing, found, strict=True) if mark}
 
-    def _known(self, wanted: Mapping[str, int]) -> dict[str, Mark]:
+    def _known(self, wanted: Mapping[str, int]) -> dict[str, KnownPosition]:
         return {
             one: mark
             for one, mark in self._marks().items()
             if wanted.get(one) == mark.sequence and mark.offset is not None
         }
 
-    async def look(self, partition: str, sequence: int) -> Mark | None:
+    async def look(self, partition: str, sequence: int) -> KnownPosition | None:
         """One event, looked at. No task reads while Spark plans, so nobody is evicted by it."""
         lodging = self.book.lodgings.get(partition)
         if lodging is None or not lodging.live:
@@ -346,7 +346,7 @@ class Tenant:
             return None
         if not events or events[0].sequence != sequence:
             return None
-        return Mark(sequence, events[0].offset, events[0].enqueued_ms)
+        return KnownPosition(sequence, events[0].offset, events[0].enqueued_ms)
 
     def _is_done(self) -> bool:
         """Whether Spark's own files say that the batch under way is done."""

@@ -18,15 +18,15 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from pumphouse.errors import OptionError
 from pumphouse.events import Event
+from pumphouse.spark.deduplication import BATCH, QUERY, ROW, TASK
 from pumphouse.spark.options import SinkOptions
-from pumphouse.spark.write.identities import BATCH, QUERY, ROW, TASK
 
 PARTITION_NAMES = ("partitionId", "partition")
 KNOWN = ("body", *PARTITION_NAMES, "partitionKey", "properties")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RowOrigin:
     """Where a task's rows come from: the same again if Spark runs the task again."""
 
     query: str
@@ -38,7 +38,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RowFormat:
     """Which column is what, checked once when a query starts."""
 
     partition_column: str | None
@@ -48,10 +48,10 @@ class Shape:
     key: str | None
 
     def events(
-        self, batch: pa.RecordBatch, first_row: int, origin: Origin | None
+        self, batch: pa.RecordBatch, first_row: int, origin: RowOrigin | None
     ) -> Iterator[tuple[str | None, Event]]:
         """Each row as the partition it goes to (None: the hub chooses) and the event."""
-        bodies = bodies_of(batch, first_row)
+        bodies = read_bodies(batch, first_row)
         partitions = self.column(batch, self.partition_column)
         if partitions is not None and "" in partitions:
             row = first_row + partitions.index("")
@@ -76,7 +76,7 @@ class Shape:
         return None if name is None else batch.column(name).to_pylist()
 
 
-def bodies_of(batch: pa.RecordBatch, first_row: int) -> list[bytes]:
+def read_bodies(batch: pa.RecordBatch, first_row: int) -> list[bytes]:
     """The column body; text is UTF-8 already, so nothing is turned around row by row."""
     column = batch.column("body")
     if column.null_count:
@@ -104,7 +104,7 @@ def wrong(row: int, what: str) -> OptionError:
 # -- checking a schema ----------------------------------------------------------------------------
 
 
-def shape_of(schema: StructType, options: SinkOptions) -> Shape:
+def read_row_format(schema: StructType, options: SinkOptions) -> RowFormat:
     """What the columns mean; OptionError if they cannot be written."""
     types = {column.name: column.dataType for column in schema.fields}
     if "body" not in types:
@@ -128,7 +128,7 @@ def shape_of(schema: StructType, options: SinkOptions) -> Shape:
         raise OptionError(f"the option partitionId and the column {named[0]} exclude each other")
     if "partitionKey" in types and options.key is not None:
         raise OptionError("partitionKey is given as an option and as a column; keep one of them")
-    return Shape(
+    return RowFormat(
         partition_column=named[0] if named else None,
         key_column="partitionKey" if "partitionKey" in types else None,
         properties_column="properties" if "properties" in types else None,

@@ -29,10 +29,10 @@ from pumphouse.errors import (
     PumphouseError,
 )
 from pumphouse.events import Event
-from pumphouse.spark.advice import advised, no_answer
+from pumphouse.spark.advice import no_response_error, with_advice
 from pumphouse.spark.identity import open_hub
-from pumphouse.spark.options import Identity, SinkOptions
-from pumphouse.spark.write.rows import Origin, Shape
+from pumphouse.spark.options import HubIdentity, SinkOptions
+from pumphouse.spark.write.rows import RowFormat, RowOrigin
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -42,7 +42,7 @@ KEYED_ROWS, KEYED_BYTES = 50_000, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteTotals:
     """What a task wrote."""
 
     events: int = 0
@@ -57,11 +57,14 @@ class Row(NamedTuple):
 
 
 def write_rows(
-    batches: Iterable[pa.RecordBatch], shape: Shape, options: SinkOptions, origin: Origin | None
-) -> Written:
+    batches: Iterable[pa.RecordBatch],
+    shape: RowFormat,
+    options: SinkOptions,
+    origin: RowOrigin | None,
+) -> WriteTotals:
     """All rows of a task, acknowledged by the hub; or an exception, and Spark runs it again."""
     with asyncio.Runner() as runner:
-        work = Writing(shape, options, origin)
+        work = TaskWriter(shape, options, origin)
         runner.run(work.open())
         try:
             # Rows are taken outside of the loop: it is Spark that we wait for then.
@@ -72,14 +75,14 @@ def write_rows(
         return work.written
 
 
-def meet_hub(identity: Identity) -> None:
+def check_hub_accepts_sender(identity: HubIdentity) -> None:
     """Raise if the hub refuses us: a query shall not wait for its first rows to tell.
 
     One that does not answer may be away for a moment: that is left to the tasks, which are tried
     again.
     """
     try:
-        was_met(identity)
+        attach_sender_once(identity)
     except (AuthError, HubNotFound, HubUntrusted, OptionError):
         raise
     except PumphouseError as failed:
@@ -87,33 +90,33 @@ def meet_hub(identity: Identity) -> None:
 
 
 @lru_cache(maxsize=64)
-def was_met(identity: Identity) -> None:
+def attach_sender_once(identity: HubIdentity) -> None:
     """Spark asks anew for every batch; a place that took us is not bothered again from here."""
 
     async def meet() -> None:
-        client = await open_place(identity)
+        client = await connect_hub(identity)
         try:
             async with asyncio.timeout(identity.operation_timeout_s):
                 await (await client.sender()).close()
         except TimeoutError:
-            raise no_answer(identity) from None
+            raise no_response_error(identity) from None
         except PumphouseError as failed:
-            raise advised(failed, identity) from failed
+            raise with_advice(failed, identity) from failed
         finally:
             await client.__aexit__(None, None, None)
 
     asyncio.run(meet())
 
 
-async def open_place(identity: Identity) -> HubClient:
+async def connect_hub(identity: HubIdentity) -> HubClient:
     client = open_hub(identity)
     try:
         async with asyncio.timeout(identity.operation_timeout_s):
             return await client.__aenter__()
     except TimeoutError:
-        raise no_answer(identity) from None
+        raise no_response_error(identity) from None
     except PumphouseError as failed:
-        raise advised(failed, identity) from failed
+        raise with_advice(failed, identity) from failed
 
 
 def chunk_rows(rate_max: int | None) -> int:
@@ -122,16 +125,16 @@ def chunk_rows(rate_max: int | None) -> int:
 
 
 def gathered(
-    batches: Iterable[pa.RecordBatch], shape: Shape, rate_max: int | None
+    batches: Iterable[pa.RecordBatch], shape: RowFormat, rate_max: int | None
 ) -> Iterator[list[pa.RecordBatch]]:
     """Rows that are sent together: one piece of a batch, or several if they have keys."""
-    together = shape.key_column is not None and rate_max is None
+    read_in_parallel = shape.key_column is not None and rate_max is None
     some: list[pa.RecordBatch] = []
     rows = size = 0
     for piece in pieces(batches, chunk_rows(rate_max)):
         some.append(piece)
         rows, size = rows + piece.num_rows, size + piece.nbytes
-        if not together or rows >= KEYED_ROWS or size >= KEYED_BYTES:
+        if not read_in_parallel or rows >= KEYED_ROWS or size >= KEYED_BYTES:
             yield some
             some, rows, size = [], 0, 0
     if some:
@@ -144,28 +147,28 @@ def pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBa
             yield batch.slice(first, rows)
 
 
-class Writing:
+class TaskWriter:
     """One task's connection, with a sender for each place its rows go to."""
 
     def __init__(
         self,
-        shape: Shape,
+        shape: RowFormat,
         options: SinkOptions,
-        origin: Origin | None,
+        origin: RowOrigin | None,
         clock: Clock | None = None,
     ) -> None:
         self.shape = shape
         self.options = options
         self.origin = origin
         self.clock: Clock = clock or SystemClock()
-        self.written = Written()
+        self.written = WriteTotals()
         self._rows = 0
         self._client: HubClient | None = None
         self._senders: dict[str | None, Sender] = {}
         self._turns = asyncio.Semaphore(options.in_flight)  # of partitions, each with one under way
 
     async def open(self) -> None:
-        self._client = await open_place(self.options.identity)
+        self._client = await connect_hub(self.options.identity)
         self._since_s = self.clock.monotonic()
 
     async def close(self) -> None:
@@ -181,7 +184,7 @@ class Writing:
             if failed is not None:
                 raise failed
         size = sum(len(row.event.body) for rows in by_place.values() for row in rows)
-        self.written = Written(self._rows, self.written.bytes + size)
+        self.written = WriteTotals(self._rows, self.written.bytes + size)
         await self.keep_pace()
 
     def by_place(self, some: Sequence[pa.RecordBatch]) -> dict[str | None, list[Row]]:
@@ -221,8 +224,8 @@ class Writing:
             ) from None
         except PumphouseError as failed:
             where = f"partition {partition}" if partition is not None else "the hub"
-            why = advised(failed, self.options.identity)
-            raise type_of(failed)(f"{told(rows)} to {where}: {why}") from failed
+            why = with_advice(failed, self.options.identity)
+            raise error_type(failed)(f"{told(rows)} to {where}: {why}") from failed
 
     async def sender(self, partition: str | None) -> Sender:
         found = self._senders.get(partition)
@@ -246,6 +249,6 @@ def told(rows: list[Row]) -> str:
     return f"row {first} of the task" if first == last else f"rows {first} to {last} of the task"
 
 
-def type_of(failed: PumphouseError) -> type[PumphouseError]:
+def error_type(failed: PumphouseError) -> type[PumphouseError]:
     """Errors with arguments of their own cannot be made from a sentence."""
     return ConnectionFailed if isinstance(failed, ConnectionFailed) else PumphouseError
