@@ -23,9 +23,9 @@ from pumphouse.leases.store import ClaimOutcome
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.leases.strategies import Strategy
 from pumphouse.processor.cycle import Cycle
-from pumphouse.processor.lease_table import Holdings
+from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
-from pumphouse.processor.plan import Holding, next_delay
+from pumphouse.processor.plan import Lease, next_delay
 from pumphouse.processor.pump import House
 
 GROUP = Group("virtual.servicebus.windows.net", "sensors")
@@ -156,7 +156,7 @@ class OurHost:
     ) -> None:
         self.name, self.options, self.rng = name, ProcessorOptions(), rng
         self.asked: list[str] = []
-        self.holdings = Holdings(store, GROUP, name, self.options, clock, self)
+        self.leases = LeaseTable(store, GROUP, name, self.options, clock, self)
         partitions = tuple(str(n) for n in range(scene.partitions))
         house = House(
             client=cast(HubClient, PartitionsOnly(partitions)),
@@ -166,7 +166,7 @@ class OurHost:
             options=self.options,
             clock=clock,
             rng=rng,
-            holdings=self.holdings,
+            leases=self.leases,
             report=self.report,
         )
         self._cycle = Cycle(house, strategy, partitions)
@@ -174,17 +174,17 @@ class OurHost:
     async def cycle(self) -> float:
         report = await self._cycle.once(frozenset())
         while self.asked:
-            await self.holdings.give_up(self.asked.pop())
+            await self.leases.give_up(self.asked.pop())
         return next_delay(report.outcome, self.options, self.rng)
 
-    def gained(self, holding: Holding) -> None: ...
+    def gained(self, lease: Lease) -> None: ...
 
-    def renewed(self, holding: Holding) -> None: ...
+    def renewed(self, lease: Lease) -> None: ...
 
-    def raised(self, holding: Holding) -> None: ...
+    def raised(self, lease: Lease) -> None: ...
 
-    def asked_for(self, holding: Holding) -> None:
-        self.asked.append(holding.partition)
+    def asked_for(self, lease: Lease) -> None:
+        self.asked.append(lease.partition)
 
     def lost(self, partition: str, why: OwnershipLost) -> None: ...
 

@@ -183,7 +183,7 @@ class Fleet:
         return {checkpoint.partition: checkpoint.sequence for checkpoint in found}
 
     def check_order(self) -> None:
-        """I3 and I4: no gaps, and in order within every tenure."""
+        """I3 and I4: no gaps, and in order within every term."""
         for partition in self.partitions:
             assert self.firsts(partition) == list(range(self.sent)), partition
             tenures: defaultdict[tuple[str, int], list[int]] = defaultdict(list)

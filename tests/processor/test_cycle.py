@@ -13,19 +13,19 @@ from pumphouse.leases.flaky import FlakyStore, Script
 from pumphouse.leases.model import Checkpoint, claim
 from pumphouse.leases.strategies import parse_strategy
 from pumphouse.processor.cycle import Cycle
-from pumphouse.processor.lease_table import Holdings
+from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.pump import House
 from tests.processor.fleet import Fleet
-from tests.processor.test_holdings import Ears
+from tests.processor.test_lease_table import Ears
 from tests.processor.virtual import run
 
 
 def cycle_of(fleet: Fleet, host: str, strategy: str = "steady") -> Cycle:
     store = FlakyStore(fleet.store, clock=fleet.clock)
     ears, options, clock = Ears(), fleet.options, fleet.clock
-    holdings = Holdings(store, fleet.group, host, options, clock, ears)
+    leases = LeaseTable(store, fleet.group, host, options, clock, ears)
     house = House(
-        fleet.client, store, fleet.group, host, options, clock, Random(host), holdings, ears.report
+        fleet.client, store, fleet.group, host, options, clock, Random(host), leases, ears.report
     )
     return Cycle(house, parse_strategy(strategy), tuple(fleet.partitions))
 
@@ -52,14 +52,14 @@ def test_a_listing_that_fails_changes_nothing() -> None:
         async with Fleet(2) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
             await cycle.once(set())
-            held = dict(cycle.house.holdings.held)
+            held = dict(cycle.house.leases.held)
             assert len(held) == 2
             store = cycle.house.store
             assert isinstance(store, FlakyStore)
             store.plan = Script(["failed"])
             with pytest.raises(StoreError):
                 await cycle.once(set())
-            assert cycle.house.holdings.held == held
+            assert cycle.house.leases.held == held
             assert (await cycle.once(set())).owned == 2
 
     run(scene())

@@ -177,7 +177,7 @@ def test_a_part_of_a_batch_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
         counted: list[int] = []
 
         async def handle(partition: PartitionClient, batch: list[Event]) -> None:
-            monkeypatch.setattr(partition._tenure, "count", counted.append)
+            monkeypatch.setattr(partition._term, "count", counted.append)
             for event in batch[:2]:
                 partition.handled([event])
 
@@ -236,7 +236,7 @@ def test_nothing_more_is_handed_to_a_handler_once_the_partition_is_lost() -> Non
             if len(batch) > 1:
                 raise ValueError("not all at once")
             if len(given) == 2:
-                stage.engine._house.holdings.drop("0")
+                stage.engine._house.leases.drop("0")
 
         async with Scene(unlucky, replace(OPTIONS, poison=PoisonPolicy(retries=0))) as stage:
             await stage.send(b"1", b"2", b"3")
@@ -327,8 +327,8 @@ async def test_a_plain_function_runs_in_a_thread_and_holds_up_nothing() -> None:
     async with Scene(compute, options, clock=SystemClock()) as scene:
         await scene.send(b"1")
         await scene.until(busy.is_set)
-        before = scene.engine._house.holdings.held["0"].row.etag
-        await scene.until(lambda: scene.engine._house.holdings.held["0"].row.etag != before)
+        before = scene.engine._house.leases.held["0"].row.etag
+        await scene.until(lambda: scene.engine._house.leases.held["0"].row.etag != before)
         release.set()
         await scene.until_checkpoint(0)
     assert names[0].startswith("pumphouse handler")

@@ -14,7 +14,7 @@ from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership, aged, 
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import (
     RERUN_S,
-    Holding,
+    Lease,
     Outcome,
     Situation,
     as_of,
@@ -39,7 +39,7 @@ MINE = Ownership("7", "me", epoch=5, etag="e1")
 HELD = hold(MINE, sent_s=100.0, now_s=101.0)
 
 
-# -- what a row means for a holding ---------------------------------------------------------------
+# -- what a row means for a lease ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -336,4 +336,4 @@ def test_when_the_next_cycle_comes(came: Outcome, least_s: float, most_s: float)
 
 
 def test_a_holding_without_a_successor_has_no_deadline() -> None:
-    assert Holding(MINE, 1.0, 1.0, 1.0).deadline_s == math.inf
+    assert Lease(MINE, 1.0, 1.0, 1.0).deadline_s == math.inf

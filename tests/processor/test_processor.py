@@ -182,7 +182,7 @@ def test_a_lost_partition_cannot_be_checkpointed() -> None:
             ) as processor:
                 (partition,) = await take(processor, 1)
                 async for _ in partition.batches():
-                    processor.engine._house.holdings.drop("0")
+                    processor.engine._house.leases.drop("0")
                     assert partition.reason is StopReason.LOST
                     with pytest.raises(OwnershipLost):
                         await partition.checkpoint()

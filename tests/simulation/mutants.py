@@ -18,15 +18,14 @@ from pumphouse.leases import census, model
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint, Granted, Listing, Ownership, Unknown
 from pumphouse.leases.store import ClaimOutcome
-from pumphouse.processor import lease_table as holdings
-from pumphouse.processor import plan
+from pumphouse.processor import lease_table, plan
 from pumphouse.processor.checkpointing import Checkpoints
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.feed import Feed
-from pumphouse.processor.lease_table import Holdings
+from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.plan import Holding
+from pumphouse.processor.plan import Lease
 from pumphouse.processor.pump import Pump
 from pumphouse.processor.term import Stopped, StopReason
 from pumphouse.simulation.loop import WALL_S
@@ -88,7 +87,7 @@ def readers_without_an_epoch(patch: Patch) -> None:
 @mutant("I1")
 def self_fencing_off(patch: Patch) -> None:
     """An owner that could not renew goes on as if nothing were."""
-    patch.setattr(Holding, "binds_until", lambda self, lease_s: math.inf)
+    patch.setattr(Lease, "binds_until", lambda self, lease_s: math.inf)
 
 
 @mutant("I1")
@@ -96,10 +95,10 @@ def lease_counts_from_the_answer(patch: Patch) -> None:
     """A lease is counted from when the answer came, which may be long after the write."""
     original = plan.hold
 
-    def hold(row: Ownership, sent_s: float, now_s: float) -> Holding:
+    def hold(row: Ownership, sent_s: float, now_s: float) -> Lease:
         return original(row, now_s + 20, now_s)
 
-    patch.setattr(holdings, "hold", hold)
+    patch.setattr(lease_table, "hold", hold)
 
 
 @mutant("I1", face="functions")
@@ -113,15 +112,15 @@ def live_whatever_happens(patch: Patch) -> None:
 
 @mutant("I1")
 def unknown_taken_as_owned(patch: Patch) -> None:
-    original = Holdings._write
+    original = LeaseTable._write
 
-    async def write(self: Holdings, rows: Any) -> list[ClaimOutcome]:
+    async def write(self: LeaseTable, rows: Any) -> list[ClaimOutcome]:
         return [
             Granted(outcome.wanted) if isinstance(outcome, Unknown) else outcome
             for outcome in await original(self, rows)
         ]
 
-    patch.setattr(Holdings, "_write", write)
+    patch.setattr(LeaseTable, "_write", write)
 
 
 @mutant("I1")
@@ -155,13 +154,13 @@ def hand_over_keeps_the_epoch(patch: Patch) -> None:
 def hearsay_is_believed(patch: Patch) -> None:
     """What a listing says is ours counts from when it was told, without a write."""
 
-    async def confirm(self: Holdings, rows: Any) -> list[str]:
+    async def confirm(self: LeaseTable, rows: Any) -> list[str]:
         for row in rows:
             now_s = self.clock.monotonic()
             self._take(plan.hold(replace(row, deadline_s=None), now_s, now_s))
         return [row.partition for row in rows]
 
-    patch.setattr(Holdings, "confirm", confirm)
+    patch.setattr(LeaseTable, "confirm", confirm)
 
 
 @mutant("I1", store="blob")
@@ -169,12 +168,12 @@ def a_row_makes_a_lease_longer(patch: Patch) -> None:
     """The age of a row, in whole seconds, is taken for that of our lease."""
     original = plan.changed
 
-    def changed(holding: Holding, row: Ownership, sent_s: float, now_s: float) -> Holding:
-        after = original(holding, row, sent_s, now_s)
-        return replace(after, since_s=max(holding.since_s, sent_s - row.age_s), due=False)
+    def changed(lease: Lease, row: Ownership, sent_s: float, now_s: float) -> Lease:
+        after = original(lease, row, sent_s, now_s)
+        return replace(after, since_s=max(lease.since_s, sent_s - row.age_s), due=False)
 
     patch.setattr(plan, "changed", changed)
-    patch.setattr(holdings, "changed", changed)
+    patch.setattr(lease_table, "changed", changed)
 
 
 @mutant("I6", face="functions")
@@ -209,10 +208,10 @@ def renewal_after_loss(patch: Patch) -> None:
     """A row that somebody else has grabbed counts as ours still."""
     original = plan.judge
 
-    def judge(holding: Holding, row: Any, sent_s: float, now_s: float) -> Holding | None:
-        return original(holding, row, sent_s, now_s) or replace(holding, since_s=now_s)
+    def judge(lease: Lease, row: Any, sent_s: float, now_s: float) -> Lease | None:
+        return original(lease, row, sent_s, now_s) or replace(lease, since_s=now_s)
 
-    patch.setattr(holdings, "judge", judge)
+    patch.setattr(lease_table, "judge", judge)
 
 
 @mutant("I1 I6 I12")
@@ -239,19 +238,19 @@ EVICTED = {
 @mutant("I6", **EVICTED)
 def a_raise_that_took_effect_ends_the_stay(patch: Patch) -> None:
     """An owner that finds its row raised by itself takes it for lost, and what it handled too."""
-    patch.setattr(Engine, "raised", lambda self, holding: None)
+    patch.setattr(Engine, "raised", lambda self, lease: None)
 
 
 @mutant("I6 I15", **{**EVICTED, "face": "push"})
 def an_epoch_in_doubt_is_not_settled(patch: Patch) -> None:
     """A raise without an answer may yet take effect, and nobody looks."""
 
-    async def settle(self: Holdings, partition: str) -> int:
+    async def settle(self: LeaseTable, partition: str) -> int:
         if partition not in self.held:
             raise OwnershipLost(partition, 0)
         return self.held[partition].row.epoch
 
-    patch.setattr(Holdings, "settle_epoch", settle)
+    patch.setattr(LeaseTable, "settle_epoch", settle)
 
 
 @mutant("I1")
@@ -278,8 +277,8 @@ def the_dead_keep_their_partitions(patch: Patch) -> None:
 def no_drain(patch: Patch) -> None:
     """A partition is handed over as soon as it is asked for, whatever is in hand."""
 
-    def asked_for(self: Engine, holding: Holding) -> None:
-        giving = asyncio.ensure_future(self._house.holdings.give_up(holding.partition))
+    def asked_for(self: Engine, lease: Lease) -> None:
+        giving = asyncio.ensure_future(self._house.leases.give_up(lease.partition))
         self._telling.add(giving)
         giving.add_done_callback(self._told)
 
@@ -290,7 +289,7 @@ def no_drain(patch: Patch) -> None:
 def hand_off_does_not_wait_for_the_handler(patch: Patch) -> None:
     async def left(self: PartitionClient) -> None:
         with suppress(Stopped):
-            await self._tenure.unless_stopped(self._left.wait())
+            await self._term.unless_stopped(self._left.wait())
 
     patch.setattr(PartitionClient, "left", left)
 
@@ -317,10 +316,10 @@ def no_checkpoint_when_leaving(patch: Patch) -> None:
 def a_refusal_without_a_word_ends_a_hand_over(patch: Patch) -> None:
     """Who leaves, and was asked a moment ago, does not look who has asked."""
 
-    async def row_of(self: Holdings, partition: str) -> Ownership | None:
+    async def row_of(self: LeaseTable, partition: str) -> Ownership | None:
         return None
 
-    patch.setattr(Holdings, "_row_of", row_of)
+    patch.setattr(LeaseTable, "_row_of", row_of)
 
 
 @mutant("I13")
@@ -334,14 +333,14 @@ def a_stop_that_never_ends(patch: Patch) -> None:
 @mutant("I13")
 def stop_waits_for_ever(patch: Patch) -> None:
     async def drain(self: Engine) -> None:
-        for tending in self._tending.values():
-            tending.tenure.stop(StopReason.SHUTDOWN)
-        if tasks := {tending.task for tending in self._tending.values()}:
+        for supervisor in self._supervisors.values():
+            supervisor.term.stop(StopReason.SHUTDOWN)
+        if tasks := {supervisor.task for supervisor in self._supervisors.values()}:
             await asyncio.wait(tasks)
 
     async def stop(self: Engine) -> None:
         self._stopping.set()
-        self._house.holdings.doubts.set()
+        self._house.leases.doubts.set()
         assert self._running is not None
         await asyncio.wait([self._running])
         await self._close()
@@ -353,22 +352,22 @@ def stop_waits_for_ever(patch: Patch) -> None:
 @mutant("I12")
 def a_hand_off_has_no_deadline(patch: Patch) -> None:
     """An owner that is asked does not answer, and who has asked waits for ever."""
-    patch.setattr(Engine, "asked_for", lambda self, holding: None)
+    patch.setattr(Engine, "asked_for", lambda self, lease: None)
     patch.setattr(model.Ownership, "overdue", property(lambda self: False))
-    patch.setattr(Holding, "binds_until", lambda self, lease_s: self.since_s + lease_s)
+    patch.setattr(Lease, "binds_until", lambda self, lease_s: self.since_s + lease_s)
 
 
 @mutant("I12")
 def an_owner_goes_on_after_the_deadline(patch: Patch) -> None:
     """What it was granted has passed, its lease has not: it hands out another batch."""
-    patch.setattr(Engine, "asked_for", lambda self, holding: None)
-    patch.setattr(Holding, "binds_until", lambda self, lease_s: self.since_s + lease_s)
+    patch.setattr(Engine, "asked_for", lambda self, lease: None)
+    patch.setattr(Lease, "binds_until", lambda self, lease_s: self.since_s + lease_s)
 
 
 @mutant("I12")
 def a_renewal_puts_the_deadline_off(patch: Patch) -> None:
     """The owner writes back what it was granted, counted from now: it never ends."""
-    for module in (plan, holdings):
-        patch.setattr(module, "as_of", lambda holding, now_s: holding.row)
-    patch.setattr(Engine, "asked_for", lambda self, holding: None)
-    patch.setattr(Holding, "binds_until", lambda self, lease_s: self.since_s + lease_s)
+    for module in (plan, lease_table):
+        patch.setattr(module, "as_of", lambda lease, now_s: lease.row)
+    patch.setattr(Engine, "asked_for", lambda self, lease: None)
+    patch.setattr(Lease, "binds_until", lambda self, lease_s: self.since_s + lease_s)

@@ -19,7 +19,7 @@ from pumphouse.processor.checkpointing import Checkpoints
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.feed import Feed
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.supervisor import Tending
+from pumphouse.processor.supervisor import PartitionSupervisor
 from pumphouse.processor.term import Stopped
 from tests.simulation.sabotage import Patch, mutant
 
@@ -121,11 +121,11 @@ def no_checkpoint_by_the_policy(patch: Patch) -> None:
 
 @mutant("I3 I7")
 def a_pump_that_died_is_not_started_again(patch: Patch) -> None:
-    async def wait(self: Tending, seconds: float) -> None:
+    async def wait(self: PartitionSupervisor, seconds: float) -> None:
         with suppress(Stopped):
-            await self.tenure.unless_stopped(asyncio.sleep(1e9))
+            await self.term.unless_stopped(asyncio.sleep(1e9))
 
-    patch.setattr(Tending, "_wait", wait)
+    patch.setattr(PartitionSupervisor, "_wait", wait)
 
 
 @mutant("I9")
@@ -176,7 +176,7 @@ def cycles_without_a_rest(patch: Patch) -> None:
 
 @mutant("I11")
 def a_stuck_handler_is_nobodys_business(patch: Patch) -> None:
-    patch.setattr(Tending, "stuck", lambda self: None)
+    patch.setattr(PartitionSupervisor, "stuck", lambda self: None)
 
 
 @mutant("I8", face="pull")

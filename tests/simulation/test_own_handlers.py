@@ -17,7 +17,7 @@ from pumphouse.events import Event
 from pumphouse.processor.handlers import Handling
 from pumphouse.processor.options import STOP, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.supervisor import Tending
+from pumphouse.processor.supervisor import PartitionSupervisor
 from pumphouse.simulation import PROFILES, Faults, Result, Scenario, parse_faults, simulate
 from pumphouse.simulation.faces import FACES
 from pumphouse.simulation.history import History
@@ -210,10 +210,10 @@ def with_scene(monkeypatch: pytest.MonkeyPatch, handler: Any) -> tuple[Result, l
 def test_a_partition_that_is_not_offered_again_is_the_engines_affair(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def forget(self: Tending, seconds: float) -> None:
-        await self.tenure.unless_stopped(asyncio.Event().wait())
+    async def forget(self: PartitionSupervisor, seconds: float) -> None:
+        await self.term.unless_stopped(asyncio.Event().wait())
 
-    monkeypatch.setattr(Tending, "_wait", forget)
+    monkeypatch.setattr(PartitionSupervisor, "_wait", forget)
     result = run(Seen(times=1))
     assert "I3" in {violation.name for violation in result.violations}
 

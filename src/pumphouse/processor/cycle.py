@@ -75,13 +75,13 @@ class Cycle:
     async def once(self, busy: Set[str]) -> Report:
         """One cycle. `busy` are partitions of which an earlier pump has not ended yet."""
         house, started_s = self.house, self.house.clock.monotonic()
-        held = set(house.holdings.held)
-        house.holdings.fence()
+        held = set(house.leases.held)
+        house.leases.fence()
         await self._renew()
         await self._ask_partitions()
         listing, sent_s = await self._list()
-        named = house.holdings.heard(listing, sent_s)
-        found = await house.holdings.confirm(named)
+        named = house.leases.heard(listing, sent_s)
+        found = await house.leases.confirm(named)
         if self.strategy.max_partitions is not None:
             await self._beat()  # others shall know of the limit before they see what we own
         census = take_census(
@@ -91,17 +91,17 @@ class Cycle:
         # What was ours in this cycle and is not any more has a pump that is still leaving. What is
         # ours by the listing and could not be confirmed is looked at again in the next one.
         held.update(row.partition for row in named)
-        leaving = held - house.holdings.held.keys()
+        leaving = held - house.leases.held.keys()
         choice, got = await self._act(census, listing, busy | leaving)
         if self.strategy.max_partitions is None:
             await self._beat()  # unless we are visible by what we have just claimed
         return self._report(census, choice, (*found, *got), started_s)
 
     async def _renew(self) -> None:
-        now_s, holdings = self.house.clock.monotonic(), self.house.holdings
-        held = list(holdings.held.values())
+        now_s, leases = self.house.clock.monotonic(), self.house.leases
+        held = list(leases.held.values())
         due = [h.partition for h in held if due_in_cycle(h, now_s, self.house.options)]
-        await holdings.renew(due)
+        await leases.renew(due)
 
     async def _ask_partitions(self) -> None:
         """New partitions are noticed while we run; a hub that is away changes nothing."""
@@ -126,7 +126,7 @@ class Cycle:
         """Be visible. An owner is, by its rows; but those do not tell the limit that it has."""
         house, most = self.house, self.strategy.max_partitions
         told = most is None or house.clock.monotonic() < self._beaten_s + TELL_LIMIT_S
-        if house.holdings.held and told:
+        if house.leases.held and told:
             return
         try:
             async with asyncio.timeout(house.options.store_s):
@@ -147,22 +147,22 @@ class Cycle:
 
     def _lost_races(self, choice: Choice) -> set[str]:
         """What somebody else was quicker to claim. Of an unknown outcome that cannot be said."""
-        holdings, wanted = self.house.holdings, {row.partition for row in choice.claims}
-        return {p for p in wanted if p not in holdings.held and not holdings.asks_for(p)}
+        leases, wanted = self.house.leases, {row.partition for row in choice.claims}
+        return {p for p in wanted if p not in leases.held and not leases.asks_for(p)}
 
     async def _act_once(
         self, census: Census, listing: Listing, busy: Set[str]
     ) -> tuple[Choice, list[str]]:
         """Decide, then write what was decided."""
-        holdings = self.house.holdings
+        leases = self.house.leases
         wants = tuple(self.strategy(census, self.house.rng))
-        held = frozenset(holdings.held)
+        held = frozenset(leases.held)
         strategy = self.strategy
         now = Situation(census, listing, held, busy, wants, strategy.grabs, not strategy.yields)
         choice = choose(now, self.house.options, await self._epochs(now))
-        got = await holdings.claim(choice.claims)
-        await holdings.nominate(choice.nominations)
-        await holdings.give_back(choice.returns)
+        got = await leases.claim(choice.claims)
+        await leases.nominate(choice.nominations)
+        await leases.give_back(choice.returns)
         return choice, got
 
     async def _epochs(self, now: Situation) -> Mapping[str, int]:
@@ -191,7 +191,7 @@ class Cycle:
             asked=choice.asked,
             got=got,
             lost=lost,
-            owned=len(self.house.holdings.held),
+            owned=len(self.house.leases.held),
             partitions=len(self.partitions),
             processors=len(census.members),
             settled=settled(census, choice.asked),

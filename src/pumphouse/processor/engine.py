@@ -22,7 +22,7 @@ called for every partition that becomes ours and returns when that partition end
 * `pause(partition)` and `resume(partition)` (None: all) keep ownership. `owned`, `settled`, `host`,
   `options`, `last_report` tell how it stands. `abandon()` ends like a crash: nothing is released.
 
-    connect, store -> Engine -> Cycle, watch -> Holdings -> Tenure, Pump -> serve
+    connect, store -> Engine -> Cycle, watch -> LeaseTable -> OwnershipTerm, Pump -> serve
                       ^^^^^^ this module
 """
 
@@ -45,11 +45,11 @@ from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore, MadeBeforehand
 from pumphouse.leases.strategies import Strategy, limited, parse_strategy
 from pumphouse.processor.cycle import Cycle, Report
-from pumphouse.processor.lease_table import Holdings
+from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
-from pumphouse.processor.plan import Holding, Outcome, due_on_watch, next_delay, reconcile
+from pumphouse.processor.plan import Lease, Outcome, due_on_watch, next_delay, reconcile
 from pumphouse.processor.pump import House, Serve
-from pumphouse.processor.supervisor import Tending
+from pumphouse.processor.supervisor import PartitionSupervisor
 from pumphouse.processor.term import StopReason, to_end
 
 log = logging.getLogger("pumphouse.processor")
@@ -93,7 +93,7 @@ class Engine:
         self._running: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[bool] | None = None
         self._stopping = asyncio.Event()
-        self._tending: dict[str, Tending] = {}
+        self._supervisors: dict[str, PartitionSupervisor] = {}
         self._paused: set[str] = set()
         self._all_paused = False
         self._telling: set[asyncio.Future[Any]] = set()  # callbacks that are coroutines
@@ -108,12 +108,12 @@ class Engine:
     @property
     def owned(self) -> tuple[str, ...]:
         """The partitions that are ours now."""
-        held = self._house.holdings.held if self._running is not None else {}
+        held = self._house.leases.held if self._running is not None else {}
         return tuple(sorted(held, key=lambda p: (len(p), p)))
 
     @property
     def pumps(self) -> int:
-        return len(self._tending)
+        return len(self._supervisors)
 
     @property
     def settled(self) -> bool:
@@ -168,7 +168,7 @@ class Engine:
 
     def _furnish(self, client: HubClient) -> House:
         group = Group(client.namespace, client.hub, self._group)
-        holdings = Holdings(self._store, group, self.host, self.options, self.clock, self)
+        leases = LeaseTable(self._store, group, self.host, self.options, self.clock, self)
         return House(
             client,
             self._store,
@@ -177,7 +177,7 @@ class Engine:
             self.options,
             self.clock,
             self.rng,
-            holdings,
+            leases,
             self.report,
         )
 
@@ -200,7 +200,7 @@ class Engine:
         if self._running is None:
             return
         self._stopping.set()
-        self._house.holdings.doubts.set()  # ends the wait for the next cycle
+        self._house.leases.doubts.set()  # ends the wait for the next cycle
         if self._ending is None:
             self._ending = asyncio.create_task(self._end(self._running), name=f"end {self.host}")
         if (caller := asyncio.current_task()) is not None:
@@ -210,7 +210,7 @@ class Engine:
             await self.run()
 
     def _is_serving(self, task: asyncio.Task[Any] | None) -> bool:
-        return task in [tending.task for tending in self._tending.values()]
+        return task in [supervisor.task for supervisor in self._supervisors.values()]
 
     async def _call_off(self, starting: asyncio.Task[None]) -> None:
         """Let a start close what it has opened; one that hangs is cut short."""
@@ -268,7 +268,7 @@ class Engine:
 
     async def _cycles(self) -> None:
         while not self._stopping.is_set():
-            self._house.holdings.doubts.clear()
+            self._house.leases.doubts.clear()
             started_s = self.clock.monotonic()
             try:
                 report = await self._cycle.once(self._busy())
@@ -282,41 +282,41 @@ class Engine:
             await self._rest(next_delay(outcome, self.options, self.rng))
 
     def _busy(self) -> set[str]:
-        return self._tending.keys() - self._house.holdings.held.keys()
+        return self._supervisors.keys() - self._house.leases.held.keys()
 
     async def _rest(self, delay_s: float) -> None:
         """Wait for the next cycle; it comes early if we are to stop or something is in doubt."""
         with suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
-                await self._house.holdings.doubts.wait()
+                await self._house.leases.doubts.wait()
 
     async def _watch(self) -> None:
         """Renew what no cycle renewed in time, and see whether a handler is stuck."""
-        holdings, options = self._house.holdings, self.options
+        leases, options = self._house.leases, self.options
         tick_s = min(options.renew_s, options.handler_timeout_s or options.renew_s) / 4
         while True:
             await self.clock.sleep(tick_s)
-            holdings.fence()
+            leases.fence()
             now_s = self.clock.monotonic()
-            held = list(holdings.held.values())
+            held = list(leases.held.values())
             self._look_for_stuck()
-            await holdings.renew([h.partition for h in held if due_on_watch(h, now_s, options)])
+            await leases.renew([h.partition for h in held if due_on_watch(h, now_s, options)])
 
     def _look_for_stuck(self) -> None:
-        for tending in self._tending.values():
-            if (stuck := tending.stuck()) is not None:
-                self.report(tending.partition, stuck)
+        for supervisor in self._supervisors.values():
+            if (stuck := supervisor.stuck()) is not None:
+                self.report(supervisor.partition, stuck)
 
     async def _drain(self) -> None:
         """Let every pump finish its batch and give its partition up; those that are late wait."""
-        for tending in self._tending.values():
-            tending.tenure.stop(StopReason.SHUTDOWN)
-        if tasks := {tending.task for tending in self._tending.values()}:
+        for supervisor in self._supervisors.values():
+            supervisor.term.stop(StopReason.SHUTDOWN)
+        if tasks := {supervisor.task for supervisor in self._supervisors.values()}:
             await asyncio.wait(tasks, timeout=self.options.stop_s)
-        for tending in list(self._tending.values()):
-            self.report(tending.partition, tending.why_late())
-            tending.task.cancel()
-        await self._release(sorted(self._house.holdings.held.keys() - self._tending.keys()))
+        for supervisor in list(self._supervisors.values()):
+            self.report(supervisor.partition, supervisor.why_late())
+            supervisor.task.cancel()
+        await self._release(sorted(self._house.leases.held.keys() - self._supervisors.keys()))
 
     async def _release(self, partitions: Iterable[str]) -> None:
         """Give up what has no pump: it was claimed while we were about to stop."""
@@ -325,7 +325,7 @@ class Engine:
                 await asyncio.gather(*map(self._give_up, partitions))
 
     async def _give_up(self, partition: str) -> None:
-        if await self._house.holdings.give_up(partition):
+        if await self._house.leases.give_up(partition):
             self._tell("released", partition)
 
     async def _leave(self) -> None:
@@ -341,26 +341,26 @@ class Engine:
         """Every partition of ours has a pump. One that is not ours any more is on its way out."""
         if self._stopping.is_set():
             return
-        self._house.holdings.fence()  # a lease that has run out by now starts nothing
-        start, _ = reconcile(self._house.holdings.held.keys(), self._tending.keys())
+        self._house.leases.fence()  # a lease that has run out by now starts nothing
+        start, _ = reconcile(self._house.leases.held.keys(), self._supervisors.keys())
         for partition in start:
-            self._start(self._house.holdings.held[partition])
+            self._start(self._house.leases.held[partition])
 
-    def _start(self, holding: Holding) -> None:
-        tending = Tending(self._house, holding, self._serve, self.is_paused)
-        self._tending[holding.partition] = tending
-        tending.task = self._tasks.create_task(
-            self._tend(tending), name=f"pump {holding.partition} of {self.host}"
+    def _start(self, lease: Lease) -> None:
+        supervisor = PartitionSupervisor(self._house, lease, self._serve, self.is_paused)
+        self._supervisors[lease.partition] = supervisor
+        supervisor.task = self._tasks.create_task(
+            self._tend(supervisor), name=f"pump {lease.partition} of {self.host}"
         )
-        if holding.row.successor:
-            self.asked_for(holding)
+        if lease.row.successor:
+            self.asked_for(lease)
 
-    async def _tend(self, tending: Tending) -> None:
+    async def _tend(self, supervisor: PartitionSupervisor) -> None:
         try:
-            if await tending.run():
-                self._tell("released", tending.partition)
+            if await supervisor.run():
+                self._tell("released", supervisor.partition)
         finally:
-            del self._tending[tending.partition]
+            del self._supervisors[supervisor.partition]
         # It may have come back to us while its old pump was still leaving.
         self._reconcile()
 
@@ -383,42 +383,42 @@ class Engine:
         else:
             self._paused.discard(partition)
         self._apply_pauses()
-        for tending in self._tending.values():
-            if partition in (None, tending.partition):
-                tending.unpark()
+        for supervisor in self._supervisors.values():
+            if partition in (None, supervisor.partition):
+                supervisor.unpark()
 
     def _apply_pauses(self) -> None:
-        for tending in self._tending.values():
-            tending.apply_pause()
+        for supervisor in self._supervisors.values():
+            supervisor.apply_pause()
 
-    # -- what holdings tell us --------------------------------------------------------------------
+    # -- what leases tell us --------------------------------------------------------------------
 
-    def gained(self, holding: Holding) -> None:
-        self._tell("claimed", holding.partition)
+    def gained(self, lease: Lease) -> None:
+        self._tell("claimed", lease.partition)
         self._reconcile()
 
-    def renewed(self, holding: Holding) -> None:
-        self._tell("renewed", holding.partition)
+    def renewed(self, lease: Lease) -> None:
+        self._tell("renewed", lease.partition)
 
-    def raised(self, holding: Holding) -> None:
+    def raised(self, lease: Lease) -> None:
         """Our own raise took effect: the same stay goes on with it, and loses nothing."""
-        if (tending := self._tending.get(holding.partition)) is not None:
-            tending.tenure.follow(holding.row.epoch)
+        if (supervisor := self._supervisors.get(lease.partition)) is not None:
+            supervisor.term.follow(lease.row.epoch)
 
-    def asked_for(self, holding: Holding) -> None:
-        tending = self._tending.get(holding.partition)
-        if tending is not None and self.strategy.yields and tending.tenure.reason is None:
-            self._tell("asked", holding.partition)
-            tending.tenure.stop(StopReason.HAND_OFF)
+    def asked_for(self, lease: Lease) -> None:
+        supervisor = self._supervisors.get(lease.partition)
+        if supervisor is not None and self.strategy.yields and supervisor.term.reason is None:
+            self._tell("asked", lease.partition)
+            supervisor.term.stop(StopReason.HAND_OFF)
 
     def lost(self, partition: str, why: OwnershipLost) -> None:
         log.info("lose partition=%s epoch=%d by=%s", partition, why.held_epoch, why.owner or "-")
         if why.owner == self.host:
             self.report(partition, OptionError(TWO_OF_A_NAME.format(self.host)))
         self._cycle.lost.append(partition)
-        tending = self._tending.get(partition)
-        if tending is not None and tending.tenure.epoch <= why.held_epoch:
-            tending.tenure.stop(StopReason.LOST)
+        supervisor = self._supervisors.get(partition)
+        if supervisor is not None and supervisor.term.epoch <= why.held_epoch:
+            supervisor.term.stop(StopReason.LOST)
         self._tell("lost", partition)
 
     def _tell(self, word: str, partition: str) -> None:

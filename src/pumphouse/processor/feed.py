@@ -3,7 +3,7 @@
 A feed opens a reader with the epoch of our row and goes on behind the last event it took whenever
 the reader breaks, so what it hands out is contiguous. It ends only with our ownership.
 
-    holdings (epoch) -> Feed -> client.reader -> Reader.receive -> batches
+    leases (epoch) -> Feed -> client.reader -> Reader.receive -> batches
                         ^^^^ this module
 
 Refused because a higher epoch is still attached, a rightful owner raises its own above it, writes

@@ -5,7 +5,7 @@ under way for a partition, and what comes of it is judged in one place (plan.jud
 which nothing was heard gives us nothing: the next listing tells, and what it says is ours is
 written once more before we act on it.
 
-    cycle, watch, pumps -> Holdings -> store.claim_ownership -> granted, refused, unknown
+    cycle, watch, pumps -> LeaseTable -> store.claim_ownership -> granted, refused, unknown
                            ^^^^^^^^ this module              -> listener
 """
 
@@ -34,7 +34,7 @@ from pumphouse.leases.model import (
 from pumphouse.leases.store import CheckpointStore, ClaimOutcome
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import (
-    Holding,
+    Lease,
     as_of,
     changed,
     given_up,
@@ -52,20 +52,20 @@ GIVE_UP_ATTEMPTS = 3
 class Listener(Protocol):
     """Who wants to know when a partition becomes ours, is asked for, or is lost."""
 
-    def gained(self, holding: Holding) -> None: ...
+    def gained(self, lease: Lease) -> None: ...
 
-    def renewed(self, holding: Holding) -> None: ...
+    def renewed(self, lease: Lease) -> None: ...
 
-    def raised(self, holding: Holding) -> None: ...
+    def raised(self, lease: Lease) -> None: ...
 
-    def asked_for(self, holding: Holding) -> None: ...
+    def asked_for(self, lease: Lease) -> None: ...
 
     def lost(self, partition: str, why: OwnershipLost) -> None: ...
 
     def report(self, partition: str | None, failed: Exception) -> None: ...
 
 
-class Holdings:
+class LeaseTable:
     """The partitions that are ours, and the only hand that writes their rows."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Holdings:
     ) -> None:
         self.store, self.group, self.me = store, group, me
         self.options, self.clock, self.listener = options, clock, listener
-        self.held: dict[str, Holding] = {}
+        self.held: dict[str, Lease] = {}
         self.doubts = asyncio.Event()  # a listing is needed to know what we hold
         self._asked: defaultdict[str, set[int]] = defaultdict(set)  # epochs that would be ours
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -87,16 +87,16 @@ class Holdings:
         self._rates: dict[str, float | None] = {}
 
     def __repr__(self) -> str:
-        return f"<Holdings {self.me} | {' '.join(self.held) or 'nothing'}>"
+        return f"<LeaseTable {self.me} | {' '.join(self.held) or 'nothing'}>"
 
     # -- what others may know ---------------------------------------------------------------------
 
     def binds(self, partition: str, epoch: int) -> bool:
         """Whether we may still deliver and checkpoint what we hold with this epoch."""
-        holding = self.held.get(partition)
-        if holding is None or holding.row.epoch != epoch:
+        lease = self.held.get(partition)
+        if lease is None or lease.row.epoch != epoch:
             return False
-        return self.clock.monotonic() < holding.binds_until(self.options.lease_s)
+        return self.clock.monotonic() < lease.binds_until(self.options.lease_s)
 
     def count(self, partition: str, events: int) -> None:
         """So many events were handled: the rate is told with the next renewal."""
@@ -136,56 +136,56 @@ class Holdings:
 
     def _heard_of_renewal(self, outcome: ClaimOutcome, sent_s: float) -> None:
         partition = _partition(outcome)
-        holding = self.held.get(partition)
-        if holding is None:
+        lease = self.held.get(partition)
+        if lease is None:
             return  # it was given up while we waited, and what the store says now is too late
         match outcome:
             case Granted(row):
-                self.held[partition] = _merged(hold(row, sent_s, self.clock.monotonic()), holding)
+                self.held[partition] = _merged(hold(row, sent_s, self.clock.monotonic()), lease)
                 # What we asked for before it, and heard nothing of, can take no effect any more.
                 self._asked.pop(partition, None)
                 self.listener.renewed(self.held[partition])
             case Refused(_, current):
-                self._refused(holding, current, sent_s)
+                self._refused(lease, current, sent_s)
             case Unknown():
                 pass  # the lease goes on running
 
-    def _refused(self, holding: Holding, current: Ownership | None, sent_s: float) -> None:
+    def _refused(self, lease: Lease, current: Ownership | None, sent_s: float) -> None:
         """Somebody else wrote our row, or we did and never heard of it."""
         if current is None:
-            self.held[holding.partition] = replace(holding, doubtful=True)
+            self.held[lease.partition] = replace(lease, doubtful=True)
             self.doubts.set()
             return
-        self._judged(holding, current, sent_s)
+        self._judged(lease, current, sent_s)
 
-    def _judged(self, holding: Holding, row: Ownership | None, sent_s: float) -> None:
-        after = self._after(holding, row, sent_s)
+    def _judged(self, lease: Lease, row: Ownership | None, sent_s: float) -> None:
+        after = self._after(lease, row, sent_s)
         if after is None:
-            self.drop(holding.partition, row)
+            self.drop(lease.partition, row)
         else:
             self._take(after)
 
-    def _after(self, holding: Holding, row: Ownership | None, sent_s: float) -> Holding | None:
-        """What a holding becomes once its row was seen; None if it is no longer ours."""
-        now_s, asked = self.clock.monotonic(), self._asked.get(holding.partition, set())
-        if row is not None and holding.seen_s <= sent_s and is_ours(row, self.me, asked):
-            return changed(holding, row, sent_s, now_s)
-        return judge(holding, row, sent_s, now_s)
+    def _after(self, lease: Lease, row: Ownership | None, sent_s: float) -> Lease | None:
+        """What a lease becomes once its row was seen; None if it is no longer ours."""
+        now_s, asked = self.clock.monotonic(), self._asked.get(lease.partition, set())
+        if row is not None and lease.seen_s <= sent_s and is_ours(row, self.me, asked):
+            return changed(lease, row, sent_s, now_s)
+        return judge(lease, row, sent_s, now_s)
 
     def drop(self, partition: str, row: Ownership | None = None) -> None:
         """It is no longer ours, or we may no longer act as if it were."""
-        holding = self.held.pop(partition, None)
-        if holding is None:
+        lease = self.held.pop(partition, None)
+        if lease is None:
             return
         self._rates.pop(partition, None)
         owner, epoch = (row.owner, row.epoch) if row is not None else ("", 0)
-        self.listener.lost(partition, OwnershipLost(partition, holding.row.epoch, owner, epoch))
+        self.listener.lost(partition, OwnershipLost(partition, lease.row.epoch, owner, epoch))
 
     def fence(self) -> None:
         """Drop what we could not renew in time, and what a successor may have taken by now."""
         now_s = self.clock.monotonic()
-        for partition, holding in list(self.held.items()):
-            if now_s >= holding.binds_until(self.options.lease_s):
+        for partition, lease in list(self.held.items()):
+            if now_s >= lease.binds_until(self.options.lease_s):
                 self.drop(partition)
 
     # -- claiming ---------------------------------------------------------------------------------
@@ -225,18 +225,18 @@ class Holdings:
         self._take(hold(row, sent_s, self.clock.monotonic()))
         return True
 
-    def _take(self, holding: Holding) -> None:
-        before = self.held.get(holding.partition)
-        self.held[holding.partition] = holding
-        if before is None or before.row.epoch < holding.row.epoch:
+    def _take(self, lease: Lease) -> None:
+        before = self.held.get(lease.partition)
+        self.held[lease.partition] = lease
+        if before is None or before.row.epoch < lease.row.epoch:
             # What was asked for has come; the same row in an old listing must not come twice.
-            self._asked.pop(holding.partition, None)
+            self._asked.pop(lease.partition, None)
         if before is None:
-            self.listener.gained(holding)
-        elif before.row.epoch < holding.row.epoch:
-            self.listener.raised(holding)  # by a write of ours that was never answered
-        if holding.row.successor:
-            self.listener.asked_for(holding)
+            self.listener.gained(lease)
+        elif before.row.epoch < lease.row.epoch:
+            self.listener.raised(lease)  # by a write of ours that was never answered
+        if lease.row.successor:
+            self.listener.asked_for(lease)
 
     def heard(self, listing: Listing, sent_s: float) -> list[Ownership]:
         """Judge what we hold by a listing; the rows that are ours by it though we do not hold them.
@@ -244,10 +244,10 @@ class Holdings:
         They were handed over to us, or a claim of ours got no answer.
         """
         rows = {row.partition: row for row in listing.ownerships}
-        for partition, holding in list(self.held.items()):
+        for partition, lease in list(self.held.items()):
             row = rows.get(partition)
-            if not self.writing(partition) and not is_old_news(holding, row, sent_s):
-                self._judged(holding, row, sent_s)
+            if not self.writing(partition) and not is_old_news(lease, row, sent_s):
+                self._judged(lease, row, sent_s)
         elapsed_s = self.clock.monotonic() - sent_s
         return [aged(row, elapsed_s) for row in rows.values() if self._is_found(row)]
 
@@ -278,22 +278,22 @@ class Holdings:
         self.listener.report(partition, StoreError(text))
         return False
 
-    async def _give_up_once(self, holding: Holding) -> bool:
+    async def _give_up_once(self, lease: Lease) -> bool:
         sent_s = self.clock.monotonic()
-        row = given_up(as_of(holding, sent_s), self.options)
+        row = given_up(as_of(lease, sent_s), self.options)
         (outcome,) = await self._write([row])
         match outcome:
             case Granted():
-                self.held.pop(holding.partition, None)
+                self.held.pop(lease.partition, None)
                 return True
             case Refused(_, current):
                 if current is None:  # blob stores refuse without a word: perhaps somebody has asked
-                    sent_s, current = self.clock.monotonic(), await self._row_of(holding.partition)
-                after = self._after(holding, current, sent_s)
+                    sent_s, current = self.clock.monotonic(), await self._row_of(lease.partition)
+                after = self._after(lease, current, sent_s)
                 if after is None:  # it has gone already: to a thief, or by an attempt of ours
-                    self.held.pop(holding.partition, None)
+                    self.held.pop(lease.partition, None)
                     return True
-                self.held[holding.partition] = after
+                self.held[lease.partition] = after
         return False
 
     async def _row_of(self, partition: str) -> Ownership | None:
@@ -325,9 +325,9 @@ class Holdings:
         Only the rightful owner is granted this write: a stranger's etag is not the row's.
         """
         async with self._writing([partition]):
-            while (holding := self.held.get(partition)) is not None:
+            while (lease := self.held.get(partition)) is not None:
                 sent_s = self.clock.monotonic()
-                row = raise_epoch(as_of(holding, sent_s), above)
+                row = raise_epoch(as_of(lease, sent_s), above)
                 self._asked[partition].add(row.epoch)
                 (outcome,) = await self._write([row])
                 self.fence()
@@ -335,14 +335,14 @@ class Holdings:
                     break
                 if isinstance(outcome, Granted):
                     taken = hold(outcome.row, sent_s, self.clock.monotonic())
-                    self.held[partition] = _merged(taken, holding)
+                    self.held[partition] = _merged(taken, lease)
                     self._asked.pop(partition, None)
                     return outcome.row.epoch
                 if isinstance(outcome, Unknown):
                     raise StoreError(
                         f"the epoch of partition {partition} could not be raised: {outcome.why}"
                     )
-                self._refused(holding, outcome.current, sent_s)
+                self._refused(lease, outcome.current, sent_s)
                 after = self.held.get(partition)
                 if after is not None and after.row.epoch > above:
                     return after.row.epoch
@@ -389,7 +389,7 @@ class Holdings:
             self.listener.report(None, StoreError(text))
 
 
-def _merged(new: Holding, old: Holding) -> Holding:
+def _merged(new: Lease, old: Lease) -> Lease:
     """What we know of a partition by two words of it: a lease only grows, a deadline only nears."""
     since_s = max(new.since_s, old.since_s)
     return replace(new, since_s=since_s, deadline_s=min(new.deadline_s, old.deadline_s))

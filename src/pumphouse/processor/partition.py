@@ -4,7 +4,7 @@
         ...
         await partition.checkpoint()
 
-    Feed, Checkpoints, Tenure -> PartitionClient -> your code
+    Feed, Checkpoints, OwnershipTerm -> PartitionClient -> your code
                                  ^^^^^^^^^^^^^^^ this module
 
 * Asking for the next batch says that the one before is handled. A clean move waits for that, so
@@ -30,7 +30,7 @@ from pumphouse.processor.checkpointing import Checkpoints, sequence_of
 from pumphouse.processor.feed import Feed
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import backoff
-from pumphouse.processor.term import Stopped, StopReason, Tenure
+from pumphouse.processor.term import OwnershipTerm, Stopped, StopReason
 
 PATIENCE_S = 60.0  # of one wait for events; it ends early when there is anything to do
 
@@ -40,7 +40,7 @@ class PartitionClient:
 
     def __init__(
         self,
-        tenure: Tenure,
+        term: OwnershipTerm,
         feed: Feed,
         checkpoints: Checkpoints,
         options: ProcessorOptions,
@@ -50,7 +50,7 @@ class PartitionClient:
         found: Checkpoint,
     ) -> None:
         self.found = found  # the checkpoint when we took the partition: under our epoch by now
-        self._tenure, self._feed, self._checkpoints = tenure, feed, checkpoints
+        self._term, self._feed, self._checkpoints = term, feed, checkpoints
         self._options, self._clock, self._rng, self._report = options, clock, rng, report
         self._going = asyncio.Event()  # not paused
         self._going.set()
@@ -61,7 +61,7 @@ class PartitionClient:
         self._open = False  # somebody goes through the batches
         self._left = asyncio.Event()  # nobody does any more
         self._failures = 0
-        self._ended: StopReason | None = None  # for this client, though the tenure may go on
+        self._ended: StopReason | None = None  # for this client, though the term may go on
         self.batches_handed_out = 0
 
     def __repr__(self) -> str:
@@ -69,21 +69,21 @@ class PartitionClient:
 
     @property
     def id(self) -> str:
-        return self._tenure.partition
+        return self._term.partition
 
     @property
     def epoch(self) -> int:
-        return self._tenure.epoch
+        return self._term.epoch
 
     @property
     def reason(self) -> StopReason | None:
         """Why it ends: shutdown, lost, hand-off or error; None while it goes on."""
-        return self._tenure.reason or self._ended
+        return self._term.reason or self._ended
 
     @property
     def live(self) -> bool:
         """Whether this host may still handle events of this partition."""
-        return self._tenure.binds
+        return self._term.binds
 
     @property
     def paused(self) -> bool:
@@ -148,21 +148,21 @@ class PartitionClient:
         new = batch
         if batch and sequence_of(batch[0]) <= done:
             new = [event for event in batch if sequence_of(event) > done]
-        self._tenure.count(len(new))
+        self._term.count(len(new))
         self._checkpoints.handled(new)
 
     async def sleep(self, seconds: float) -> bool:
         """Wait, unless the partition ends here meanwhile; whether it goes on."""
         try:
-            await self._tenure.unless_stopped(self._clock.sleep(seconds))
+            await self._term.unless_stopped(self._clock.sleep(seconds))
         except Stopped:
             return False
-        return self._tenure.goes_on
+        return self._term.goes_on
 
     async def left(self) -> None:
         """Until nobody handles anything of it: for whoever hands partitions to other tasks."""
         try:
-            await self._tenure.unless_stopped(self._left.wait())
+            await self._term.unless_stopped(self._left.wait())
         except Stopped:
             if self._open and self._in_hand_s is not None:
                 await self._left.wait()
@@ -172,14 +172,14 @@ class PartitionClient:
     async def ending(self) -> None:
         """Until the partition is to end here; `reason` says why."""
         with suppress(Stopped):
-            await self._tenure.unless_stopped(asyncio.Event().wait())
+            await self._term.unless_stopped(asyncio.Event().wait())
 
     async def vouch(self, last: Event, events: int = 0) -> None:
         """Say that everything up to this event was handled, though not by way of `batches`.
 
         OwnershipLost if the partition is no longer ours: somebody else handles its events now.
         """
-        self._tenure.count(events)
+        self._term.count(events)
         try:
             await self._checkpoints.write(last)
         except OwnershipLost:
@@ -188,7 +188,7 @@ class PartitionClient:
 
     async def confirm(self) -> bool:
         """Ask the store whether the partition is still ours."""
-        await self._tenure.confirm()
+        await self._term.confirm()
         return self.live
 
     async def outbid(self, refused: ReaderEvicted) -> int:
@@ -202,7 +202,7 @@ class PartitionClient:
         """No more batches come from this client, whoever still holds it."""
         if self._ended is None:
             self._ended = reason
-            self._tenure.wake()  # whoever waits for a batch of it waits in vain
+            self._term.wake()  # whoever waits for a batch of it waits in vain
 
     def pause(self) -> None:
         """Hand out no more batches; the partition stays ours."""
@@ -220,13 +220,13 @@ class PartitionClient:
             try:
                 batch = await self._receive(asked_s)
                 if self.paused:
-                    await self._tenure.unless_stopped(self._going.wait())
+                    await self._term.unless_stopped(self._going.wait())
             except Stopped:
                 break
             except OwnershipLost:
                 await self._fenced_off()
             except ReaderEvicted as evicted:
-                await self._tenure.confirm()
+                await self._term.confirm()
                 await self._mend(evicted)
             except PumphouseError as failed:
                 if is_misplaced(failed):  # a new pump looks where the checkpoint is by then
@@ -245,7 +245,7 @@ class PartitionClient:
 
     @property
     def _goes_on(self) -> bool:
-        return self._tenure.goes_on and self._ended is None
+        return self._term.goes_on and self._ended is None
 
     async def _receive(self, asked_s: float) -> list[Event]:
         await self._checkpoints.keep()
@@ -253,7 +253,7 @@ class PartitionClient:
         if self._options.max_wait_s is not None:
             left_s = asked_s + self._options.max_wait_s - self._clock.monotonic()
             patience_s = min(patience_s, max(0.0, left_s))
-        return await self._tenure.unless_stopped(self._feed.receive(patience_s))
+        return await self._term.unless_stopped(self._feed.receive(patience_s))
 
     def _waited_enough(self, asked_s: float) -> bool:
         max_wait_s = self._options.max_wait_s
@@ -266,11 +266,11 @@ class PartitionClient:
         stored now.
         """
         self.end(StopReason.LOST)
-        await self._tenure.confirm()
+        await self._term.confirm()
 
     async def _mend(self, failed: PumphouseError) -> None:
         """Report, wait and read on behind the last event that was received."""
-        if not self._tenure.goes_on:
+        if not self._term.goes_on:
             return
         self._failures += 1
         self._report(self.id, failed)

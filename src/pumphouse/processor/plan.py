@@ -3,7 +3,7 @@
 Everything here is a function of its arguments: what a row that came back means for what we hold,
 until when a lease binds, which rows to write, which pumps to start and stop, how long to wait.
 
-    listing, census, wants -> judge, choose, reconcile, next_delay -> cycle, holdings, pumps
+    listing, census, wants -> judge, choose, reconcile, next_delay -> cycle, leases, pumps
                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
 Times are seconds of the host's own monotonic clock. Two rules keep them safe:
@@ -47,7 +47,7 @@ RENEW_SLACK = 1.1  # renewals belong to the cycle; the watch steps in when it is
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Lease:
     """A partition that is ours, by the last word we have of its row."""
 
     row: Ownership
@@ -67,9 +67,9 @@ class Holding:
         return min(self.since_s + lease_s, self.deadline_s - WHOLE_S)
 
 
-def hold(row: Ownership, sent_s: float, now_s: float) -> Holding:
+def hold(row: Ownership, sent_s: float, now_s: float) -> Lease:
     """What a write that was granted gives us."""
-    return Holding(row, sent_s, now_s, sent_s, _deadline(row, sent_s))
+    return Lease(row, sent_s, now_s, sent_s, _deadline(row, sent_s))
 
 
 def _deadline(row: Ownership, sent_s: float) -> float:
@@ -77,44 +77,44 @@ def _deadline(row: Ownership, sent_s: float) -> float:
     return math.inf if row.deadline_s is None or not row.successor else sent_s + row.deadline_s
 
 
-def judge(holding: Holding, row: Ownership | None, sent_s: float, now_s: float) -> Holding | None:
-    """What a holding becomes once its row was seen; None if it is no longer ours."""
-    if holding.seen_s > sent_s or row is None:
-        return holding
-    if row.etag == holding.row.etag:
-        return replace(holding, doubtful=False)
-    if row.owner == holding.row.owner and row.epoch == holding.row.epoch:
-        return changed(holding, row, sent_s, now_s)
+def judge(lease: Lease, row: Ownership | None, sent_s: float, now_s: float) -> Lease | None:
+    """What a lease becomes once its row was seen; None if it is no longer ours."""
+    if lease.seen_s > sent_s or row is None:
+        return lease
+    if row.etag == lease.row.etag:
+        return replace(lease, doubtful=False)
+    if row.owner == lease.row.owner and row.epoch == lease.row.epoch:
+        return changed(lease, row, sent_s, now_s)
     # Epochs only rise, so this row is from before our claim. (0 is none: an official SDK wrote it.)
-    if 0 < row.epoch < holding.row.epoch:
-        return holding
+    if 0 < row.epoch < lease.row.epoch:
+        return lease
     return None
 
 
-def changed(holding: Holding, row: Ownership, sent_s: float, now_s: float) -> Holding:
+def changed(lease: Lease, row: Ownership, sent_s: float, now_s: float) -> Lease:
     """Still ours. Somebody asks for it, or something of ours was written though we never heard."""
-    if holding.row.successor and not row.successor:
-        return holding  # old news: who has asked is never forgotten
+    if lease.row.successor and not row.successor:
+        return lease  # old news: who has asked is never forgotten
     return replace(
-        holding,
+        lease,
         row=row,
         seen_s=now_s,
-        deadline_s=min(holding.deadline_s, _deadline(row, sent_s)),
+        deadline_s=min(lease.deadline_s, _deadline(row, sent_s)),
         doubtful=False,
-        due=holding.due or row.successor == holding.row.successor,
+        due=lease.due or row.successor == lease.row.successor,
     )
 
 
-def is_old_news(holding: Holding, row: Ownership | None, sent_s: float) -> bool:
+def is_old_news(lease: Lease, row: Ownership | None, sent_s: float) -> bool:
     """Whether a listing tells our own row as it was before our last write.
 
     By its etag we would renew in vain, and a few old listings in a row would cost us the lease. One
     that is in doubt is judged all the same: a refusal has told that there is something newer.
     """
-    if row is None or holding.doubtful or row.etag == holding.row.etag:
+    if row is None or lease.doubtful or row.etag == lease.row.etag:
         return False
-    ours = row.owner == holding.row.owner and row.epoch == holding.row.epoch
-    return ours and sent_s - row.age_s < holding.since_s
+    ours = row.owner == lease.row.owner and row.epoch == lease.row.epoch
+    return ours and sent_s - row.age_s < lease.since_s
 
 
 def is_ours(row: Ownership, me: str, asked: Set[int]) -> bool:
@@ -125,29 +125,29 @@ def is_ours(row: Ownership, me: str, asked: Set[int]) -> bool:
 # -- renewing -------------------------------------------------------------------------------------
 
 
-def due_in_cycle(holding: Holding, now_s: float, options: ProcessorOptions) -> bool:
+def due_in_cycle(lease: Lease, now_s: float, options: ProcessorOptions) -> bool:
     """Whether a cycle renews it: it would be late by the next one, and is not quite fresh."""
-    age_s = now_s - holding.asked_s
+    age_s = now_s - lease.asked_s
     late = age_s >= options.renew_s / 2 and age_s + options.interval_s > options.renew_s
-    return (late or holding.due) and not holding.doubtful
+    return (late or lease.due) and not lease.doubtful
 
 
-def due_on_watch(holding: Holding, now_s: float, options: ProcessorOptions) -> bool:
+def due_on_watch(lease: Lease, now_s: float, options: ProcessorOptions) -> bool:
     """Whether it must be renewed at once because no cycle did."""
-    late = now_s - holding.asked_s >= options.renew_s * RENEW_SLACK
+    late = now_s - lease.asked_s >= options.renew_s * RENEW_SLACK
     # One that is in doubt would be refused again; it waits for a listing.
-    return (late or holding.due) and not holding.doubtful
+    return (late or lease.due) and not lease.doubtful
 
 
-def renewed(holding: Holding, now_s: float, rate: float | None) -> Ownership:
-    """The row that renews a holding. A successor's deadline is not put off by it."""
-    return renew(as_of(holding, now_s), rate)
+def renewed(lease: Lease, now_s: float, rate: float | None) -> Ownership:
+    """The row that renews a lease. A successor's deadline is not put off by it."""
+    return renew(as_of(lease, now_s), rate)
 
 
-def as_of(holding: Holding, now_s: float) -> Ownership:
+def as_of(lease: Lease, now_s: float) -> Ownership:
     """Its row, with what is left of a successor's deadline."""
-    left_s = None if holding.row.deadline_s is None else holding.deadline_s - now_s
-    return replace(holding.row, deadline_s=left_s)
+    left_s = None if lease.row.deadline_s is None else lease.deadline_s - now_s
+    return replace(lease.row, deadline_s=left_s)
 
 
 def rate_of(before: float | None, events: int, elapsed_s: float) -> float | None:

@@ -23,11 +23,11 @@ from pumphouse.leases.model import Checkpoint, Group
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.processor.checkpointing import Checkpoints
 from pumphouse.processor.feed import Feed
-from pumphouse.processor.lease_table import Holdings
+from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.plan import start_position
-from pumphouse.processor.term import StopReason, Tenure
+from pumphouse.processor.term import OwnershipTerm, StopReason
 
 CLOSE_S = 5.0  # to leave a partition politely; the next owner's epoch does not wait for it
 STAMPS_MAX = 3
@@ -46,19 +46,19 @@ class House:
     options: ProcessorOptions
     clock: Clock
     rng: Random
-    holdings: Holdings
+    leases: LeaseTable
     report: Callable[[str | None, Exception], None]
 
 
 class Pump:
     """Moves the events of one partition to the code that serves it."""
 
-    def __init__(self, house: House, tenure: Tenure) -> None:
-        self.house, self.tenure = house, tenure
+    def __init__(self, house: House, term: OwnershipTerm) -> None:
+        self.house, self.term = house, term
         self.client: PartitionClient | None = None
 
     def __repr__(self) -> str:
-        return f"<Pump {self.tenure.partition} | {self.tenure.reason or 'runs'}>"
+        return f"<Pump {self.term.partition} | {self.term.reason or 'runs'}>"
 
     async def run(self, serve: Serve, paused: Callable[[], bool] = lambda: False) -> None:
         """Serve the partition until it ends here; raises what the serving code raises."""
@@ -68,7 +68,7 @@ class Pump:
             writer,
             self.house.options,
             self.house.clock,
-            lambda failed: self.house.report(self.tenure.partition, failed),
+            lambda failed: self.house.report(self.term.partition, failed),
         )
         self.client = self._open(feed, checkpoints, checkpoint)
         if paused():  # from here on whoever pauses or resumes finds the client
@@ -96,11 +96,11 @@ class Pump:
             async with asyncio.timeout(STAMPS_MAX * self.house.options.store_s):
                 return await self._stamp_as_owner()
         except TimeoutError:
-            partition = self.tenure.partition
+            partition = self.term.partition
             raise StoreError(f"the checkpoint of partition {partition} was not stamped") from None
 
     async def _stamp_as_owner(self) -> tuple[CheckpointWriter, Checkpoint]:
-        await self.tenure.settle_epoch()
+        await self.term.settle_epoch()
         for attempt in range(STAMPS_MAX):
             writer = self._writer()
             try:
@@ -108,35 +108,35 @@ class Pump:
             except OwnershipLost as fenced:
                 # Our row may know less than the checkpoint: an official SDK rewrote it without
                 # the epoch. Whose it is the row decides, and only its owner can raise it.
-                if attempt == STAMPS_MAX - 1 or not self.tenure.binds:
+                if attempt == STAMPS_MAX - 1 or not self.term.binds:
                     raise
-                await self.tenure.raise_epoch(fenced.epoch)
+                await self.term.raise_epoch(fenced.epoch)
         raise AssertionError("unreachable")
 
     def _writer(self) -> CheckpointWriter:
-        house, tenure = self.house, self.tenure
+        house, term = self.house, self.term
         return CheckpointWriter(
-            house.store, house.group, tenure.partition, tenure.epoch, lambda: tenure.binds
+            house.store, house.group, term.partition, term.epoch, lambda: term.binds
         )
 
     def _feed(self, checkpoint: Checkpoint, writer: CheckpointWriter) -> Feed:
-        house, partition = self.house, self.tenure.partition
+        house, partition = self.house, self.term.partition
 
         async def settled() -> int:
-            await self.tenure.settle_epoch()
-            if writer.stamped_with != self.tenure.epoch:
-                await writer.restamp(self.tenure.epoch)
-            return self.tenure.epoch
+            await self.term.settle_epoch()
+            if writer.stamped_with != self.term.epoch:
+                await writer.restamp(self.term.epoch)
+            return self.term.epoch
 
         async def raised(above: int) -> int:
-            await self.tenure.raise_epoch(above)
+            await self.term.raise_epoch(above)
             return await settled()
 
         reader = ReaderOptions(
             partition,
             house.group.name,
             start_position(checkpoint, house.options.start_of(partition)),
-            self.tenure.epoch,
+            self.term.epoch,
             house.options.prefetch,
             house.options.prefetch_bytes,
             house.host,
@@ -146,7 +146,7 @@ class Pump:
     def _open(self, feed: Feed, checkpoints: Checkpoints, found: Checkpoint) -> PartitionClient:
         house = self.house
         return PartitionClient(
-            self.tenure,
+            self.term,
             feed,
             checkpoints,
             house.options,
@@ -158,11 +158,11 @@ class Pump:
 
     async def _finish(self, checkpoints: Checkpoints) -> None:
         """Write what is pending, unless it is not ours to write any more."""
-        if not self.tenure.binds:
+        if not self.term.binds:
             return
         try:
             await checkpoints.flush()
         except OwnershipLost:
             pass  # somebody has moved it by hand; whose the partition is, the row tells
         except PumphouseError as failed:
-            self.house.report(self.tenure.partition, failed)
+            self.house.report(self.term.partition, failed)

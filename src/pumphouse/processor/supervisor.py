@@ -1,6 +1,6 @@
 """Keeping a pump running for as long as its partition is ours, and leaving in good order.
 
-    engine -> Tending -> Pump -> serve
+    engine -> PartitionSupervisor -> Pump -> serve
               ^^^^^^^ this module
 
 A pump that dies is reported and started again after a back-off that doubles. When the partition is
@@ -22,46 +22,46 @@ from pumphouse.errors import (
     StoreError,
 )
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.plan import Holding, backoff
+from pumphouse.processor.plan import Lease, backoff
 from pumphouse.processor.pump import House, Pump, Serve
-from pumphouse.processor.term import Stopped, StopReason, Tenure, to_end
+from pumphouse.processor.term import OwnershipTerm, Stopped, StopReason, to_end
 
 CANCELLED = "something that the code of a partition awaited was cancelled"
 CLEAN = (StopReason.SHUTDOWN, StopReason.HAND_OFF)
 
 
-class Tending:
-    """One tenure of one partition, and the pump that serves it."""
+class PartitionSupervisor:
+    """One term of one partition, and the pump that serves it."""
 
     task: asyncio.Task[None]
 
     def __init__(
-        self, house: House, holding: Holding, serve: Serve, is_paused: Callable[[str], bool]
+        self, house: House, lease: Lease, serve: Serve, is_paused: Callable[[str], bool]
     ) -> None:
-        self.house, self.partition = house, holding.partition
-        self.tenure = Tenure(holding.partition, holding.row.epoch, house.holdings)
+        self.house, self.partition = house, lease.partition
+        self.term = OwnershipTerm(lease.partition, lease.row.epoch, house.leases)
         self._serve, self._is_paused = serve, is_paused
         self._pump: Pump | None = None
         self._unparked = asyncio.Event()
         self._told_of: object = None  # the batch that was reported as stuck
 
     def __repr__(self) -> str:
-        return f"<Tending {self.partition} | {self.tenure.reason or 'goes on'}>"
+        return f"<PartitionSupervisor {self.partition} | {self.term.reason or 'goes on'}>"
 
     async def run(self) -> bool:
-        """Serve until the tenure ends; whether the partition was given up in good order."""
+        """Serve until the term ends; whether the partition was given up in good order."""
         failures = 0
-        while self.tenure.goes_on:
+        while self.term.goes_on:
             started_s = self.house.clock.monotonic()
             await self._serve_once()
-            if self.tenure.goes_on:
+            if self.term.goes_on:
                 lasted_s = self.house.clock.monotonic() - started_s
                 failures = 1 if lasted_s > self.house.options.backoff_most_s else failures + 1
                 await self._wait(backoff(failures, self.house.options, self.house.rng))
-        return self.tenure.reason in CLEAN and await self._give_up()
+        return self.term.reason in CLEAN and await self._give_up()
 
     async def _serve_once(self) -> None:
-        self._pump = Pump(self.house, self.tenure)
+        self._pump = Pump(self.house, self.term)
         try:
             await self._pump.run(self._serve, lambda: self._is_paused(self.partition))
         except asyncio.CancelledError:
@@ -69,8 +69,8 @@ class Tending:
                 raise
             self.house.report(self.partition, RuntimeError(CANCELLED))
         except OwnershipLost as fenced:
-            await self.tenure.confirm()
-            if self.tenure.goes_on:  # the row is ours, and yet somebody else speaks for it
+            await self.term.confirm()
+            if self.term.goes_on:  # the row is ours, and yet somebody else speaks for it
                 self.house.report(self.partition, fenced)
         except PoisonEvent as poison:
             self._unparked.clear()  # whoever hears of it may resume it at once
@@ -83,21 +83,21 @@ class Tending:
 
     async def _wait(self, seconds: float) -> None:
         with suppress(Stopped):
-            await self.tenure.unless_stopped(self.house.clock.sleep(seconds))
+            await self.term.unless_stopped(self.house.clock.sleep(seconds))
 
     async def _park(self) -> None:
         """Keep the partition without serving it, until somebody resumes it."""
         with suppress(Stopped):
-            await self.tenure.unless_stopped(self._unparked.wait())
+            await self.term.unless_stopped(self._unparked.wait())
 
     def unpark(self) -> None:
         self._unparked.set()
 
     async def _give_up(self) -> bool:
-        holding = self.house.holdings.held.get(self.partition)
-        if holding is None or holding.row.epoch != self.tenure.epoch:
+        lease = self.house.leases.held.get(self.partition)
+        if lease is None or lease.row.epoch != self.term.epoch:
             return False
-        return await self.house.holdings.give_up(self.partition)
+        return await self.house.leases.give_up(self.partition)
 
     # -- seen from outside ------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """One stay of ours at a partition: from the claim until the pump has left.
 
-A tenure says whether we may still act as the owner, and why we stop. Stopping ends waiting, never
+A term says whether we may still act as the owner, and why we stop. Stopping ends waiting, never
 working: whoever waits for events, for a back-off or for a resume is woken; a handler finishes.
 
-    holdings, engine -> Tenure -> feed, checkpoints, partition client
+    leases, engine -> OwnershipTerm -> feed, checkpoints, partition client
                         ^^^^^^ this module
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from pumphouse.processor.lease_table import Holdings
+from pumphouse.processor.lease_table import LeaseTable
 
 T = TypeVar("T")
 
@@ -38,17 +38,17 @@ def to_end() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-class Tenure:
+class OwnershipTerm:
     """The partition, the epoch we hold it with, and the reason to leave once there is one."""
 
-    def __init__(self, partition: str, epoch: int, holdings: Holdings) -> None:
+    def __init__(self, partition: str, epoch: int, leases: LeaseTable) -> None:
         self.partition, self.epoch = partition, epoch
         self.reason: StopReason | None = None
-        self._holdings = holdings
+        self._holdings = leases
         self._waits: list[asyncio.Timeout] = []
 
     def __repr__(self) -> str:
-        return f"<Tenure {self.partition} epoch {self.epoch} {self.reason or 'goes on'}>"
+        return f"<OwnershipTerm {self.partition} epoch {self.epoch} {self.reason or 'goes on'}>"
 
     @property
     def binds(self) -> bool:
@@ -59,7 +59,7 @@ class Tenure:
 
     @property
     def goes_on(self) -> bool:
-        """Whether another batch may be delivered; a lease that has run out ends the tenure."""
+        """Whether another batch may be delivered; a lease that has run out ends the term."""
         if self.reason is None and not self.binds:
             self.stop(StopReason.LOST)
         return self.reason is None

@@ -23,9 +23,9 @@ from pumphouse.leases.model import (
 )
 from pumphouse.leases.store import ClaimOutcome
 from pumphouse.leases.stores.memory import MemoryStore
-from pumphouse.processor.lease_table import Holdings
+from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
-from pumphouse.processor.plan import Holding, due_on_watch
+from pumphouse.processor.plan import Lease, due_on_watch
 
 GROUP = Group("n", "h")
 OPTIONS = ProcessorOptions()
@@ -53,17 +53,17 @@ class Ears:
     def __init__(self) -> None:
         self.heard: list[tuple[str, str]] = []
 
-    def gained(self, holding: Holding) -> None:
-        self.heard.append(("gained", holding.partition))
+    def gained(self, lease: Lease) -> None:
+        self.heard.append(("gained", lease.partition))
 
-    def renewed(self, holding: Holding) -> None:
-        self.heard.append(("renewed", holding.partition))
+    def renewed(self, lease: Lease) -> None:
+        self.heard.append(("renewed", lease.partition))
 
-    def raised(self, holding: Holding) -> None:
-        self.heard.append(("raised", str(holding.row.epoch)))
+    def raised(self, lease: Lease) -> None:
+        self.heard.append(("raised", str(lease.row.epoch)))
 
-    def asked_for(self, holding: Holding) -> None:
-        self.heard.append(("asked", holding.row.successor))
+    def asked_for(self, lease: Lease) -> None:
+        self.heard.append(("asked", lease.row.successor))
 
     def lost(self, partition: str, why: OwnershipLost) -> None:
         self.heard.append(("lost", why.owner))
@@ -73,16 +73,16 @@ class Ears:
 
 
 class Desk:
-    """One host's holdings on a store that others write too."""
+    """One host's leases on a store that others write too."""
 
     def __init__(self) -> None:
         self.clock, self.ears = Hand(), Ears()
         self.store = MemoryStore(self.clock)
         self.flaky = FlakyStore(self.store, clock=self.clock)
-        self.holdings = Holdings(self.flaky, GROUP, "me", OPTIONS, self.clock, self.ears)
+        self.leases = LeaseTable(self.flaky, GROUP, "me", OPTIONS, self.clock, self.ears)
 
     async def own(self, partition: str = "0") -> None:
-        assert await self.holdings.claim([claim(None, partition, "me")]) == [partition]
+        assert await self.leases.claim([claim(None, partition, "me")]) == [partition]
 
     async def row(self, partition: str = "0") -> Ownership:
         listing = await self.store.list_ownership(GROUP)
@@ -94,8 +94,8 @@ class Desk:
 
     async def list(self) -> list[str]:
         sent_s = self.clock.monotonic()
-        named = self.holdings.heard(await self.flaky.list_ownership(GROUP), sent_s)
-        return await self.holdings.confirm(named)
+        named = self.leases.heard(await self.flaky.list_ownership(GROUP), sent_s)
+        return await self.leases.confirm(named)
 
 
 @pytest.fixture
@@ -105,12 +105,12 @@ def desk() -> Desk:
 
 async def test_only_the_epoch_that_we_hold_binds_and_only_for_a_lease(desk: Desk) -> None:
     await desk.own()
-    assert desk.holdings.binds("0", 1)
-    assert not desk.holdings.binds("0", 2)
-    assert not desk.holdings.binds("1", 1)
+    assert desk.leases.binds("0", 1)
+    assert not desk.leases.binds("0", 2)
+    assert not desk.leases.binds("1", 1)
     desk.clock.time = OPTIONS.lease_s
-    assert not desk.holdings.binds("0", 1)
-    desk.holdings.fence()
+    assert not desk.leases.binds("0", 1)
+    desk.leases.fence()
     assert desk.ears.heard[-1] == ("lost", "")
 
 
@@ -134,20 +134,20 @@ async def test_what_was_given_up_while_a_renewal_waited_for_its_turn_is_left_out
     class Hasty(Ears):
         """Renews once more, as soon as the answer is there."""
 
-        def renewed(self, holding: Holding) -> None:
+        def renewed(self, lease: Lease) -> None:
             if not second:
-                second.append(asyncio.create_task(desk.holdings.renew(["0", "1"])))
+                second.append(asyncio.create_task(desk.leases.renew(["0", "1"])))
 
-    desk.holdings.store, desk.holdings.listener = Slow(desk.store, clock=desk.clock), Hasty()
-    first = asyncio.create_task(desk.holdings.renew(["0", "1"]))
+    desk.leases.store, desk.leases.listener = Slow(desk.store, clock=desk.clock), Hasty()
+    first = asyncio.create_task(desk.leases.renew(["0", "1"]))
     await asyncio.sleep(0.01)
-    leaving = asyncio.create_task(desk.holdings.give_up("1"))
+    leaving = asyncio.create_task(desk.leases.give_up("1"))
     await asyncio.sleep(0.01)
     gate.set()
     await first
     assert await leaving
     await second[0]
-    assert list(desk.holdings.held) == ["0"]
+    assert list(desk.leases.held) == ["0"]
     assert (await desk.row("1")).owner == ""
 
 
@@ -164,15 +164,15 @@ async def test_an_answer_that_comes_after_the_lease_ran_out_gives_nothing_back(d
             await gate.wait()
             return outcomes
 
-    desk.holdings.store = Late(desk.store, clock=desk.clock)
-    renewing = asyncio.create_task(desk.holdings.renew(["0"]))
+    desk.leases.store = Late(desk.store, clock=desk.clock)
+    renewing = asyncio.create_task(desk.leases.renew(["0"]))
     await asyncio.sleep(0.01)
     desk.clock.time = OPTIONS.lease_s
     gate.set()
     await renewing
     assert desk.ears.heard[-1] == ("lost", "")
-    assert desk.holdings.held == {}
-    assert not desk.holdings.binds("0", 1)
+    assert desk.leases.held == {}
+    assert not desk.leases.binds("0", 1)
 
 
 async def test_a_listing_says_nothing_of_what_is_just_being_written(desk: Desk) -> None:
@@ -190,8 +190,8 @@ async def test_a_listing_says_nothing_of_what_is_just_being_written(desk: Desk) 
             await gate.wait()
             return outcomes
 
-    desk.holdings.store = Late(desk.store, clock=desk.clock)
-    giving = asyncio.create_task(desk.holdings.give_up("0"))
+    desk.leases.store = Late(desk.store, clock=desk.clock)
+    giving = asyncio.create_task(desk.leases.give_up("0"))
     await written.wait()
     await desk.list()
     gate.set()
@@ -207,19 +207,19 @@ async def test_a_refusal_that_says_nothing_calls_for_a_listing(desk: Desk) -> No
             return [Refused(row) for row in claims]
 
     await desk.own()
-    desk.holdings.store = Mute(desk.store, clock=desk.clock)
-    await desk.holdings.renew(["0"])
-    assert desk.holdings.doubts.is_set()
-    assert desk.holdings.held["0"].doubtful
+    desk.leases.store = Mute(desk.store, clock=desk.clock)
+    await desk.leases.renew(["0"])
+    assert desk.leases.doubts.is_set()
+    assert desk.leases.held["0"].doubtful
     await desk.list()
-    assert not desk.holdings.held["0"].doubtful
+    assert not desk.leases.held["0"].doubtful
 
 
 async def test_renewals_tell_the_rate(desk: Desk) -> None:
     await desk.own()
-    desk.holdings.count("0", 50)
+    desk.leases.count("0", 50)
     desk.clock.time = 10.0
-    await desk.holdings.renew(["0"])
+    await desk.leases.renew(["0"])
     assert (await desk.row()).rate == 5.0
     assert ("renewed", "0") in desk.ears.heard
 
@@ -228,12 +228,12 @@ async def test_a_successor_is_heard_of_and_gets_it(desk: Desk) -> None:
     await desk.own()
     await desk.write(nominate(await desk.row(), "b", 20.0))
     desk.clock.time = 5.0
-    await desk.holdings.renew(["0"])
+    await desk.leases.renew(["0"])
     assert desk.ears.heard[-1] == ("asked", "b")
     desk.clock.time = 12.0
-    await desk.holdings.renew(["0"])
+    await desk.leases.renew(["0"])
     assert (await desk.row()).deadline_s == pytest.approx(8.0), "not put off by the renewal"
-    assert await desk.holdings.give_up("0")
+    assert await desk.leases.give_up("0")
     row = await desk.row()
     assert (row.owner, row.epoch, row.successor) == ("b", 2, "")
     assert row.handed
@@ -244,33 +244,33 @@ async def test_a_successor_is_heard_of_and_gets_it(desk: Desk) -> None:
 async def test_giving_up_is_tried_until_it_is_known(desk: Desk, mishaps: list[str]) -> None:
     await desk.own()
     desk.flaky.plan = Script(mishaps)  # type: ignore[arg-type]
-    assert await desk.holdings.give_up("0")
+    assert await desk.leases.give_up("0")
     assert (await desk.row()).owner == ""
-    assert desk.holdings.held == {}
+    assert desk.leases.held == {}
 
 
 async def test_giving_up_ends_even_if_nobody_answers(desk: Desk) -> None:
     await desk.own()
     desk.flaky.plan = Rates(Random(1), before=1.0)
-    assert not await desk.holdings.give_up("0")
-    assert desk.holdings.held == {}
+    assert not await desk.leases.give_up("0")
+    assert desk.leases.held == {}
 
 
 async def test_a_row_that_we_asked_for_is_taken_once(desk: Desk) -> None:
     """An old listing must not bring back what was given up."""
     await desk.write(claim(None, "0", "b"))
-    assert await desk.holdings.nominate([nominate(await desk.row(), "me", 20.0)]) == ["0"]
+    assert await desk.leases.nominate([nominate(await desk.row(), "me", 20.0)]) == ["0"]
     await desk.write(hand_over(await desk.row()))
     old = await desk.store.list_ownership(GROUP)
     assert await desk.list() == ["0"]
-    assert desk.holdings.held["0"].row.epoch == 2
-    assert await desk.holdings.give_up("0")
-    assert desk.holdings.heard(old, desk.clock.monotonic()) == []
+    assert desk.leases.held["0"].row.epoch == 2
+    assert await desk.leases.give_up("0")
+    assert desk.leases.heard(old, desk.clock.monotonic()) == []
 
 
 async def test_an_unknown_claim_that_is_too_old_is_not_taken(desk: Desk) -> None:
     desk.flaky.plan = Script(["after"])
-    assert await desk.holdings.claim([claim(None, "0", "me")]) == []
+    assert await desk.leases.claim([claim(None, "0", "me")]) == []
     desk.clock.time = OPTIONS.lease_s
     assert await desk.list() == []
 
@@ -289,15 +289,15 @@ async def test_what_was_handed_over_is_written_before_it_binds(
     desk: Desk, kind: type[FlakyStore]
 ) -> None:
     """Its lease counts from our write: how old the row was, a store may not be able to tell."""
-    desk.flaky = desk.holdings.store = kind(desk.store, clock=desk.clock)
+    desk.flaky = desk.leases.store = kind(desk.store, clock=desk.clock)
     await desk.write(claim(None, "0", "b"))
-    await desk.holdings.nominate([nominate(await desk.row(), "me", 60.0)])
+    await desk.leases.nominate([nominate(await desk.row(), "me", 60.0)])
     await desk.write(hand_over(await desk.row(), OPTIONS.renew_s))
     desk.clock.time = 9.0
     assert await desk.list() == ["0"]
     assert (await desk.row()).age_s == 0.0
     assert not (await desk.row()).handed
-    assert desk.holdings.held["0"].binds_until(OPTIONS.lease_s) == 9.0 + OPTIONS.lease_s
+    assert desk.leases.held["0"].binds_until(OPTIONS.lease_s) == 9.0 + OPTIONS.lease_s
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
@@ -305,29 +305,29 @@ async def test_a_claim_without_an_answer_binds_once_a_write_of_it_is_granted(
     desk: Desk, mishap: str
 ) -> None:
     desk.flaky.plan = Script(["after", mishap])  # type: ignore[list-item]
-    assert await desk.holdings.claim([claim(None, "0", "me")]) == []
+    assert await desk.leases.claim([claim(None, "0", "me")]) == []
     desk.clock.time = 2.0
     assert await desk.list() == []
-    assert desk.holdings.held == {}
+    assert desk.leases.held == {}
     desk.clock.time = 4.0
     assert await desk.list() == ["0"]
-    assert desk.holdings.held["0"].since_s == 4.0
-    assert desk.holdings.held["0"].row.epoch == 1, "no epoch is wasted"
+    assert desk.leases.held["0"].since_s == 4.0
+    assert desk.leases.held["0"].row.epoch == 1, "no epoch is wasted"
 
 
 async def test_a_renewal_without_an_answer_is_made_again_at_once(desk: Desk) -> None:
     await desk.own()
     desk.flaky.plan = Script(["after"])
     desk.clock.time = 10.0
-    desk.holdings.count("0", 100)
-    await desk.holdings.renew(["0"])
+    desk.leases.count("0", 100)
+    await desk.leases.renew(["0"])
     await desk.list()
-    held = desk.holdings.held["0"]
+    held = desk.leases.held["0"]
     assert held.binds_until(OPTIONS.lease_s) == OPTIONS.lease_s
     assert due_on_watch(held, desk.clock.time, OPTIONS)
     desk.clock.time = 11.0
-    await desk.holdings.renew(["0"])
-    held = desk.holdings.held["0"]
+    await desk.leases.renew(["0"])
+    held = desk.leases.held["0"]
     assert held.binds_until(OPTIONS.lease_s) == 11.0 + OPTIONS.lease_s
     assert not due_on_watch(held, desk.clock.time, OPTIONS)
     assert (await desk.row()).rate == 5.0, "half of the ten a second that were told in vain"
@@ -338,12 +338,12 @@ async def test_a_renewal_without_an_answer_is_made_again_at_once(desk: Desk) -> 
 
 async def test_only_the_owner_can_raise_the_epoch(desk: Desk) -> None:
     await desk.own()
-    assert await desk.holdings.raise_epoch("0", 50) == 51
+    assert await desk.leases.raise_epoch("0", 50) == 51
     assert (await desk.row()).epoch == 51
     await desk.write(claim(await desk.row(), "0", "b"))
     with pytest.raises(OwnershipLost):
-        await desk.holdings.raise_epoch("0", 60)
-    assert desk.holdings.held == {}
+        await desk.leases.raise_epoch("0", 60)
+    assert desk.leases.held == {}
     assert (await desk.row()).epoch == 52
 
 
@@ -352,16 +352,16 @@ async def test_a_raise_without_an_answer_is_found_out(desk: Desk, mishap: str, e
     await desk.own()
     desk.flaky.plan = Script([mishap])  # type: ignore[list-item]
     with pytest.raises(StoreError, match="could not be raised"):
-        await desk.holdings.raise_epoch("0", 50)
+        await desk.leases.raise_epoch("0", 50)
     assert (await desk.row()).epoch == epoch
-    assert await desk.holdings.raise_epoch("0", 50) == 51
-    assert desk.holdings.binds("0", 51)
+    assert await desk.leases.raise_epoch("0", 50) == 51
+    assert desk.leases.binds("0", 51)
 
 
 async def test_a_raise_finds_that_somebody_has_asked(desk: Desk) -> None:
     await desk.own()
     await desk.write(nominate(await desk.row(), "b", 20.0))
-    assert await desk.holdings.raise_epoch("0", 50) == 51
+    assert await desk.leases.raise_epoch("0", 50) == 51
     row = await desk.row()
     assert (row.successor, row.epoch) == ("b", 51)
     assert ("asked", "b") in desk.ears.heard
@@ -382,12 +382,12 @@ async def test_two_writes_of_a_partition_never_overlap(desk: Desk) -> None:
             under_way -= 1
             return await super().claim_ownership(group, claims)
 
-    desk.holdings.store = Watching(desk.store, clock=desk.clock)
+    desk.leases.store = Watching(desk.store, clock=desk.clock)
     await asyncio.gather(
-        desk.holdings.renew(["0"]),
-        desk.holdings.renew(["0"]),
-        desk.holdings.raise_epoch("0", 5),
-        desk.holdings.give_up("0"),
+        desk.leases.renew(["0"]),
+        desk.leases.renew(["0"]),
+        desk.leases.raise_epoch("0", 5),
+        desk.leases.give_up("0"),
     )
     assert (await desk.row()).owner == ""
 
@@ -396,8 +396,8 @@ async def test_our_own_raise_that_was_not_answered_is_no_loss(desk: Desk) -> Non
     await desk.own()
     desk.flaky.plan = Script(["after"])
     with pytest.raises(StoreError, match="could not be raised"):
-        await desk.holdings.raise_epoch("0", 50)
+        await desk.leases.raise_epoch("0", 50)
     assert await desk.list() == []
     assert desk.ears.heard[-1] == ("raised", "51")
-    assert desk.holdings.binds("0", 51)
+    assert desk.leases.binds("0", 51)
     assert "lost" not in dict(desk.ears.heard)
