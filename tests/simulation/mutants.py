@@ -287,11 +287,11 @@ def no_drain(patch: Patch) -> None:
 
 @mutant("I2")
 def hand_off_does_not_wait_for_the_handler(patch: Patch) -> None:
-    async def left(self: PartitionClient) -> None:
+    async def wait_until_left(self: PartitionClient) -> None:
         with suppress(Stopped):
             await self._term.unless_stopped(self._left.wait())
 
-    patch.setattr(PartitionClient, "left", left)
+    patch.setattr(PartitionClient, "wait_until_left", wait_until_left)
 
 
 @mutant("I2", seeds=60)

@@ -197,7 +197,7 @@ async def insist(lodging: Lodging, sequence: int) -> list[str]:
     """Checkpoint with what it knows, and once more past its own fence: what came of both."""
     last = Event(b"", sequence=sequence, offset=str(sequence))
     tries = (
-        lodging.client.vouch(last),
+        lodging.client.write_checkpoint(last),
         lodging.client._checkpoints._writer.advance(sequence, last.offset, 0),
     )
     return [type(await each).__name__ for each in map(caught, tries)]

@@ -70,11 +70,11 @@ class Feed:
                 self._reader = await self._client.reader(self._wanted)
                 return self._reader
             except ReaderEvicted as refused:
-                await self.outbid(refused)
+                await self.raise_epoch_above(refused)
         self._reader = await self._client.reader(self._wanted)
         return self._reader
 
-    async def outbid(self, refused: ReaderEvicted) -> int:
+    async def raise_epoch_above(self, refused: ReaderEvicted) -> int:
         """Go on with an epoch above the one that keeps us out; OwnershipLost if we may not."""
         epoch = await self._raised(self._above(refused))
         self._wanted = replace(self._wanted, epoch=epoch)

@@ -12,7 +12,7 @@
 * Right before a batch is handed out it is asked once more whether we may: an owner whose lease ran
   out hands out nothing, whatever it has received.
 * Who reads by other means (tasks of Spark, in other processes) never asks for batches. It goes on
-  behind `found`, waits for `ending()`, and says with `vouch()` what has been handled elsewhere.
+  behind `start_checkpoint`, waits for `wait_until_stopping()`, and says with `write_checkpoint()` what has been handled elsewhere.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PartitionClient:
         report: Callable[[str, Exception], None],
         found: Checkpoint,
     ) -> None:
-        self.found = found  # the checkpoint when we took the partition: under our epoch by now
+        self.start_checkpoint = found  # the checkpoint when we took the partition: under our epoch by now
         self._term, self._feed, self._checkpoints = term, feed, checkpoints
         self._options, self._clock, self._rng, self._report = options, clock, rng, report
         self._going = asyncio.Event()  # not paused
@@ -159,7 +159,7 @@ class PartitionClient:
             return False
         return self._term.goes_on
 
-    async def left(self) -> None:
+    async def wait_until_left(self) -> None:
         """Until nobody handles anything of it: for whoever hands partitions to other tasks."""
         try:
             await self._term.unless_stopped(self._left.wait())
@@ -169,12 +169,12 @@ class PartitionClient:
 
     # -- for owners that read by other means ------------------------------------------------------
 
-    async def ending(self) -> None:
+    async def wait_until_stopping(self) -> None:
         """Until the partition is to end here; `reason` says why."""
         with suppress(Stopped):
             await self._term.unless_stopped(asyncio.Event().wait())
 
-    async def vouch(self, last: Event, events: int = 0) -> None:
+    async def write_checkpoint(self, last: Event, events: int = 0) -> None:
         """Say that everything up to this event was handled, though not by way of `batches`.
 
         OwnershipLost if the partition is no longer ours: somebody else handles its events now.
@@ -191,12 +191,12 @@ class PartitionClient:
         await self._term.confirm()
         return self.live
 
-    async def outbid(self, refused: ReaderEvicted) -> int:
+    async def raise_epoch_above(self, refused: ReaderEvicted) -> int:
         """An epoch above that of a reader which keeps ours out; OwnershipLost if it has a right to.
 
         Only the rightful owner can raise it: the write is compared and set.
         """
-        return await self._feed.outbid(refused)
+        return await self._feed.raise_epoch_above(refused)
 
     def end(self, reason: StopReason) -> None:
         """No more batches come from this client, whoever still holds it."""

@@ -106,7 +106,7 @@ class Processor:
 
     async def _offer(self, partition: PartitionClient) -> None:
         await self._offered.put(partition)
-        await partition.left()
+        await partition.wait_until_left()
 
     async def partitions(self) -> AsyncIterator[PartitionClient]:
         """Partitions as they become ours; ends when the processor stops."""

@@ -109,7 +109,7 @@ class Lodging:
             watching.cancel()
 
     async def _watch(self) -> None:
-        await self.client.ending()
+        await self.client.wait_until_stopping()
         self._woken.set()
 
     async def _until_done(self) -> None:
@@ -133,7 +133,7 @@ class Lodging:
         last = Event(b"", sequence=mark.sequence, offset=mark.offset, enqueued_ms=mark.enqueued_ms)
         self._writing = True
         try:
-            await self.client.vouch(last, events)
+            await self.client.write_checkpoint(last, events)
         except StoreError as failed:
             log.warning("checkpoint partition=%s not written: %s", self.partition, failed)
             self._pending = self._pending or (mark, 0)

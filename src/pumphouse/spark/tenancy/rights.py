@@ -112,9 +112,9 @@ class Rights:
     async def _taken_up(self, lodging: Lodging, stretch: Stretch) -> int | None:
         """Read by a later stay of ours what an earlier one has journalled, if nobody else has."""
         one, checkpoints = lodging.partition, self.book.tenancy.checkpoints
-        if not may_read(stretch, lodging.client.found, checkpoints=checkpoints):
-            why = f"others have handled events up to {lodging.client.found.sequence} meanwhile"
-            lodging.position = goes_on_at(lodging.client.found)
+        if not may_read(stretch, lodging.client.start_checkpoint, checkpoints=checkpoints):
+            why = f"others have handled events up to {lodging.client.start_checkpoint.sequence} meanwhile"
+            lodging.position = goes_on_at(lodging.client.start_checkpoint)
             await self._forfeit(one, why, stretch)
             return None
         lodging.plan()
@@ -180,6 +180,6 @@ class Rights:
             return Ruling(FAIL, "another task of this query reads it now")
         try:
             refused = ReaderEvicted("amqp:link:stolen", appeal.said, appeal.above)
-            return Ruling(GO, epoch=await lodging.client.outbid(refused))
+            return Ruling(GO, epoch=await lodging.client.raise_epoch_above(refused))
         except OwnershipLost as lost:
             return Ruling(FAIL, str(lost))

@@ -191,7 +191,7 @@ class Tenant:
         checkpoints, one = self.tenancy.checkpoints, client.id
         lodging = Lodging(client, checkpoints=checkpoints)
         told = self.book.journal.pop(one, None)
-        lodging.position = goes_on_at(client.found, told, checkpoints=checkpoints)
+        lodging.position = goes_on_at(client.start_checkpoint, told, checkpoints=checkpoints)
         self.book.lodgings[one] = lodging
         self.book.losses.pop(one, None)
         log.info("lodge partition=%s epoch=%d at=%s", one, client.epoch, lodging.position)
@@ -247,7 +247,7 @@ class Tenant:
         for lodging in free:
             lodging.plan()
         return [
-            Room(one.partition, one.epoch, one.position, one.client.found)
+            Room(one.partition, one.epoch, one.position, one.client.start_checkpoint)
             for one in sorted(free, key=lambda one: order(one.partition))
         ]
 
