@@ -49,7 +49,9 @@ class PartitionClient:
         report: Callable[[str, Exception], None],
         found: Checkpoint,
     ) -> None:
-        self.start_checkpoint = found  # the checkpoint when we took the partition: under our epoch by now
+        self.start_checkpoint = (
+            found  # the checkpoint when we took the partition: under our epoch by now
+        )
         self._term, self._feed, self._checkpoints = term, feed, checkpoints
         self._options, self._clock, self._rng, self._report = options, clock, rng, report
         self._going = asyncio.Event()  # not paused
