@@ -11,8 +11,9 @@
   the next owner starts behind it, and nothing is handled twice.
 * Right before a batch is handed out it is asked once more whether we may: an owner whose lease ran
   out hands out nothing, whatever it has received.
-* Who reads by other means (tasks of Spark, in other processes) never asks for batches. It goes on
-  behind `start_checkpoint`, waits for `wait_until_stopping()`, and says with `write_checkpoint()` what has been handled elsewhere.
+* An owner that reads by other means (tasks of Spark, in other processes) does not call `batches`.
+  It starts behind `start_checkpoint`, awaits `wait_until_stopping()`, and records what was handled
+  elsewhere with `write_checkpoint()`.
 """
 
 from __future__ import annotations

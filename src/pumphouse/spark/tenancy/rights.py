@@ -112,9 +112,10 @@ class Rights:
     async def _taken_up(self, lodging: Lodging, stretch: Stretch) -> int | None:
         """Read by a later stay of ours what an earlier one has journalled, if nobody else has."""
         one, checkpoints = lodging.partition, self.book.tenancy.checkpoints
-        if not may_read(stretch, lodging.client.start_checkpoint, checkpoints=checkpoints):
-            why = f"others have handled events up to {lodging.client.start_checkpoint.sequence} meanwhile"
-            lodging.position = goes_on_at(lodging.client.start_checkpoint)
+        start = lodging.client.start_checkpoint
+        if not may_read(stretch, start, checkpoints=checkpoints):
+            why = f"others have handled events up to {start.sequence} meanwhile"
+            lodging.position = goes_on_at(start)
             await self._forfeit(one, why, stretch)
             return None
         lodging.plan()
