@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-spark conformance check bench fuzz soak simulate lock clean
+.PHONY: help setup demo test test-spark conformance check docs bench fuzz soak simulate lock clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -34,8 +34,11 @@ test-spark: setup ## Spark on a cluster, by Connect, in pipelines; and killing p
 	@scripts/postgres
 	.venv/bin/python -m pytest -m cluster $(PYTEST_ARGS) tests/spark tests/homes
 
-check: setup ## formatting, lint, types, spelling
+check: setup ## formatting, lint, types, spelling, documentation
 	@scripts/check
+
+docs: setup ## build the documentation as a site in build/site
+	@scripts/docs
 
 bench: setup ## run every benchmark in full
 	@scripts/bench

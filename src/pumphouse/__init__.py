@@ -1,102 +1,165 @@
-"""Pumphouse: partitioned event streams in Python. The public names, and nothing else.
+"""Pumphouse: partitioned event streams in Python. This module holds the public names.
 
-They are imported when they are first used, so that `pumphouse --help` and a test run that merely
-has Pumphouse installed do not wait for numpy.
+Each name is imported when it is first used, so that `pumphouse --help` and a test run that merely
+has Pumphouse installed do not wait for numpy. docs/api lists the names and the other packages that
+are public; everything else is internal.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pumphouse import _renamed
-from pumphouse.errors import PumphouseError
 
 if TYPE_CHECKING:
-    from pumphouse.client.base import ReaderOptions, RetryOptions
-    from pumphouse.client.factory import open_client
-    from pumphouse.clock import MovableClock
-    from pumphouse.events import Event, Position
-    from pumphouse.hub.access.auth import AccessRule, Claim
-    from pumphouse.hub.access.token_issuer import TokenIssuer
-    from pumphouse.hub.embedded import EmbeddedHub
-    from pumphouse.hub.faults.rules import Faults
-    from pumphouse.hub.storage.memory_log import Retention
-    from pumphouse.leases.store_url import open_store
-    from pumphouse.leases.stores.blob.store import BlobStore
-    from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
-    from pumphouse.leases.stores.memory import MemoryStore
-    from pumphouse.leases.stores.sqlite.store import SqliteStore
-    from pumphouse.processor.dead_letters import DeadLetterFile, DeadLetterHub
-    from pumphouse.processor.fixed import FixedPartitionProcessor
-    from pumphouse.processor.host import EventProcessorHost
-    from pumphouse.processor.host_options import EventProcessorOptions, PartitionManagerOptions
-    from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy, ProcessorOptions
-    from pumphouse.processor.processor import Processor
+    # For type checkers, which do not read the table below. A test compares the two.
+    # isort: off
+    from pumphouse.client.base import (
+        HubClient as HubClient,
+        HubProperties as HubProperties,
+        PartitionEnd as PartitionEnd,
+        PartitionProperties as PartitionProperties,
+        Reader as Reader,
+        ReaderOptions as ReaderOptions,
+        RetryOptions as RetryOptions,
+        Sender as Sender,
+    )
+    from pumphouse.client.bulk.client import (
+        BulkClient as BulkClient,
+        read_range as read_range,
+    )
+    from pumphouse.client.bulk.ranges import (
+        EventsGone as EventsGone,
+        HubRecreated as HubRecreated,
+        RangeOptions as RangeOptions,
+        RangeTimeout as RangeTimeout,
+    )
+    from pumphouse.client.factory import open_client as open_client
+    from pumphouse.clock import (
+        Clock as Clock,
+        MovableClock as MovableClock,
+    )
+    from pumphouse.errors import (
+        AmqpError as AmqpError,
+        AuthError as AuthError,
+        CheckpointRefused as CheckpointRefused,
+        ConnectionFailed as ConnectionFailed,
+        DataDirectoryError as DataDirectoryError,
+        EventTooLarge as EventTooLarge,
+        HandlerStuck as HandlerStuck,
+        HubExists as HubExists,
+        HubNotFound as HubNotFound,
+        HubUntrusted as HubUntrusted,
+        OptionError as OptionError,
+        OwnershipLost as OwnershipLost,
+        PoisonEvent as PoisonEvent,
+        PortTaken as PortTaken,
+        PumphouseError as PumphouseError,
+        QuotaExceeded as QuotaExceeded,
+        ReaderEvicted as ReaderEvicted,
+        StoreError as StoreError,
+        StoreMisused as StoreMisused,
+        StoreUnavailable as StoreUnavailable,
+    )
+    from pumphouse.events import (
+        EARLIEST as EARLIEST,
+        LATEST as LATEST,
+        Event as Event,
+        Position as Position,
+    )
+    from pumphouse.hub.access.auth import (
+        AccessRule as AccessRule,
+        Claim as Claim,
+    )
+    from pumphouse.hub.access.token_issuer import TokenIssuer as TokenIssuer
+    from pumphouse.hub.connection import ServerOptions as ServerOptions
+    from pumphouse.hub.embedded import EmbeddedHub as EmbeddedHub
+    from pumphouse.hub.faults.rules import Faults as Faults
+    from pumphouse.hub.storage.memory_log import Retention as Retention
+    from pumphouse.leases.store import CheckpointStore as CheckpointStore
+    from pumphouse.leases.store_url import open_store as open_store
+    from pumphouse.leases.stores.blob.store import BlobStore as BlobStore
+    from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore as BlobLeaseStore
+    from pumphouse.leases.stores.memory import MemoryStore as MemoryStore
+    from pumphouse.leases.stores.sqlite.store import SqliteStore as SqliteStore
+    from pumphouse.processor.dead_letters import (
+        DeadLetterFile as DeadLetterFile,
+        DeadLetterHub as DeadLetterHub,
+    )
+    from pumphouse.processor.fixed import FixedPartitionProcessor as FixedPartitionProcessor
+    from pumphouse.processor.host import (
+        CloseReason as CloseReason,
+        EventProcessor as EventProcessor,
+        EventProcessorHost as EventProcessorHost,
+        PartitionContext as PartitionContext,
+    )
+    from pumphouse.processor.host_options import (
+        EventProcessorOptions as EventProcessorOptions,
+        ExceptionReceived as ExceptionReceived,
+        PartitionManagerOptions as PartitionManagerOptions,
+    )
+    from pumphouse.processor.options import (
+        RELAXED as RELAXED,
+        CheckpointPolicy as CheckpointPolicy,
+        PoisonPolicy as PoisonPolicy,
+        ProcessorOptions as ProcessorOptions,
+    )
+    from pumphouse.processor.partition import PartitionClient as PartitionClient
+    from pumphouse.processor.processor import Processor as Processor
+    # isort: on
 
-__all__ = [
-    "AccessRule",
-    "BlobLeaseStore",
-    "BlobStore",
-    "CheckpointPolicy",
-    "Claim",
-    "DeadLetterFile",
-    "DeadLetterHub",
-    "EmbeddedHub",
-    "Event",
-    "EventProcessorHost",
-    "EventProcessorOptions",
-    "Faults",
-    "FixedPartitionProcessor",
-    "MemoryStore",
-    "MovableClock",
-    "PartitionManagerOptions",
-    "PoisonPolicy",
-    "Position",
-    "Processor",
-    "ProcessorOptions",
-    "PumphouseError",
-    "ReaderOptions",
-    "Retention",
-    "RetryOptions",
-    "SqliteStore",
-    "TokenIssuer",
-    "open_client",
-    "open_store",
-]
-
-_PLACES = {
-    "AccessRule": "pumphouse.hub.access.auth",
-    "BlobLeaseStore": "pumphouse.leases.stores.blob_lease.store",
-    "BlobStore": "pumphouse.leases.stores.blob.store",
-    "CheckpointPolicy": "pumphouse.processor.options",
-    "Claim": "pumphouse.hub.access.auth",
-    "DeadLetterFile": "pumphouse.processor.dead_letters",
-    "DeadLetterHub": "pumphouse.processor.dead_letters",
-    "EmbeddedHub": "pumphouse.hub.embedded",
-    "Event": "pumphouse.events",
-    "EventProcessorHost": "pumphouse.processor.host",
-    "EventProcessorOptions": "pumphouse.processor.host_options",
-    "Faults": "pumphouse.hub.faults.rules",
-    "FixedPartitionProcessor": "pumphouse.processor.fixed",
-    "MemoryStore": "pumphouse.leases.stores.memory",
-    "MovableClock": "pumphouse.clock",
-    "PartitionManagerOptions": "pumphouse.processor.host_options",
-    "PoisonPolicy": "pumphouse.processor.options",
-    "Position": "pumphouse.events",
-    "Processor": "pumphouse.processor.processor",
-    "ProcessorOptions": "pumphouse.processor.options",
-    "ReaderOptions": "pumphouse.client.base",
-    "Retention": "pumphouse.hub.storage.memory_log",
-    "RetryOptions": "pumphouse.client.base",
-    "SqliteStore": "pumphouse.leases.stores.sqlite.store",
-    "TokenIssuer": "pumphouse.hub.access.token_issuer",
-    "open_client": "pumphouse.client.factory",
-    "open_store": "pumphouse.leases.store_url",
+_NAMES_OF_MODULE = {
+    "pumphouse.client.base": (
+        "HubClient HubProperties PartitionEnd PartitionProperties Reader ReaderOptions "
+        "RetryOptions Sender"
+    ),
+    "pumphouse.client.bulk.client": "BulkClient read_range",
+    "pumphouse.client.bulk.ranges": "EventsGone HubRecreated RangeOptions RangeTimeout",
+    "pumphouse.client.factory": "open_client",
+    "pumphouse.clock": "Clock MovableClock",
+    "pumphouse.errors": (
+        "AmqpError AuthError CheckpointRefused ConnectionFailed DataDirectoryError "
+        "EventTooLarge HandlerStuck HubExists HubNotFound HubUntrusted OptionError "
+        "OwnershipLost PoisonEvent PortTaken PumphouseError QuotaExceeded ReaderEvicted "
+        "StoreError StoreMisused StoreUnavailable"
+    ),
+    "pumphouse.events": "EARLIEST LATEST Event Position",
+    "pumphouse.hub.access.auth": "AccessRule Claim",
+    "pumphouse.hub.access.token_issuer": "TokenIssuer",
+    "pumphouse.hub.connection": "ServerOptions",
+    "pumphouse.hub.embedded": "EmbeddedHub",
+    "pumphouse.hub.faults.rules": "Faults",
+    "pumphouse.hub.storage.memory_log": "Retention",
+    "pumphouse.leases.store": "CheckpointStore",
+    "pumphouse.leases.store_url": "open_store",
+    "pumphouse.leases.stores.blob.store": "BlobStore",
+    "pumphouse.leases.stores.blob_lease.store": "BlobLeaseStore",
+    "pumphouse.leases.stores.memory": "MemoryStore",
+    "pumphouse.leases.stores.sqlite.store": "SqliteStore",
+    "pumphouse.processor.dead_letters": "DeadLetterFile DeadLetterHub",
+    "pumphouse.processor.fixed": "FixedPartitionProcessor",
+    "pumphouse.processor.host": "CloseReason EventProcessor EventProcessorHost PartitionContext",
+    "pumphouse.processor.host_options": (
+        "EventProcessorOptions ExceptionReceived PartitionManagerOptions"
+    ),
+    "pumphouse.processor.options": "RELAXED CheckpointPolicy PoisonPolicy ProcessorOptions",
+    "pumphouse.processor.partition": "PartitionClient",
+    "pumphouse.processor.processor": "Processor",
 }
+_MODULE_OF_NAME = {
+    name: module for module, names in _NAMES_OF_MODULE.items() for name in names.split()
+}
+__all__ = sorted(_MODULE_OF_NAME)
 
 _renamed.install()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'pumphouse' has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    value = getattr(import_module(_MODULE_OF_NAME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,39 +1,45 @@
-"""Every exception Pumphouse raises, in one tree.
+"""Every exception that Pumphouse raises, in one tree.
 
-Blame is split as between two people on a telephone line: a `LocalProtocolError` is our bug (or
-our caller's), a `RemoteProtocolError` is the peer's. Each message names the thing, what was found
-and what to do next, and never carries a key or a token.
+`except PumphouseError` catches all of them. A `LocalProtocolError` is a bug on this side of the
+connection, a `RemoteProtocolError` one on the other side. A message gives what is wrong, the value
+that was found and what to do; it never contains a key or a token.
 """
 
 from __future__ import annotations
 
 
 class PumphouseError(Exception):
-    """Everything that Pumphouse raises on purpose."""
+    """The base class of every error that Pumphouse raises on purpose."""
 
 
 class OptionError(PumphouseError, ValueError):
-    """An option, name or position given by the user makes no sense; nothing was changed."""
+    """An option, name or position is invalid. Nothing was changed; correct the value and retry."""
 
 
 class QuotaExceeded(OptionError):
-    """The tier that the hub was told to keep to does not allow this much; nothing was changed."""
+    """The configured tier does not allow this many hubs, partitions or bytes. Nothing was changed.
+
+    Ask for less, or start the hub with a larger `tier` or without one.
+    """
 
 
 class EventTooLarge(OptionError):
-    """An event is larger than the hub takes. Nothing of its batch was sent."""
+    """An event exceeds the hub's message limit. No event of its batch was sent.
+
+    Split the event, or store the body elsewhere and send a reference to it.
+    """
 
 
 class ProtocolError(PumphouseError):
-    """The AMQP rules were broken by one side or the other."""
+    """One side of a connection violated AMQP 1.0."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We were about to break the rules: a bug here or in the calling code. Nothing was sent."""
+    """This side was about to violate AMQP: a bug here or in the calling code. Nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the rules. The connection is closed with `condition` and this message."""
+    """The peer violated AMQP. The connection is closed with `condition` and this message."""
 
     condition = "amqp:connection:framing-error"
 
@@ -44,7 +50,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class MalformedBytes(RemoteProtocolError):
-    """Bytes that are not valid AMQP. `offset` is the byte at which decoding stopped."""
+    """The peer sent bytes that are not valid AMQP. Decoding stopped at the byte `offset`."""
 
     condition = "amqp:decode-error"
 
@@ -55,7 +61,7 @@ class MalformedBytes(RemoteProtocolError):
 
 
 class AmqpError(PumphouseError):
-    """A refusal with an AMQP condition: by the hub towards a client, or received from a hub."""
+    """The hub refused a request. `condition` is the AMQP condition, `description` its text."""
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(f"{description} ({condition})" if description else condition)
@@ -64,7 +70,11 @@ class AmqpError(PumphouseError):
 
 
 class AuthError(PumphouseError):
-    """A token, key or claim that does not open the door. `status` is the CBS status code."""
+    """A token, key or claim was rejected. `status` is the status code of the CBS response.
+
+    Check the key or credential, whether the token has expired, and whether the access rule has the
+    claim that the call needs: Send, Listen or Manage.
+    """
 
     def __init__(self, description: str, status: int = 401) -> None:
         super().__init__(description)
@@ -73,33 +83,34 @@ class AuthError(PumphouseError):
 
 
 class HubNotFound(PumphouseError):
-    """No event hub or consumer group of that name exists."""
+    """The event hub or consumer group does not exist. Create it, or correct the name."""
 
 
 class HubExists(PumphouseError):
-    """An event hub or consumer group of that name exists already."""
+    """An event hub or consumer group of this name exists already."""
 
 
 class PortTaken(PumphouseError):
-    """Another program listens on the port we were told to use."""
+    """Another program listens on this port. Choose another one; port 0 picks a free one."""
 
 
 class DataDirectoryError(PumphouseError):
-    """A data directory is in use, unreadable, or not one of ours."""
+    """A data directory is in use by another process, unreadable, or was not made by Pumphouse."""
 
 
 class ConnectionFailed(PumphouseError):
-    """A hub could not be reached, or the connection to it broke."""
+    """The hub could not be reached, or the connection broke and could not be restored in time."""
 
 
 class HubUntrusted(ConnectionFailed):
-    """Who answered could not prove to be the hub: its certificate is not one that we trust."""
+    """The hub's TLS certificate is not trusted. Pass its authority as `ca_file`, or correct it."""
 
 
 class ReaderEvicted(AmqpError):
-    """Another reader of at least our epoch has taken the partition, or holds it and we may not.
+    """A reader with at least the same epoch has taken the partition, or keeps this one out.
 
-    `epoch` is the other reader's, where the hub names it.
+    `epoch` is the epoch of the other reader, if the hub reports it. Retrying does not help; read
+    with a higher epoch to take the partition back.
     """
 
     def __init__(self, condition: str, description: str, epoch: int | None = None) -> None:
@@ -108,22 +119,27 @@ class ReaderEvicted(AmqpError):
 
 
 class StoreError(PumphouseError):
-    """A checkpoint store could not be read, or said no for good (it is missing, or we may not)."""
+    """A checkpoint store failed and will keep failing: it is missing, or access is denied."""
 
 
 class StoreUnavailable(StoreError):
-    """A store gave no answer in time, or one that says to come again: a later call may succeed."""
+    """A checkpoint store timed out or is overloaded. A later call may succeed."""
 
 
 class StoreMisused(PumphouseError, AssertionError):
-    """A row that no row of ours may follow: a bug in the calling code. Nothing was written.
+    """A row was written that cannot follow the stored one: a bug in the calling code.
 
-    Stores in the cloud would have taken it; the memory store raises, so that tests find the bug.
+    Nothing was written. Stores in the cloud would accept such a row; the memory store raises, so
+    that tests find the bug.
     """
 
 
 class OwnershipLost(PumphouseError):
-    """A partition is no longer ours: somebody else's write came first, or our lease ran out."""
+    """This host no longer owns the partition: another host claimed it, or the lease expired.
+
+    Stop handling its events. No other action is needed: the new owner continues after the last
+    checkpoint.
+    """
 
     def __init__(self, partition: str, held_epoch: int, owner: str = "", epoch: int = 0) -> None:
         now = f"is now owned by {owner} (epoch {epoch})" if owner else "is no longer ours"
@@ -140,19 +156,25 @@ class OwnershipLost(PumphouseError):
 
 
 class HandlerStuck(PumphouseError):
-    """A handler has had a batch in hand for too long. It goes on; its partition waits."""
+    """A handler has not returned within `handler_timeout_s`. It is not interrupted.
+
+    Its partition waits until it returns; other partitions continue and the lease is renewed. Look
+    for a call without a time-out in the handler.
+    """
 
     def __init__(self, partition: str, seconds: float, sequence: int | None) -> None:
         super().__init__(
-            f"the handler of partition {partition} has had the batch that ends with event "
-            f"{sequence} in hand for {seconds:.0f} s; nothing else of this partition is handled "
-            "meanwhile"
+            f"the handler of partition {partition} has not returned for {seconds:.0f} s (its batch "
+            f"ends with event {sequence}); the partition waits until it does"
         )
         self.partition, self.seconds, self.sequence = partition, seconds, sequence
 
 
 class PoisonEvent(PumphouseError):
-    """An event on which the handler raises, however often it is tried. The cause is chained."""
+    """The handler failed on this event in every attempt. `__cause__` is its last exception.
+
+    What happens next is decided by `PoisonPolicy(then=...)`.
+    """
 
     def __init__(self, partition: str, sequence: int | None, tried: int, then: str) -> None:
         super().__init__(
@@ -163,11 +185,11 @@ class PoisonEvent(PumphouseError):
 
 
 class CheckpointRefused(PumphouseError):
-    """A checkpoint that would move backwards, or that a later owner has fenced off."""
+    """A checkpoint would move backwards, or a later owner of the partition has fenced it."""
 
 
 class BadRecord(PumphouseError, ValueError):
-    """A body that is not the record it should be. `reason` is one word, `found` says what was."""
+    """A body is not a valid record. `reason` is one word, `found` describes the body."""
 
     def __init__(self, reason: str, found: str) -> None:
         super().__init__(f"{reason}: {found}")
@@ -175,8 +197,8 @@ class BadRecord(PumphouseError, ValueError):
 
 
 class RecordsDamaged(PumphouseError):
-    """The records of the homes cannot be read: their manifest, or a file that it names."""
+    """The recorded files of the homes pipeline cannot be read: the manifest or a file in it."""
 
 
 class RecordsContended(PumphouseError):
-    """Somebody else has written to the same records: two pipelines record into one place."""
+    """Another process wrote to the same records. Only one pipeline may record into a folder."""
