@@ -22,7 +22,7 @@ from benchmarks._figures import say
 from benchmarks._homes_span import Span
 from benchmarks._processes import ROOT, waiting
 from benchmarks._spark import JVM, OTHER, TICKS, WORKERS, Meter
-from pumphouse.cli.demo.gauges import Stage, count, read_stages
+from pumphouse.cli.demo.gauges import Stage, count_events, read_stages
 from pumphouse.client.base import HubClient, ReaderOptions
 from pumphouse.client.factory import open_client
 from pumphouse.homes.schema import (
@@ -212,7 +212,7 @@ async def clients_of(connection: str) -> AsyncIterator[dict[str, HubClient]]:
 
 
 async def counts_of(clients: Mapping[str, HubClient]) -> dict[str, int]:
-    found = await asyncio.gather(*(count(client, ANSWER_S) for client in clients.values()))
+    found = await asyncio.gather(*(count_events(client, ANSWER_S) for client in clients.values()))
     return dict(zip(clients, found, strict=True))
 
 

@@ -1,8 +1,8 @@
-"""`python -m pumphouse`: the command line, also where its script is not on the path."""
+"""`python -m pumphouse`: the command line without its script on the PATH."""
 
 from pumphouse.cli import main
-from pumphouse.cli.demo.processes import tether
+from pumphouse.cli.demo.processes import end_with_parent
 
 if __name__ == "__main__":
-    tether()
+    end_with_parent()
     main()

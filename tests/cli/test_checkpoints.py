@@ -17,8 +17,7 @@ from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Checkpoint, Granted, Group, Ownership
 from pumphouse.leases.stores.sqlite.store import SqliteStore
-
-from .conftest import Call, Program, good, objects, refused
+from tests.cli.conftest import Call, Program, good, objects, refused
 
 
 class Shop:

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 
 from pumphouse.cli import main
 from pumphouse.hub.embedded import EmbeddedHub
-
-from .conftest import Program, refused
+from tests.cli.conftest import Program, refused
 
 STRING = (
     "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"

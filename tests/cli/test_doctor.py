@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pumphouse.hub.embedded import EmbeddedHub
-
-from .conftest import Call, objects
+from tests.cli.conftest import Call, objects
 
 
 def test_all_is_well(call: Call, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from pumphouse.cli import COMMANDS, main
-
-from .conftest import Call, refused
+from tests.cli.conftest import Call, refused
 
 HEAVY = ("azure", "numpy", "pyspark", "pandas", "rich", "aiohttp")
 

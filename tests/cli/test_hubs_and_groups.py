@@ -6,8 +6,7 @@ import pytest
 
 from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.embedded import EmbeddedHub
-
-from .conftest import Call, good, objects, refused
+from tests.cli.conftest import Call, good, objects, refused
 
 
 def test_hubs_come_and_go(call: Call, event_hub: EmbeddedHub) -> None:

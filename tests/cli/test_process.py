@@ -13,8 +13,7 @@ import pytest
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-
-from .conftest import Call, Program, refused
+from tests.cli.conftest import Call, Program, refused
 
 HANDLERS = """
 import asyncio

@@ -1,4 +1,4 @@
-"""`pumphouse send`: words, lines, made-up events; by key, partition, or in turn."""
+"""`pumphouse send`: words, lines, sample_bodies-up events; by key, partition, or in turn."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.cli.send import Pace, made
+from pumphouse.cli.send import RateLimiter, sample_bodies
 from pumphouse.hub.embedded import EmbeddedHub
-
-from .conftest import Call, Program, good, objects, refused
+from tests.cli.conftest import Call, Program, good, objects, refused
 
 
 def bodies(call: Call, *more: str) -> list[str]:
@@ -140,9 +139,9 @@ def test_a_line_is_sent_when_it_comes_not_when_the_pipe_ends(
 
 
 def test_what_is_made_up() -> None:
-    assert list(made([], 2)) == [b"event 1", b"event 2"]
-    assert list(made(["a"], None)) == [b"a"]
-    assert list(made(["a", "b"], 3)) == [b"a", b"b", b"a"]
+    assert list(sample_bodies([], 2)) == [b"event 1", b"event 2"]
+    assert list(sample_bodies(["a"], None)) == [b"a"]
+    assert list(sample_bodies(["a", "b"], 3)) == [b"a", b"b", b"a"]
 
 
 class StillClock:
@@ -162,13 +161,13 @@ class StillClock:
 
 async def test_a_pace_is_kept_from_the_start() -> None:
     clock = StillClock()
-    pace = Pace(10.0, clock)
-    await pace.wait(0)
+    limiter = RateLimiter(10.0, clock)
+    await limiter.wait(0)
     assert clock.time == 100.0
-    await pace.wait(5)
+    await limiter.wait(5)
     assert clock.time == 100.5
-    clock.time = 102.0  # sending took long: what is late is made up for
-    await pace.wait(15)
+    clock.time = 102.0  # sending took long: what is late is sample_bodies up for
+    await limiter.wait(15)
     assert clock.time == 102.0
-    await Pace(None, clock).wait(1_000_000)
+    await RateLimiter(None, clock).wait(1_000_000)
     assert clock.time == 102.0

@@ -16,8 +16,7 @@ from pumphouse.amqp.types import Timestamp, UInt, array_of
 from pumphouse.cli.tail import as_json, as_text
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-
-from .conftest import PUMPHOUSE, Call, Program, good, objects, refused
+from tests.cli.conftest import PUMPHOUSE, Call, Program, good, objects, refused
 
 Start = Callable[..., Program]
 

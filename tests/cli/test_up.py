@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from pumphouse.cli import main
 from pumphouse.client.connection_string import parse
 from pumphouse.hub.embedded import EmbeddedHub
-
-from .conftest import NOWHERE, PUMPHOUSE, Program, refused
+from tests.cli.conftest import NOWHERE, PUMPHOUSE, Program, refused
 
 Start = Callable[..., Program]
 

@@ -40,8 +40,7 @@ from pumphouse.homes.schema import (
 from pumphouse.homes.simulator.chance import Ints
 from pumphouse.homes.simulator.incidents import Incidents
 from pumphouse.homes.simulator.sensors import Town
-
-from .browser import PATIENCE_MS, Dash, homes_hub, open_browser
+from tests.dashboard.browser import PATIENCE_MS, Dash, homes_hub, open_browser
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 HOMES, CLOSELY = int(os.environ.get("HOMES", "100000")), 100

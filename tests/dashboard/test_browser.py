@@ -14,9 +14,23 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-
-from .browser import PATIENCE_MS, Dash, Witness, await_apart, dash_words, homes_hub, open_browser
-from .place import activity, alert, send, send_activities, send_alerts, send_to_each
+from tests.dashboard.browser import (
+    PATIENCE_MS,
+    Dash,
+    Witness,
+    await_apart,
+    dash_words,
+    homes_hub,
+    open_browser,
+)
+from tests.dashboard.page_client import (
+    activity,
+    alert,
+    send,
+    send_activities,
+    send_alerts,
+    send_to_each,
+)
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(300)]
 

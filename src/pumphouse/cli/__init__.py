@@ -53,7 +53,7 @@ class Commands(click.Group):
             sys.stdout.flush()
             return result
         except BrokenPipeError:
-            console.hush()
+            console.discard_stdout()
             return None
 
     def main(
@@ -67,7 +67,7 @@ class Commands(click.Group):
         call = partial(super().main, args, prog_name or "pumphouse", complete_var, **extra)
         if not standalone_mode:
             return call(standalone_mode=False)
-        with console.errors_as_sentences():
+        with console.exit_on_errors():
             # Outside of standalone mode click returns what `ctx.exit` was called with.
             code: object = call(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)

@@ -13,7 +13,7 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
-    Form,
+    ParsedType,
     connection_option,
     group_option,
     hub_option,
@@ -25,7 +25,7 @@ from pumphouse.errors import OptionError
 from pumphouse.events import Event, Position, parse_position, to_datetime, to_ms
 
 if TYPE_CHECKING:
-    from pumphouse.cli.common.group_access import Ledger
+    from pumphouse.cli.common.group_access import GroupAccess
     from pumphouse.client.base import PartitionProperties
     from pumphouse.leases.model import Checkpoint
     from pumphouse.processor.admin.resets import Change, Place
@@ -37,7 +37,7 @@ def read_position(text: str) -> Position:
     return parse_position(text, int(time.time() * 1000))
 
 
-POSITION_FORM = Form("position", read_position)
+POSITION_TYPE = ParsedType("position", read_position)
 partition_option = click.option(
     "-p",
     "--partition",
@@ -69,20 +69,20 @@ def list_checkpoints(
     hub: str | None, group: str, connection: str | None, store: str, output: str
 ) -> None:
     """List the checkpoints of a consumer group."""
-    from pumphouse.cli.common.group_access import consult
+    from pumphouse.cli.common.group_access import with_group
 
-    async def work(ledger: Ledger) -> list[Checkpoint]:
-        return in_order(await ledger.checkpoints())
+    async def work(access: GroupAccess) -> list[Checkpoint]:
+        return in_order(await access.checkpoints())
 
-    found = consult(connection, hub, group, store, work)
+    found = with_group(connection, hub, group, store, work)
     if output == "json":
         for mark in found:
-            console.put(as_json(mark))
+            console.print_json(as_json(mark))
     elif found:
         headers = ("PARTITION", "SEQUENCE", "OFFSET", "ENQUEUED", "EPOCH")
-        console.table(headers, [cells(mark) for mark in found])
+        console.print_table(headers, [cells(mark) for mark in found])
     else:
-        console.say(f"consumer group {group} has no checkpoint in this store")
+        console.message(f"consumer group {group} has no checkpoint in this store")
 
 
 @checkpoints.command()
@@ -91,7 +91,7 @@ def list_checkpoints(
 @partition_option
 @click.option(
     "--to",
-    type=POSITION_FORM,
+    type=POSITION_TYPE,
     metavar="POSITION",
     help="earliest, latest, seq:N, offset:N, time:T, time:-15m: the next event to be read.",
 )
@@ -120,16 +120,16 @@ def reset(
     Without --execute nothing is written: you see what would change. While hosts own the partitions
     it is refused, because they go on from where they are and write over it; stop them first.
     """
-    from pumphouse.cli.common.group_access import consult
+    from pumphouse.cli.common.group_access import with_group
 
     if (to is None) == (shift_by is None):
         raise click.UsageError("say where to: either --to POSITION or --shift-by N")
 
-    async def work(ledger: Ledger) -> None:
-        changes = await plan(ledger, partitions, to, shift_by)
-        await carry_out(ledger, changes, lease_s, execute, force, output)
+    async def work(access: GroupAccess) -> None:
+        changes = await plan(access, partitions, to, shift_by)
+        await carry_out(access, changes, lease_s, execute, force, output)
 
-    consult(connection, hub, group, store, work)
+    with_group(connection, hub, group, store, work)
 
 
 @checkpoints.command()
@@ -140,15 +140,15 @@ def reset(
 @store_option
 def export(file: IO[str], hub: str | None, group: str, connection: str | None, store: str) -> None:
     """Write the checkpoints to FILE (or stdout), one JSON object per line."""
-    from pumphouse.cli.common.group_access import consult
+    from pumphouse.cli.common.group_access import with_group
 
-    async def work(ledger: Ledger) -> list[Checkpoint]:
-        return in_order(await ledger.checkpoints())
+    async def work(access: GroupAccess) -> list[Checkpoint]:
+        return in_order(await access.checkpoints())
 
-    found = consult(connection, hub, group, store, work)
+    found = with_group(connection, hub, group, store, work)
     for mark in found:
         file.write(json.dumps(as_json(mark)) + "\n")
-    console.say(f"wrote {console.plural(len(found), 'checkpoint')}")
+    console.message(f"wrote {console.plural(len(found), 'checkpoint')}")
 
 
 @checkpoints.command("import")
@@ -173,61 +173,63 @@ def import_checkpoints(
     output: str,
 ) -> None:
     """Restore checkpoints from FILE, as `export` wrote them; from another group if you like."""
-    from pumphouse.cli.common.group_access import consult
+    from pumphouse.cli.common.group_access import with_group
 
     places = read_places(file)
 
-    async def work(ledger: Ledger) -> None:
+    async def work(access: GroupAccess) -> None:
         from pumphouse.processor.admin.resets import change
 
-        await ledger.partitions(tuple(places))  # all must exist
-        there = await ledger.checkpoints()
+        await access.partitions(tuple(places))  # all must exist
+        there = await access.checkpoints()
         changes = [
-            change(there.get(one), ledger.group, one, place) for one, place in places.items()
+            change(there.get(one), access.group, one, place) for one, place in places.items()
         ]
-        await carry_out(ledger, changes, lease_s, execute, force, output)
+        await carry_out(access, changes, lease_s, execute, force, output)
 
-    consult(connection, hub, group, store, work)
+    with_group(connection, hub, group, store, work)
 
 
 # -- what would change ----------------------------------------------------------------------------
 
 
 async def plan(
-    ledger: Ledger, partitions: tuple[str, ...], to: Position | None, shift_by: int | None
+    access: GroupAccess, partitions: tuple[str, ...], to: Position | None, shift_by: int | None
 ) -> list[Change]:
     from pumphouse.processor.admin.resets import change, shifted
 
-    there = await ledger.checkpoints()
+    there = await access.checkpoints()
     changes = []
-    for found in await ledger.partitions(partitions):
+    for found in await access.partitions(partitions):
         current = there.get(found.partition)
         position = to if to is not None else shifted(current, shift_by or 0, found)
-        place = await find(ledger, found, position)
-        changes.append(change(current, ledger.group, found.partition, place))
+        place = await find(access, found, position)
+        changes.append(change(current, access.group, found.partition, place))
     return changes
 
 
-async def find(ledger: Ledger, found: PartitionProperties, position: Position) -> Place:
+async def find(access: GroupAccess, found: PartitionProperties, position: Position) -> Place:
     """The place just before a position; the events around it are looked at where need be."""
     from pumphouse.processor.admin.resets import at_the_border, before_event
 
     place = at_the_border(position, found)
     if place is not None:
         return place
-    following = await event_at(ledger, found, position)
+    following = await event_at(access, found, position)
     if following is None or following.sequence == found.first_sequence:
         return before_event(found, following, None)
     assert following.sequence is not None
     earlier = Position("sequence", str(following.sequence - 1), inclusive=True)
-    return before_event(found, following, await event_at(ledger, found, earlier))
+    return before_event(found, following, await event_at(access, found, earlier))
 
 
-async def event_at(ledger: Ledger, found: PartitionProperties, position: Position) -> Event | None:
+async def event_at(
+    access: GroupAccess, found: PartitionProperties, position: Position
+) -> Event | None:
     from pumphouse.client.base import ReaderOptions
 
-    options = ReaderOptions(found.partition, ledger.group.name, position, prefetch=1)
-    reader = await ledger.client.reader(options)
+    options = ReaderOptions(found.partition, access.group.name, position, prefetch=1)
+    reader = await access.client.reader(options)
     try:
         events = await reader.receive(1, LOOK_S)
     finally:
@@ -268,30 +270,35 @@ def read_place(number: int, line: str) -> tuple[str, Place]:
 
 
 async def carry_out(
-    ledger: Ledger, changes: list[Change], lease_s: float, execute: bool, force: bool, output: str
+    access: GroupAccess,
+    changes: list[Change],
+    lease_s: float,
+    execute: bool,
+    force: bool,
+    output: str,
 ) -> None:
     """Show the changes; write them if that is wanted and nobody is in the way."""
     from pumphouse.processor.admin.resets import live_owners
 
     show(changes, output)
-    listing = await ledger.listing()
+    listing = await access.listing()
     owners = live_owners(listing, lease_s, [change.partition for change in changes])
     if owners and not force:
         held = f"{', '.join(owners)} own{'s' if len(owners) == 1 else ''} these partitions"
         if execute:
             raise click.ClickException(f"nothing was changed: {held}; stop them, or add --force")
-        console.say(f"Preview only. {held}: stop them, then add --execute.")
+        console.message(f"Preview only. {held}: stop them, then add --execute.")
     elif not execute:
-        console.say("Preview only. Add --execute to do it.")
+        console.message("Preview only. Add --execute to do it.")
     else:
-        await asyncio.gather(*(write(ledger, change) for change in changes if change.moves))
-        console.say("Done.")
+        await asyncio.gather(*(write(access, change) for change in changes if change.moves))
+        console.message("Done.")
 
 
-async def write(ledger: Ledger, change: Change) -> None:
+async def write(access: GroupAccess, change: Change) -> None:
     from pumphouse.leases.model import Refused, Unknown
 
-    outcome = await ledger.store.update_checkpoint(change.after, rewind=True)
+    outcome = await access.store.update_checkpoint(change.after, rewind=True)
     if isinstance(outcome, Refused):
         raise click.ClickException(
             f"partition {change.partition}: its checkpoint was changed meanwhile; look again"
@@ -308,7 +315,7 @@ async def write(ledger: Ledger, change: Change) -> None:
 def show(changes: list[Change], output: str) -> None:
     if output == "json":
         for one in changes:
-            console.put(
+            console.print_json(
                 {
                     "partition": one.partition,
                     "from": one.before.sequence,
@@ -321,7 +328,7 @@ def show(changes: list[Change], output: str) -> None:
         (one.partition, number(one.before.sequence), number(one.after.sequence), one.effect)
         for one in changes
     ]
-    console.table(("PARTITION", "CURRENT", "NEW", "EFFECT"), rows)
+    console.print_table(("PARTITION", "CURRENT", "NEW", "EFFECT"), rows)
 
 
 def in_order(found: dict[str, Checkpoint]) -> list[Checkpoint]:

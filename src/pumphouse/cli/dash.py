@@ -10,7 +10,7 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
-    DURATION_FORM,
+    DURATION_TYPE,
     ca_file,
     connection_option,
     hub_option,
@@ -87,7 +87,7 @@ FLEET_FORM = "[HUB/]GROUP:FACE[:HOSTS]"
     help="Port of the page; 0 picks a free one.",
 )
 @click.option(
-    "--every", type=DURATION_FORM, default="1s", show_default=True, help="How often it looks."
+    "--every", type=DURATION_TYPE, default="1s", show_default=True, help="How often it looks."
 )
 @output_option
 @verbose_option
@@ -117,13 +117,13 @@ def dash(
     try:
         from pumphouse.dashboard.options import DashboardOptions, HomesFeed
     except ImportError as missing:
-        raise lacking(missing) from None
+        raise missing_package(missing) from None
 
     string = need_connection(connection)
-    place = Place(string, hub or "", store, lease_s)
-    watched = [*map(place.watch, groups), *map(place.fleet, fleets)]
+    defaults = GroupDefaults(string, hub or "", store, lease_s)
+    watched = [*map(defaults.watch, groups), *map(defaults.fleet, fleets)]
     if not watched and not homes:
-        watched = [place.watch("$Default")]
+        watched = [defaults.watch("$Default")]
     options = DashboardOptions(
         port=port,
         connection=string,
@@ -139,14 +139,14 @@ def dash(
     asyncio.run(serve(options, output))
 
 
-def lacking(missing: ImportError) -> click.ClickException:
+def missing_package(missing: ImportError) -> click.ClickException:
     return click.ClickException(
         f"the page needs a package that is not here ({missing.name}): "
         "pip install 'pumphouse[dashboard]'"
     )
 
 
-class Place:
+class GroupDefaults:
     """Where groups are found: the hub and store that they share."""
 
     def __init__(self, connection: str, hub: str, store: str, lease_s: float) -> None:
@@ -205,12 +205,12 @@ async def serve(options: DashboardOptions, output: str) -> None:
     try:
         from pumphouse.dashboard.server.app import Dashboard
     except ImportError as missing:
-        raise lacking(missing) from None
+        raise missing_package(missing) from None
 
     with stop_on_signal() as stop:
         async with Dashboard(options) as page:
             if output == "json":
-                console.put({"url": page.url, "port": page.port})
+                console.print_json({"url": page.url, "port": page.port})
             else:
                 print(f"page       {page.url}\nCtrl-C stops it.", flush=True)
             await stop.wait()

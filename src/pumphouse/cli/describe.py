@@ -11,7 +11,7 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
-    DURATION_FORM,
+    DURATION_TYPE,
     connection_option,
     hub_option,
     lease_option,
@@ -20,7 +20,7 @@ from pumphouse.cli.common.options import (
 )
 
 if TYPE_CHECKING:
-    from pumphouse.cli.common.group_access import Ledger
+    from pumphouse.cli.common.group_access import GroupAccess
     from pumphouse.processor.admin.overview import Line, Overview
 
 HEADERS = (
@@ -46,7 +46,7 @@ COMPARE_S = 30.0
 @store_option
 @lease_option
 @click.option("--watch", is_flag=True, help="Look again and again until Ctrl-C.")
-@click.option("--every", type=DURATION_FORM, default="2s", show_default=True, help="With --watch.")
+@click.option("--every", type=DURATION_TYPE, default="2s", show_default=True, help="With --watch.")
 @output_option
 def describe(
     group: str,
@@ -65,53 +65,57 @@ def describe(
     does not move), no owner, data lost (retention removed unread events), ahead (the hub was
     re-created). Exit status 3 if any partition needs a look.
     """
-    from pumphouse.cli.common.group_access import consult
+    from pumphouse.cli.common.group_access import with_group
 
     show = as_json if output == "json" else as_table
 
-    async def once(ledger: Ledger) -> Overview:
-        return await look(ledger, lease_s, None)
+    async def once(access: GroupAccess) -> Overview:
+        return await look(access, lease_s, None)
 
-    async def keep_looking(ledger: Ledger) -> Overview:
-        return await repeat(ledger, lease_s, every, show, clear=output == "text")
+    async def keep_looking(access: GroupAccess) -> Overview:
+        return await repeat(access, lease_s, every, show, clear=output == "text")
 
     if watch:
-        consult(connection, hub, group, store, keep_looking)
+        with_group(connection, hub, group, store, keep_looking)
         return
-    found = consult(connection, hub, group, store, once)
+    found = with_group(connection, hub, group, store, once)
     show(found)
     if any(line.bad for line in found.lines):
         raise SystemExit(console.UNHEALTHY)
 
 
-async def look(ledger: Ledger, lease_s: float, before: Overview | None) -> Overview:
+async def look(access: GroupAccess, lease_s: float, before: Overview | None) -> Overview:
     from pumphouse.processor.admin.overview import overview
 
     partitions, listing, marks = await asyncio.gather(
-        ledger.partitions(), ledger.listing(), ledger.checkpoints()
+        access.partitions(), access.listing(), access.checkpoints()
     )
-    group = ledger.group
+    group = access.group
     return overview(group.name, group.hub, partitions, listing, marks.values(), lease_s, before)
 
 
 async def repeat(
-    ledger: Ledger, lease_s: float, every_s: float, show: Callable[[Overview], None], clear: bool
+    access: GroupAccess,
+    lease_s: float,
+    every_s: float,
+    show: Callable[[Overview], None],
+    clear: bool,
 ) -> Overview:
     """Look until somebody stops us, and compare with what was seen half a minute ago."""
     looks: deque[Overview] = deque(maxlen=max(1, round(COMPARE_S / every_s)))
     while True:
         full = len(looks) == looks.maxlen
-        found = await look(ledger, lease_s, looks[0] if full else None)
+        found = await look(access, lease_s, looks[0] if full else None)
         looks.append(found)
         if clear:
-            console.clear()
+            console.clear_screen()
         show(found)
         await asyncio.sleep(every_s)
 
 
 def as_table(found: Overview) -> None:
     fewest, most = found.shares()
-    console.table(
+    console.print_table(
         ("GROUP", "HUB", "STATE", "HOSTS", "SHARE", "TOTAL-LAG", "MAX-LAG", "MAX-LAG-TIME"),
         [
             (
@@ -127,7 +131,7 @@ def as_table(found: Overview) -> None:
         ],
     )
     print()
-    console.table(HEADERS, [cells(line) for line in found.lines])
+    console.print_table(HEADERS, [cells(line) for line in found.lines])
 
 
 def cells(line: Line) -> tuple[str, ...]:
@@ -140,7 +144,7 @@ def cells(line: Line) -> tuple[str, ...]:
         number(line.end if line.end >= 0 else None),
         number(line.lag),
         seconds(line.lag_s),
-        console.mark(line.verdict, bad=line.bad),
+        console.highlight(line.verdict, bad=line.bad),
     )
 
 
@@ -160,7 +164,7 @@ def seconds(value: float | None) -> str:
 
 def as_json(found: Overview) -> None:
     """One object per look, so that `--watch -o json` stays one object per line."""
-    console.put(
+    console.print_json(
         {
             "group": found.group,
             "hub": found.hub,

@@ -70,7 +70,9 @@ def doctor(hub: str | None, group: str, connection: str | None, store: str, outp
 
 def show(finding: Finding, output: str) -> None:
     if output == "json":
-        console.put({"level": finding.level, "what": finding.what, "fix": finding.fix or None})
+        console.print_json(
+            {"level": finding.level, "what": finding.what, "fix": finding.fix or None}
+        )
     else:
         fix = f". Fix: {finding.fix}" if finding.fix else ""
         print(f"{finding.level:<5} {finding.what}{fix}", flush=True)

@@ -37,16 +37,16 @@ def faults() -> None:
 @output_option
 def add(connection: str | None, output: str, **fault: Any) -> None:
     """Plan a fault; its number is printed."""
-    from pumphouse.cli.common.hub_connection import talk
+    from pumphouse.cli.common.hub_connection import with_client
 
     given = {name: value for name, value in fault.items() if value is not None}
 
     async def say(client: Client) -> int:
         return await (await client.management()).plan_fault(**given)
 
-    number = talk(connection, None, say)
+    number = with_client(connection, None, say)
     if output == "json":
-        console.put({"id": number, **given})
+        console.print_json({"id": number, **given})
     else:
         print(f"planned fault {number}: {given['action']}")
 
@@ -56,19 +56,19 @@ def add(connection: str | None, output: str, **fault: Any) -> None:
 @output_option
 def list_faults(connection: str | None, output: str) -> None:
     """List the faults that are planned."""
-    from pumphouse.cli.common.hub_connection import talk
+    from pumphouse.cli.common.hub_connection import with_client
 
     async def say(client: Client) -> list[dict[str, Any]]:
         return await (await client.management()).faults()
 
-    found = talk(connection, None, say)
+    found = with_client(connection, None, say)
     if output == "json":
         for fault in found:
-            console.put(fault)
+            console.print_json(fault)
         return
     names = ("id", "action", "moment", "hub", "partition", "group", "rate", "times", "seconds")
     rows = [tuple(str(fault.get(name) or "-") for name in names) for fault in found]
-    console.table(COLUMNS, rows)
+    console.print_table(COLUMNS, rows)
 
 
 @faults.command()
@@ -77,13 +77,13 @@ def list_faults(connection: str | None, output: str) -> None:
 @output_option
 def clear(number: int | None, connection: str | None, output: str) -> None:
     """Take away the fault with this NUMBER, or all of them."""
-    from pumphouse.cli.common.hub_connection import talk
+    from pumphouse.cli.common.hub_connection import with_client
 
     async def say(client: Client) -> None:
         await (await client.management()).cancel_fault(number)
 
-    talk(connection, None, say)
+    with_client(connection, None, say)
     if output == "json":
-        console.put({"id": number, "cleared": True})
+        console.print_json({"id": number, "cleared": True})
     else:
         print("cleared all faults" if number is None else f"cleared fault {number}")

@@ -24,9 +24,9 @@ groups.add_command(describe)
 @output_option
 def create(group: str, hub: str | None, connection: str | None, output: str) -> None:
     """Create the consumer group GROUP."""
-    from pumphouse.cli.common.hub_connection import manage
+    from pumphouse.cli.common.hub_connection import with_management
 
-    manage(connection, hub, lambda ask, hub: ask.create_group(hub, group))
+    with_management(connection, hub, lambda ask, hub: ask.create_group(hub, group))
     report(output, group, "created")
 
 
@@ -36,11 +36,11 @@ def create(group: str, hub: str | None, connection: str | None, output: str) -> 
 @output_option
 def list_groups(hub: str | None, connection: str | None, output: str) -> None:
     """List the consumer groups of a hub."""
-    from pumphouse.cli.common.hub_connection import manage
+    from pumphouse.cli.common.hub_connection import with_management
 
-    for group in manage(connection, hub, lambda ask, hub: ask.groups(hub)):
+    for group in with_management(connection, hub, lambda ask, hub: ask.groups(hub)):
         if output == "json":
-            console.put({"group": group})
+            console.print_json({"group": group})
         else:
             print(group)
 
@@ -52,14 +52,14 @@ def list_groups(hub: str | None, connection: str | None, output: str) -> None:
 @output_option
 def delete(group: str, hub: str | None, connection: str | None, output: str) -> None:
     """Delete the consumer group GROUP; its readers are cut off."""
-    from pumphouse.cli.common.hub_connection import manage
+    from pumphouse.cli.common.hub_connection import with_management
 
-    manage(connection, hub, lambda ask, hub: ask.delete_group(hub, group))
+    with_management(connection, hub, lambda ask, hub: ask.delete_group(hub, group))
     report(output, group, "deleted")
 
 
 def report(output: str, group: str, done: str) -> None:
     if output == "json":
-        console.put({"group": group, done: True})
+        console.print_json({"group": group, done: True})
     else:
         print(f"{done} consumer group {group}")

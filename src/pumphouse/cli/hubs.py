@@ -33,11 +33,11 @@ def hubs() -> None:
 @output_option
 def create(name: str, partitions: int, connection: str | None, output: str) -> None:
     """Create the hub NAME."""
-    from pumphouse.cli.common.hub_connection import manage
+    from pumphouse.cli.common.hub_connection import with_management
 
-    made = manage(connection, name, lambda ask, hub: ask.create_hub(hub, partitions))
+    made = with_management(connection, name, lambda ask, hub: ask.create_hub(hub, partitions))
     if output == "json":
-        console.put(as_json(made))
+        console.print_json(as_json(made))
     else:
         print(f"created hub {made.name} with {console.plural(len(made.partitions), 'partition')}")
 
@@ -49,11 +49,11 @@ def create(name: str, partitions: int, connection: str | None, output: str) -> N
 @output_option
 def grow(name: str, partitions: int, connection: str | None, output: str) -> None:
     """Give the hub NAME more partitions; keys that are sent from now on may land elsewhere."""
-    from pumphouse.cli.common.hub_connection import manage
+    from pumphouse.cli.common.hub_connection import with_management
 
-    grown = manage(connection, name, lambda ask, hub: ask.grow_hub(hub, partitions))
+    grown = with_management(connection, name, lambda ask, hub: ask.grow_hub(hub, partitions))
     if output == "json":
-        console.put(as_json(grown))
+        console.print_json(as_json(grown))
     else:
         print(f"hub {grown.name} has {console.plural(len(grown.partitions), 'partition')}")
 
@@ -63,18 +63,18 @@ def grow(name: str, partitions: int, connection: str | None, output: str) -> Non
 @output_option
 def list_hubs(connection: str | None, output: str) -> None:
     """List the hubs of the namespace."""
-    from pumphouse.cli.common.hub_connection import talk
+    from pumphouse.cli.common.hub_connection import with_client
 
     async def say(client: Client) -> list[HubProperties]:
         return await (await client.management()).hubs()
 
-    found = talk(connection, None, say)
+    found = with_client(connection, None, say)
     if output == "json":
         for hub in found:
-            console.put(as_json(hub))
+            console.print_json(as_json(hub))
     else:
         rows = [(hub.name, str(len(hub.partitions)), moment(hub.created_ms)) for hub in found]
-        console.table(("NAME", "PARTITIONS", "CREATED"), rows)
+        console.print_table(("NAME", "PARTITIONS", "CREATED"), rows)
 
 
 @hubs.command()
@@ -83,11 +83,11 @@ def list_hubs(connection: str | None, output: str) -> None:
 @output_option
 def delete(name: str, connection: str | None, output: str) -> None:
     """Delete the hub NAME and all its events."""
-    from pumphouse.cli.common.hub_connection import manage
+    from pumphouse.cli.common.hub_connection import with_management
 
-    manage(connection, name, lambda ask, hub: ask.delete_hub(hub))
+    with_management(connection, name, lambda ask, hub: ask.delete_hub(hub))
     if output == "json":
-        console.put({"hub": name, "deleted": True})
+        console.print_json({"hub": name, "deleted": True})
     else:
         print(f"deleted hub {name}")
 

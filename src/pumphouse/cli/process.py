@@ -17,8 +17,8 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
-    DURATION_FORM,
-    Form,
+    DURATION_TYPE,
+    ParsedType,
     ca_file,
     connection_option,
     group_option,
@@ -56,8 +56,8 @@ def read_every(text: str) -> CheckpointPolicy:
     return CheckpointPolicy(events, seconds)
 
 
-EVERY_FORM = Form("rhythm", read_every)
-POSITION_FORM = Form("position", lambda text: parse_position(text, int(time.time() * 1000)))
+CHECKPOINT_INTERVAL_TYPE = ParsedType("rhythm", read_every)
+POSITION_TYPE = ParsedType("position", lambda text: parse_position(text, int(time.time() * 1000)))
 
 
 @click.command()
@@ -74,7 +74,7 @@ POSITION_FORM = Form("position", lambda text: parse_position(text, int(time.time
 @click.option(
     "--checkpoint-every",
     "every",
-    type=EVERY_FORM,
+    type=CHECKPOINT_INTERVAL_TYPE,
     default="1000,5s",
     show_default=True,
     help="Events, seconds or both.",
@@ -82,7 +82,7 @@ POSITION_FORM = Form("position", lambda text: parse_position(text, int(time.time
 @click.option(
     "--from",
     "start",
-    type=POSITION_FORM,
+    type=POSITION_TYPE,
     default=EARLIEST,
     show_default="earliest",
     help="Where a partition without a checkpoint starts.",
@@ -107,7 +107,7 @@ POSITION_FORM = Form("position", lambda text: parse_position(text, int(time.time
     help="Where events go that cannot be handled; otherwise their partition stops.",
 )
 @click.option(
-    "--interval", type=DURATION_FORM, help="Between two cycles; a third of the lease unless given."
+    "--interval", type=DURATION_TYPE, help="Between two cycles; a third of the lease unless given."
 )
 @output_option
 @verbose_option
@@ -145,14 +145,14 @@ def process(
         checkpoints=every,
         poison=PoisonPolicy(retries=retries, then=DEAD_LETTER if dead_letter else STOP),
     )
-    job = Job(
+    settings = ProcessSettings(
         need_connection(connection), hub or "", group, store, strategy, host, options, ca_file()
     )
-    asyncio.run(run(job, find_handler(handler), dead_letter, Voice(output)))
+    asyncio.run(run(settings, find_handler(handler), dead_letter, ProcessReporter(output)))
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ProcessSettings:
     """Which events, kept track of where, shared how."""
 
     connection: str = field(repr=False)
@@ -191,7 +191,9 @@ def here_first() -> Iterator[None]:
     yield
 
 
-async def run(job: Job, handler: Any, dead_letter: str | None, voice: Voice) -> None:
+async def run(
+    settings: ProcessSettings, handler: Any, dead_letter: str | None, reporter: ProcessReporter
+) -> None:
     from pumphouse.client.factory import open_client
     from pumphouse.leases.store_url import open_store
     from pumphouse.processor.dead_letters import DeadLetterFile
@@ -199,41 +201,41 @@ async def run(job: Job, handler: Any, dead_letter: str | None, voice: Voice) -> 
     from pumphouse.processor.handlers import Handling
 
     engine = Engine(
-        lambda: open_client(job.connection, job.hub, ca_file=job.ca_file),
+        lambda: open_client(settings.connection, settings.hub, ca_file=settings.ca_file),
         lambda partition: handling.serve(partition),
-        store=open_store(job.store),
-        group=job.group,
-        strategy=job.strategy,
-        host=job.host,
-        options=job.options,
-        on_error=voice.error,
-        on_ownership=voice.ownership,
+        store=open_store(settings.store),
+        group=settings.group,
+        strategy=settings.strategy,
+        host=settings.host,
+        options=settings.options,
+        on_error=reporter.error,
+        on_ownership=reporter.ownership,
     )
     letters = DeadLetterFile(dead_letter) if dead_letter else None
 
     async def counted(partition: Any, batch: Any) -> None:
         await call(handler, partition, batch)
-        voice.handled += len(batch)
+        reporter.handled += len(batch)
 
     handling = Handling(
         counted,
-        job.options,
+        settings.options,
         engine.report,
         dead_letters=letters,
-        group=job.group,
+        group=settings.group,
         host=engine.host,
     )
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await engine.start()
-    voice.say("started", host=engine.host, group=job.group)
+    reporter.say("started", host=engine.host, group=settings.group)
     try:
-        await until_told(stop, engine.run(), voice)
+        await until_told(stop, engine.run(), reporter)
     finally:
         await engine.stop()
         await handling.close()
-    voice.say("stopped", host=engine.host, events=voice.handled)
+    reporter.say("stopped", host=engine.host, events=reporter.handled)
 
 
 async def call(handler: Any, partition: Any, batch: Any) -> None:
@@ -245,7 +247,7 @@ async def call(handler: Any, partition: Any, batch: Any) -> None:
         await asyncio.to_thread(handler, partition, batch)
 
 
-async def until_told(stop: asyncio.Event, running: Any, voice: Voice) -> None:
+async def until_told(stop: asyncio.Event, running: Any, reporter: ProcessReporter) -> None:
     """Until a signal comes, or the engine fails; with a word now and then."""
     ended = asyncio.ensure_future(running)
     told = asyncio.ensure_future(stop.wait())
@@ -254,7 +256,7 @@ async def until_told(stop: asyncio.Event, running: Any, voice: Voice) -> None:
             await asyncio.wait(
                 [ended, told], timeout=SHOW_EVERY_S, return_when=asyncio.FIRST_COMPLETED
             )
-            voice.progress()
+            reporter.progress()
         if ended.done():
             ended.result()
     finally:
@@ -262,7 +264,7 @@ async def until_told(stop: asyncio.Event, running: Any, voice: Voice) -> None:
         told.cancel()
 
 
-class Voice:
+class ProcessReporter:
     """What the command says of what happens: words for people on stderr, JSON on stdout."""
 
     def __init__(self, output: str) -> None:
@@ -272,9 +274,9 @@ class Voice:
 
     def say(self, word: str, **more: object) -> None:
         if self.output == "json":
-            console.put({"event": word, **more})
+            console.print_json({"event": word, **more})
         else:
-            console.say("  ".join([word, *(f"{name} {value}" for name, value in more.items())]))
+            console.message("  ".join([word, *(f"{name} {value}" for name, value in more.items())]))
 
     def ownership(self, word: str, partition: str) -> None:
         if word in ("claimed", "lost", "released", "asked"):

@@ -1,6 +1,6 @@
-"""`pumphouse send`: words, lines of a file, or made-up events into a hub.
+"""`pumphouse send`: words, lines of a file, or sample_bodies-up events into a hub.
 
-TEXT, FILE, stdin or --count -> bodies -> pace -> Sender
+TEXT, FILE, stdin or --count -> bodies -> limiter -> Sender
                                 ^^^^^^^^^^^^^^ this module
 """
 
@@ -17,7 +17,7 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
-    PROPERTY_FORM,
+    PROPERTY_TYPE,
     connection_option,
     output_option,
     verbose_option,
@@ -36,8 +36,8 @@ SPREAD = 100  # events of a batch that goes to "the next partition": small, so t
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What to send. Without texts and file, `count` events are made up."""
+class SendPlan:
+    """What to send. Without texts and file, `count` events are sample_bodies up."""
 
     texts: Sequence[str]
     file: IO[bytes] | None
@@ -82,7 +82,7 @@ class Job:
 @click.option(
     "--count",
     type=click.IntRange(min=1),
-    help="How many events: TEXT over and over, the first lines of FILE, or made-up ones.",
+    help="How many events: TEXT over and over, the first lines of FILE, or sample_bodies-up ones.",
 )
 @click.option(
     "--rate", type=click.FloatRange(min=0, min_open=True), help="Events a second, at the most."
@@ -90,7 +90,7 @@ class Job:
 @click.option(
     "--property",
     "properties",
-    type=PROPERTY_FORM,
+    type=PROPERTY_TYPE,
     multiple=True,
     metavar="NAME=VALUE",
     help="Application property of every event; may be given again.",
@@ -115,7 +115,7 @@ def send(
     HUB may be left out, if there is no TEXT either: then it is the EntityPath of the connection
     string. Empty lines are left out. Without --key and --partition the partitions take turns.
     """
-    from pumphouse.cli.common.hub_connection import talk
+    from pumphouse.cli.common.hub_connection import with_client
 
     if key is not None and partition is not None:
         raise click.UsageError("give --key or --partition, not both")
@@ -123,26 +123,26 @@ def send(
         raise click.UsageError("give TEXT or --file, not both")
     if not texts and file is None and count is None:
         file = stdin()
-    job = Job(texts, file, count, rate, key, partition, dict(properties))
-    with console.progress("sending", job.total, shown=job.long) as advance:
-        sent = talk(connection, hub, lambda client: send_all(client, job, advance))
+    plan = SendPlan(texts, file, count, rate, key, partition, dict(properties))
+    with console.progress("sending", plan.total, shown=plan.long) as advance:
+        sent = with_client(connection, hub, lambda client: send_all(client, plan, advance))
     if output == "json":
-        console.put({"sent": sent})
+        console.print_json({"sent": sent})
     else:
         print(f"sent {console.plural(sent, 'event')}")
 
 
 def stdin() -> IO[bytes]:
     if sys.stdin.isatty():
-        console.say("Each line you type is an event; Ctrl-D ends.")
+        console.message("Each line you type is an event; Ctrl-D ends.")
     return sys.stdin.buffer
 
 
-async def send_all(client: Client, job: Job, advance: Callable[[int], None]) -> int:
-    """Send a whole job; how many events the hub has taken."""
-    sender = await client.sender(job.partition)
+async def send_all(client: Client, plan: SendPlan, advance: Callable[[int], None]) -> int:
+    """Send a whole plan; how many events the hub has taken."""
+    sender = await client.sender(plan.partition)
     try:
-        await send_pieces(sender, job, Pace(job.rate, client.clock), advance)
+        await send_pieces(sender, plan, RateLimiter(plan.rate, client.clock), advance)
     except PumphouseError as failed:
         if isinstance(failed, EventTooLarge) and not sender.accepted:
             # As the hub would have said it: the command itself was understood.
@@ -154,17 +154,19 @@ async def send_all(client: Client, job: Job, advance: Callable[[int], None]) -> 
     return sender.accepted
 
 
-async def send_pieces(sender: Sender, job: Job, pace: Pace, advance: Callable[[int], None]) -> None:
-    async with aclosing(bodies(job)) as blocks:
+async def send_pieces(
+    sender: Sender, plan: SendPlan, limiter: RateLimiter, advance: Callable[[int], None]
+) -> None:
+    async with aclosing(bodies(plan)) as blocks:
         async for block in blocks:
-            for piece in pieces(block, job.piece):
-                await pace.wait(sender.accepted)
-                events = map(job.event, piece)
-                advance(await sender.send(events, batch_events_max=job.batch_events_max))
+            for piece in pieces(block, plan.piece):
+                await limiter.wait(sender.accepted)
+                events = map(plan.event, piece)
+                advance(await sender.send(events, batch_events_max=plan.batch_events_max))
 
 
-class Pace:
-    """Not more than so many a second, counted from the start: what was late is made up for."""
+class RateLimiter:
+    """Limits the average rate since the start: a delay is caught up."""
 
     def __init__(self, rate: float | None, clock: Clock) -> None:
         self.rate = rate
@@ -180,16 +182,16 @@ class Pace:
             await self.clock.sleep(early_s)
 
 
-async def bodies(job: Job) -> AsyncGenerator[list[bytes], None]:
+async def bodies(plan: SendPlan) -> AsyncGenerator[list[bytes], None]:
     """What the events hold, in blocks."""
-    if job.file is None:
-        for block in pieces(made(job.texts, job.count), job.piece):
+    if plan.file is None:
+        for block in pieces(sample_bodies(plan.texts, plan.count), plan.piece):
             yield block
         return
     from pumphouse.cli.common.lines import read_lines
 
-    left = sys.maxsize if job.count is None else job.count
-    async with aclosing(read_lines(job.file)) as blocks:
+    left = sys.maxsize if plan.count is None else plan.count
+    async with aclosing(read_lines(plan.file)) as blocks:
         async for block in blocks:
             yield block[:left]
             left -= len(block)
@@ -197,7 +199,7 @@ async def bodies(job: Job) -> AsyncGenerator[list[bytes], None]:
                 return
 
 
-def made(texts: Sequence[str], number: int | None) -> Iterator[bytes]:
+def sample_bodies(texts: Sequence[str], number: int | None) -> Iterator[bytes]:
     """The texts once, or over and over up to a number; without texts "event 1", "event 2" ..."""
     if not texts:
         return islice((b"event %d" % n for n in count(1)), number)

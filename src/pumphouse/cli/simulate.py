@@ -80,7 +80,7 @@ def simulate(
     hours: float,
     seed: int,
     seeds: int,
-    weather: str,
+    faults: str,
     strategy: str,
     face: str,
     store: str,
@@ -90,7 +90,7 @@ def simulate(
     """Run a fleet of the real processor in virtual time, break things, and check every promise.
 
     Hosts crash, stand still and come back, the store loses answers, readers are evicted, handlers
-    hang. In between the weather clears up, and the fleet must recover. Ends with status 1 if a
+    hang. In between the faults clears up, and the fleet must recover. Ends with status 1 if a
     promise was broken, with the command that replays it and what happened before.
     """
     from pumphouse.leases.strategies import parse_strategy
@@ -102,21 +102,21 @@ def simulate(
             "--face fixed needs no --strategy: its hosts keep a fixed number of partitions"
         )
     chosen = [
-        Scenario(hosts, partitions, hours, number, parse_faults(weather), strategy, face, store)
+        Scenario(hosts, partitions, hours, number, parse_faults(faults), strategy, face, store)
         for number in range(seed, seed + seeds)
     ]
-    total = Total(len(chosen))
+    total = Totals(len(chosen))
     failed = False
-    with Line(total, hours * 3600, shown=output == "text") as line:
+    with ProgressLine(total, hours * 3600, shown=output == "text") as line:
         for result in results(chosen, jobs or os.cpu_count() or 1, line):
             total.add(result)
             line.show()
             if output == "json":
-                console.put(as_json(result, weather))
+                console.print_json(as_json(result, faults))
             if not result.ok:
                 failed = True
                 line.clear()
-                tell_failure(result, weather)
+                report_failure(result, faults)
     if output == "text":
         show_total(total)
     if failed:
@@ -126,7 +126,7 @@ def simulate(
 # -- running --------------------------------------------------------------------------------------
 
 
-def results(chosen: list[Scenario], jobs: int, line: Line) -> Iterator[Result]:
+def results(chosen: list[Scenario], jobs: int, line: ProgressLine) -> Iterator[Result]:
     """Every scenario's result, as they come; several at once in processes of their own."""
     from pumphouse.simulation import simulate as run
 
@@ -143,7 +143,7 @@ def results(chosen: list[Scenario], jobs: int, line: Line) -> Iterator[Result]:
 
 
 @dataclass(slots=True)
-class Total:
+class Totals:
     """What came of all seeds so far."""
 
     seeds: int
@@ -175,15 +175,15 @@ class Total:
             self.figures[name] += getattr(figures, name)
 
 
-class Line:
+class ProgressLine:
     """One line on stderr that says how far it is; nothing unless a person looks."""
 
-    def __init__(self, total: Total, seed_s: float, *, shown: bool) -> None:
+    def __init__(self, total: Totals, seed_s: float, *, shown: bool) -> None:
         self.total, self.seed_s = total, seed_s
         self.shown = shown and sys.stderr.isatty()
         self._shown_s = 0.0
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -210,14 +210,14 @@ class Line:
 # -- telling --------------------------------------------------------------------------------------
 
 
-def replay(scenario: Scenario, weather: str) -> str:
+def replay(scenario: Scenario, faults: str) -> str:
     """The command that runs this seed again."""
     words = {
         "--hosts": str(scenario.hosts),
         "--partitions": str(scenario.partitions),
         "--hours": repr(scenario.hours),  # all digits: the history depends on them
         "--seed": str(scenario.seed),
-        "--faults": weather,
+        "--faults": faults,
         "--strategy": scenario.strategy,
         "--face": scenario.face,
         "--store": scenario.store,
@@ -227,27 +227,27 @@ def replay(scenario: Scenario, weather: str) -> str:
     return shlex.join(["pumphouse", "simulate", *(word for pair in words.items() for word in pair)])
 
 
-def tell_failure(result: Result, weather: str) -> None:
+def report_failure(result: Result, faults: str) -> None:
     seed = result.scenario.seed
     if result.handler_failed is not None:
-        console.say(f"seed {seed}: the handler raised {result.handler_failed}")
+        console.message(f"seed {seed}: the handler raised {result.handler_failed}")
     if not result.violations:
         return
-    console.say(f"seed {seed}: {result.violations[0]}")
+    console.message(f"seed {seed}: {result.violations[0]}")
     for line in result.scene[-SCENE_LINES:]:
-        console.say(f"  {line}")
-    console.say(f"replay: {replay(result.scenario, weather)}")
+        console.message(f"  {line}")
+    console.message(f"replay: {replay(result.scenario, faults)}")
 
 
-def show_total(total: Total) -> None:
+def show_total(total: Totals) -> None:
     hours = total.simulated_s / 3600
     speed = total.simulated_s / max(total.took_s, 1e-9)
     seeds = console.plural(total.done, "seed")
     print(f"{seeds}, {hours:,.1f} hours in {total.took_s:,.1f} CPU seconds ({speed:,.0f} times)")
-    console.table(("", ""), list(rows(total)))
+    console.print_table(("", ""), list(rows(total)))
 
 
-def rows(total: Total) -> Iterable[tuple[str, str]]:
+def rows(total: Totals) -> Iterable[tuple[str, str]]:
     for name, count in sorted(total.faults.items()):
         yield f"fault: {name}", f"{count:,}"
     yield "events sent", f"{total.sent:,}"
@@ -263,14 +263,14 @@ def rows(total: Total) -> Iterable[tuple[str, str]]:
     yield "violations", f"{total.broken:,}"
 
 
-def as_json(result: Result, weather: str) -> dict[str, Any]:
+def as_json(result: Result, faults: str) -> dict[str, Any]:
     figures = result.figures
     return {
         "seed": result.scenario.seed,
         "ok": result.ok,
         "violations": [str(violation) for violation in result.violations],
         "handler_failed": result.handler_failed,
-        "replay": replay(result.scenario, weather),
+        "replay": replay(result.scenario, faults),
         "last_events": list(result.scene[-SCENE_LINES:]),
         "history": result.digest,
         "hours": round(result.simulated_s / 3600, 3),

@@ -17,7 +17,12 @@ from uuid import UUID
 import click
 
 from pumphouse.cli.common import console
-from pumphouse.cli.common.options import Form, connection_option, output_option, verbose_option
+from pumphouse.cli.common.options import (
+    ParsedType,
+    connection_option,
+    output_option,
+    verbose_option,
+)
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.errors import OptionError
 from pumphouse.events import FORMS, Event, Position, parse_position
@@ -42,7 +47,7 @@ def read_pattern(text: str) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TailQuery:
     """Which events to show."""
 
     partition: str | None  # None is all of them
@@ -64,7 +69,7 @@ class Wanted:
 @click.option(
     "--from",
     "position",
-    type=Form("position", read_position),
+    type=ParsedType("position", read_position),
     help=f"Where to start: {FORMS}.",
 )
 @click.option(
@@ -76,7 +81,7 @@ class Wanted:
 @click.option("--follow", is_flag=True, help="Go on with the events that come.")
 @click.option(
     "--grep",
-    type=Form("regex", read_pattern),
+    type=ParsedType("regex", read_pattern),
     help="Only events whose body or key matches this regular expression.",
 )
 @connection_option
@@ -102,13 +107,13 @@ def tail(
     A line has partition, sequence number, time, key and body. HUB may be left out if the
     connection string has an EntityPath.
     """
-    from pumphouse.cli.common.hub_connection import talk
+    from pumphouse.cli.common.hub_connection import with_client
 
-    wanted = Wanted(partition, group, position, number, grep, follow)
-    show = Screen(as_json if output == "json" else as_text, wanted).show
+    query = TailQuery(partition, group, position, number, grep, follow)
+    show = EventPrinter(as_json if output == "json" else as_text, query).show
     if position is not None and position.kind == "latest" and not follow:
-        console.say("Nothing comes after the latest event unless you --follow.")
-    unwrapped(lambda: talk(connection, hub, lambda client: run(client, wanted, show)))
+        console.message("Nothing comes after the latest event unless you --follow.")
+    unwrapped(lambda: with_client(connection, hub, lambda client: run(client, query, show)))
 
 
 def unwrapped(call: Callable[[], None]) -> None:
@@ -119,17 +124,17 @@ def unwrapped(call: Callable[[], None]) -> None:
         raise group.exceptions[0] from None
 
 
-class Screen:
+class EventPrinter:
     """Where events are shown, and how many still may be."""
 
-    def __init__(self, line: Callable[[Event], str], wanted: Wanted) -> None:
+    def __init__(self, line: Callable[[Event], str], query: TailQuery) -> None:
         self.line = line
-        self.wanted = wanted
+        self.wanted = query
         # The last ones are a beginning; a number from a position on is a limit.
-        self.left = sys.maxsize if wanted.position is None else wanted.number or sys.maxsize
+        self.left = sys.maxsize if query.position is None else query.number or sys.maxsize
 
     def show(self, events: list[Event]) -> bool:
-        """Show those that are wanted; False if that is enough."""
+        """Show those that are query; False if that is enough."""
         chosen = [event for event in events if self.wanted.matches(event)][: self.left]
         self.left -= len(chosen)
         if chosen:
@@ -137,36 +142,36 @@ class Screen:
         return self.left > 0
 
 
-async def run(client: Client, wanted: Wanted, show: Callable[[list[Event]], bool]) -> None:
-    from pumphouse.cli.common.event_streams import follow, merge, open_feeds
+async def run(client: Client, query: TailQuery, show: Callable[[list[Event]], bool]) -> None:
+    from pumphouse.cli.common.event_streams import follow, merge, open_streams
 
-    spans = [span for span in await find_spans(client, wanted) if wanted.follow or not span.empty]
-    feeds = await open_feeds(client, wanted.group, spans)
-    async with aclosing(merge(feeds)) as past:
-        if wanted.position is None:
-            more = show(await last_of(past, wanted))
+    spans = [span for span in await find_spans(client, query) if query.follow or not span.empty]
+    streams = await open_streams(client, query.group, spans)
+    async with aclosing(merge(streams)) as past:
+        if query.position is None:
+            more = show(await last_of(past, query))
         else:
             more = await show_all(past, show)
-    if more and wanted.follow:
-        await follow(feeds, show)
+    if more and query.follow:
+        await follow(streams, show)
 
 
-async def find_spans(client: Client, wanted: Wanted) -> list[Span]:
+async def find_spans(client: Client, query: TailQuery) -> list[Span]:
     from pumphouse.cli.common.event_streams import span_for
 
     every = (await client.properties()).partitions
     # To find the last that match, all have to be looked at.
-    last = sys.maxsize if wanted.grep is not None else wanted.number or LAST
+    last = sys.maxsize if query.grep is not None else query.number or LAST
     return [
-        span_for(await client.partition_properties(partition), wanted.position, last)
-        for partition in ([wanted.partition] if wanted.partition is not None else every)
+        span_for(await client.partition_properties(partition), query.position, last)
+        for partition in ([query.partition] if query.partition is not None else every)
     ]
 
 
-async def last_of(past: AsyncIterator[Event], wanted: Wanted) -> list[Event]:
-    kept: deque[Event] = deque(maxlen=wanted.number or LAST)
+async def last_of(past: AsyncIterator[Event], query: TailQuery) -> list[Event]:
+    kept: deque[Event] = deque(maxlen=query.number or LAST)
     async for event in past:
-        if wanted.matches(event):
+        if query.matches(event):
             kept.append(event)
     return list(kept)
 
@@ -187,7 +192,7 @@ async def show_all(past: AsyncIterator[Event], show: Callable[[list[Event]], boo
 
 def as_text(event: Event) -> str:
     place = f"{event.partition}:{event.sequence}"
-    if console.colour_wanted():
+    if console.use_colour():
         place = click.style(place, fg="cyan")
     return f"{place}  {moment(event)}  {event.partition_key or '-'}  {escaped(plain(event.body))}"
 

@@ -14,8 +14,8 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
-    DURATION_FORM,
-    SIZE_FORM,
+    DURATION_TYPE,
+    SIZE_TYPE,
     output_option,
     parse_hubs,
     verbose_option,
@@ -58,14 +58,14 @@ PORT = 5672
 )
 @click.option(
     "--retention",
-    type=DURATION_FORM,
+    type=DURATION_TYPE,
     default="1d",
     show_default=True,
     help="How long events are kept: 30s, 15m, 1h, 7d.",
 )
 @click.option(
     "--retention-bytes",
-    type=SIZE_FORM,
+    type=SIZE_TYPE,
     default="256MB",
     show_default=True,
     help="How much of each partition is kept: 64KB, 64MB, 1GB.",
@@ -228,7 +228,7 @@ def doors(hub: EmbeddedHub) -> dict[str, int]:
 
 
 def announce_json(hub: EmbeddedHub) -> None:
-    console.put(
+    console.print_json(
         {
             "port": hub.port,
             "connection_strings": {name: hub.connection_string(name) for name in hub.hubs},

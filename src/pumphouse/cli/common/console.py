@@ -1,8 +1,8 @@
-"""How the command line speaks: results on stdout, all else on stderr, errors in one sentence.
+"""Output of the command line: results on stdout, messages and errors on stderr.
 
-Exit codes: 0 done, 1 it could not be done, 2 the command was not understood, 3 it was done and what
-it found is not well (`doctor`, `groups describe`), 130 Ctrl-C. A reader
-that leaves early (`pumphouse tail ... | head`) is no error.
+Exit codes: 0 success, 1 failure, 2 invalid command line, 3 the command succeeded and found a
+problem (`doctor`, `groups describe`), 130 Ctrl-C. A closed stdout (`pumphouse tail ... | head`) is
+not an error.
 """
 
 from __future__ import annotations
@@ -24,74 +24,74 @@ REPORT_EVERY_S = 5.0
 
 
 @contextmanager
-def errors_as_sentences() -> Iterator[None]:
-    """Turn what may well happen into a sentence and an exit code; bugs keep their traceback."""
+def exit_on_errors() -> Iterator[None]:
+    """Turn expected errors into one line and an exit code; a bug keeps its traceback."""
     try:
         yield
-    except click.UsageError as wrong:
-        misused(wrong)
-    except click.ClickException as failed:
-        end(failed.exit_code, failed.format_message())
-    except OptionError as wrong:
-        end(MISUSED, str(wrong))
-    except PumphouseError as failed:
-        end(FAILED, str(failed))
+    except click.UsageError as error:
+        exit_with_usage_error(error)
+    except click.ClickException as error:
+        exit_with(error.exit_code, error.format_message())
+    except OptionError as error:
+        exit_with(MISUSED, str(error))
+    except PumphouseError as error:
+        exit_with(FAILED, str(error))
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
 
 
-def misused(wrong: click.UsageError) -> None:
-    message, path = wrong.format_message(), wrong.ctx.command_path if wrong.ctx else "pumphouse"
-    if message.startswith("Usage:"):  # a group was called without a command: click tells all of it
-        say(message)
+def exit_with_usage_error(error: click.UsageError) -> None:
+    text, path = error.format_message(), error.ctx.command_path if error.ctx else "pumphouse"
+    if text.startswith("Usage:"):  # a group without a command: click's text is the whole help
+        message(text)
         sys.exit(MISUSED)
-    end(MISUSED, f"{message.rstrip('.')} (see {path} --help)")
+    exit_with(MISUSED, f"{text.rstrip('.')} (see {path} --help)")
 
 
-def end(code: int, message: str) -> None:
-    say(f"pumphouse: {message}")
+def exit_with(code: int, text: str) -> None:
+    message(f"pumphouse: {text}")
     sys.exit(code)
 
 
-def say(text: str) -> None:
-    """A word to the person, not to the next program."""
+def message(text: str) -> None:
+    """Print a message for people to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
-def hush() -> None:
-    """Whoever read our output has left. Python would complain when it closes stdout: let it not."""
+def discard_stdout() -> None:
+    """Redirect stdout to /dev/null, so that Python does not fail when it closes a broken pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def put(value: dict[str, Any]) -> None:
-    """One JSON object on a line of its own, at once: a program waits for it."""
+def print_json(value: dict[str, Any]) -> None:
+    """Print one JSON object on one line, and flush it for the program that reads it."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they must be. Nothing is ever cut off."""
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns as wide as their widest cell. No cell is cut off."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         print("  ".join(cells).rstrip())
 
 
-def colour_wanted() -> bool:
-    """Colours are for people at a terminal who did not ask to be spared them."""
+def use_colour() -> bool:
+    """True on a terminal unless NO_COLOR is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def clear() -> None:
-    """A clean screen for the next look; in a file or pipe one look follows the other."""
+def clear_screen() -> None:
+    """Clear a terminal before the next table; print an empty line to a file or pipe."""
     if sys.stdout.isatty():
         print("\x1b[2J\x1b[H", end="")
     else:
         print()
 
 
-def mark(word: str, *, bad: bool) -> str:
-    """A verdict, red if it asks for a look. For the last column only: colours have no width."""
-    return f"\x1b[31m{word}\x1b[0m" if bad and colour_wanted() else word
+def highlight(word: str, *, bad: bool) -> str:
+    """A word, red if it is bad. For the last column only: escape codes count as width."""
+    return f"\x1b[31m{word}\x1b[0m" if bad and use_colour() else word
 
 
 def plural(number: int, noun: str) -> str:
@@ -99,29 +99,29 @@ def plural(number: int, noun: str) -> str:
 
 
 @contextmanager
-def progress(what: str, total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Yields a function to call with each piece of work done; what is shown goes to stderr."""
+def progress(title: str, total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function that takes the amount of work just done and shows progress on stderr."""
     if shown and sys.stderr.isatty():
-        with bar(what, total) as advance:
+        with progress_bar(title, total) as advance:
             yield advance
     else:
-        yield lines(what)
+        yield progress_lines(title)
 
 
 @contextmanager
-def bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def progress_bar(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Elapsed())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(what, total=total)
-        yield lambda amount: shown.advance(task, amount)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda amount: bar.advance(task, amount)
 
 
-def lines(what: str) -> Callable[[int], None]:
-    """A line every few seconds, for logs. Short work says nothing."""
+def progress_lines(title: str) -> Callable[[int], None]:
+    """Print one line every few seconds, for log files. Short work prints nothing."""
     done, reported_at = 0, time.monotonic()
 
     def advance(amount: int) -> None:
@@ -129,6 +129,6 @@ def lines(what: str) -> Callable[[int], None]:
         done += amount
         if (now := time.monotonic()) - reported_at >= REPORT_EVERY_S:
             reported_at = now
-            say(f"{what}: {plural(done, 'event')} so far")
+            message(f"{title}: {plural(done, 'event')} so far")
 
     return advance

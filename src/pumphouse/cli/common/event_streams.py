@@ -3,7 +3,7 @@
 Up to the end that each partition had when we looked, events are merged by the time at which they
 were enqueued. What comes afterwards is shown as it comes.
 
-    partition properties -> span_for -> Feed -> merge, follow -> tail
+    partition properties -> span_for -> PartitionStream -> merge, follow -> tail
                             ^^^^^^^^ this module
 """
 
@@ -61,7 +61,7 @@ def reaches(position: Position, partition: PartitionProperties) -> bool:
     return True
 
 
-class Feed:
+class PartitionStream:
     """One partition."""
 
     def __init__(self, client: Client, reader: Reader, span: Span) -> None:
@@ -106,9 +106,9 @@ def age(event: Event) -> tuple[int, int, str]:
     return event.enqueued_ms or 0, sequence(event), event.partition or ""
 
 
-async def open_feeds(client: Client, group: str, spans: Sequence[Span]) -> list[Feed]:
+async def open_streams(client: Client, group: str, spans: Sequence[Span]) -> list[PartitionStream]:
     return [
-        Feed(
+        PartitionStream(
             client,
             await client.reader(ReaderOptions(span.partition, group, span.start)),
             span,
@@ -117,13 +117,13 @@ async def open_feeds(client: Client, group: str, spans: Sequence[Span]) -> list[
     ]
 
 
-async def merge(feeds: Sequence[Feed]) -> AsyncGenerator[Event, None]:
-    """The spans of all feeds as one stream, the oldest event first."""
+async def merge(streams: Sequence[PartitionStream]) -> AsyncGenerator[Event, None]:
+    """The spans of all streams as one stream, the oldest event first."""
     heads: list[tuple[tuple[int, int, str], int, Event]] = []
-    waiting = list(range(len(feeds)))
+    waiting = list(range(len(streams)))
     while True:
         for number in waiting:
-            if (event := await feeds[number].next()) is not None:
+            if (event := await streams[number].next()) is not None:
                 heappush(heads, (age(event), number, event))
         if not heads:
             return
@@ -132,20 +132,20 @@ async def merge(feeds: Sequence[Feed]) -> AsyncGenerator[Event, None]:
         waiting = [number]
 
 
-async def follow(feeds: Sequence[Feed], show: Callable[[list[Event]], bool]) -> None:
+async def follow(streams: Sequence[PartitionStream], show: Callable[[list[Event]], bool]) -> None:
     """Show what comes from now on, until `show` says that it is enough."""
-    queue: asyncio.Queue[list[Event]] = asyncio.Queue(len(feeds))
+    queue: asyncio.Queue[list[Event]] = asyncio.Queue(len(streams))
     async with asyncio.TaskGroup() as tasks:
-        pumps = [tasks.create_task(pump(feed, queue)) for feed in feeds]
+        pumps = [tasks.create_task(pump(stream, queue)) for stream in streams]
         while show(await gather(queue)):
             pass
         for task in pumps:
             task.cancel()
 
 
-async def pump(feed: Feed, queue: asyncio.Queue[list[Event]]) -> None:
+async def pump(stream: PartitionStream, queue: asyncio.Queue[list[Event]]) -> None:
     while True:
-        await queue.put(await feed.live())
+        await queue.put(await stream.live())
 
 
 async def gather(queue: asyncio.Queue[list[Event]]) -> list[Event]:

@@ -1,6 +1,6 @@
 """From a command to a consumer group: its hub, its store, and both asked at once.
 
---connection, --hub, --store -> Ledger -> overview, checkpoints
+--connection, --hub, --store -> GroupAccess -> overview, checkpoints
                                 ^^^^^^ this module
 """
 
@@ -21,11 +21,11 @@ from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.store_url import open_store
 
 T = TypeVar("T")
-ASKED_AT_ONCE = 16  # partitions whose properties are asked for together
+REQUESTS_AT_ONCE = 16  # partitions whose properties are asked for together
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class GroupAccess:
     """One consumer group, with everything that is written about it."""
 
     client: HubClient
@@ -39,7 +39,7 @@ class Ledger:
             raise OptionError(
                 f"hub {self.group.hub} has no partition {unknown[0]}; it has {', '.join(there)}"
             )
-        gate = asyncio.Semaphore(ASKED_AT_ONCE)
+        gate = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
         async def ask(partition: str) -> PartitionProperties:
             async with gate:
@@ -55,27 +55,27 @@ class Ledger:
 
 
 @asynccontextmanager
-async def open_ledger(
+async def open_group(
     connection: str, hub: str | None, group: str, store: str
-) -> AsyncIterator[Ledger]:
+) -> AsyncIterator[GroupAccess]:
     # A person waits: whoever is not there is said to be missing at once.
     reached = open_client(connection, hub or "", ca_file=ca_file(), retry=RetryOptions(attempts=0))
     async with reached as client, open_store(store) as opened:
-        yield Ledger(client, opened, Group(client.namespace, client.hub, group))
+        yield GroupAccess(client, opened, Group(client.namespace, client.hub, group))
 
 
-def consult(
+def with_group(
     connection: str | None,
     hub: str | None,
     group: str,
     store: str,
-    work: Callable[[Ledger], Awaitable[T]],
+    work: Callable[[GroupAccess], Awaitable[T]],
 ) -> T:
     """Open hub and store, let `work` do its part, close both."""
     string = need_connection(connection)
 
     async def run() -> T:
-        async with open_ledger(string, hub, group, store) as ledger:
-            return await work(ledger)
+        async with open_group(string, hub, group, store) as access:
+            return await work(access)
 
     return asyncio.run(run())

@@ -15,18 +15,20 @@ T = TypeVar("T")
 
 # Whoever types wants to hear at once that nobody is there. A connection that breaks later is mended
 # if that takes a few seconds; after that, somebody should look.
-FIRST = RetryOptions(attempts=0)
-LATER = RetryOptions(attempts=5, most_s=2.0)
+CONNECT_RETRY = RetryOptions(attempts=0)
+RECONNECT_RETRY = RetryOptions(attempts=5, most_s=2.0)
 
 
-def talk(connection: str | None, hub: str | None, say: Callable[[Client], Awaitable[T]]) -> T:
+def with_client(
+    connection: str | None, hub: str | None, say: Callable[[Client], Awaitable[T]]
+) -> T:
     """Connect, let `say` do the talking, hang up."""
     client = Client(
         need_connection(connection),
         hub or "",
         ca_file=ca_file(),
-        retry=LATER,
-        first_retry=FIRST,
+        retry=RECONNECT_RETRY,
+        first_retry=CONNECT_RETRY,
     )
 
     async def run() -> T:
@@ -36,7 +38,7 @@ def talk(connection: str | None, hub: str | None, say: Callable[[Client], Awaita
     return asyncio.run(run())
 
 
-def manage(
+def with_management(
     connection: str | None, hub: str | None, ask: Callable[[Management, str], Awaitable[T]]
 ) -> T:
     """A call about one hub: the one named, or that of the connection string."""
@@ -44,4 +46,4 @@ def manage(
     async def say(client: Client) -> T:
         return await ask(await client.management(), client.hub)
 
-    return talk(connection, hub, say)
+    return with_client(connection, hub, say)

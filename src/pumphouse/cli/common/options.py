@@ -113,7 +113,7 @@ def need_connection(connection: str | None) -> str:
     return connection
 
 
-class Form(click.ParamType[Any]):
+class ParsedType(click.ParamType[Any]):
     """A parameter read by a function that raises OptionError."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
@@ -174,14 +174,14 @@ def parse_property(text: str) -> tuple[str, str]:
     return name, value
 
 
-DURATION_FORM = Form("duration", parse_duration)
+DURATION_TYPE = ParsedType("duration", parse_duration)
 lease_option = click.option(
     "--lease",
     "lease_s",
-    type=DURATION_FORM,
+    type=DURATION_TYPE,
     default="30s",
     show_default=True,
     help="How long a lease lasts, as the hosts were told: an older row has no live owner.",
 )
-SIZE_FORM = Form("size", parse_size)
-PROPERTY_FORM = Form("name=value", parse_property)
+SIZE_TYPE = ParsedType("size", parse_size)
+PROPERTY_TYPE = ParsedType("name=value", parse_property)

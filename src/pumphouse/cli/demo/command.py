@@ -1,10 +1,10 @@
-"""`pumphouse demo`: the whole of it. A hub, homes, three Spark stages, processors, and the page.
+"""`pumphouse demo`: hub, simulated homes, three Spark stages, processors and the page.
 
-    Cast -> hub -> page with its fleets -> senders and Spark -> a line of numbers a second -> end
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    DemoPlan -> hub -> page with its fleets -> sender and Spark -> one line of figures a second
+                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-Every part is a process of its own, as it would be in earnest. Whoever falls behind is not hidden:
-if the machine is too small, it is said, and there are fewer homes.
+Every part runs in its own process, as in production. If the pipeline falls behind, the command
+reports it and continues with fewer homes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pumphouse.errors import PortTaken, PumphouseError
 
 if TYPE_CHECKING:
     from pumphouse.cli.demo.gauges import Gauge
-    from pumphouse.cli.demo.stages import Cast
+    from pumphouse.cli.demo.stages import DemoPlan
     from pumphouse.dashboard.options import DashboardOptions, WatchedGroup
     from pumphouse.dashboard.server.app import Dashboard
 
@@ -43,34 +43,36 @@ EXTRAS = "pip install 'pumphouse[azure,dashboard,spark]'"
 
 
 @click.command()
-@homes_option(HOMES, "How many homes; five sensors each, once a minute.")
-@click.option("--minutes", type=click.FloatRange(0.05), help="Stop after so long; else Ctrl-C.")
+@homes_option(HOMES, "Number of homes; five sensors each, one reading a minute.")
+@click.option(
+    "--minutes", type=click.FloatRange(0.05), help="Stop after this time; by default on Ctrl-C."
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help="Port of the page; another is taken if it is not free.",
+    help="Port of the page; if it is in use, a free one is chosen.",
 )
 @click.option(
     "--hosts",
     type=click.IntRange(0, 8),
     default=HOSTS,
     show_default=True,
-    help="Hosts of each processor to begin with; the page adds and kills more.",
+    help="Hosts of each processor at the start; the page can add, stop and kill hosts.",
 )
 @click.option(
     "--azure",
     metavar="CONNECTION",
     envvar="PUMPHOUSE_DEMO_AZURE",
-    help="Connection string of a namespace in Azure to play on, in place of an embedded hub.",
+    help="Connection string of an Azure namespace to use in place of the embedded hub.",
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder that keeps logs and results; without it they go when the demonstration ends.",
+    help="Folder for logs and results; without it they are deleted at the end.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other days.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the simulated homes.")
 @verbose_option
 def demo(
     homes: int,
@@ -81,21 +83,21 @@ def demo(
     data: Path | None,
     seed: int,
 ) -> None:
-    """Run homes, hub, Spark pipeline, processors and the page, until Ctrl-C.
+    """Run a hub, simulated homes, the Spark pipeline, processors and the page until Ctrl-C.
 
     Needs the extras `spark` and `dashboard`, and Java 17 or newer.
     """
-    check_parts()
-    from pumphouse.cli.demo.stages import Cast
+    check_packages()
+    from pumphouse.cli.demo.stages import DemoPlan
 
     fitting = fit(homes)
     with folder_of(data) as folder:
-        cast = Cast(folder, fitting, seed, azure=azure)
-        asyncio.run(play(cast, port, hosts, minutes))
+        plan = DemoPlan(folder, fitting, seed, azure=azure)
+        asyncio.run(run_demo(plan, port, hosts, minutes))
 
 
-def check_parts() -> None:
-    """What the demonstration is made of must be there before anything of it starts."""
+def check_packages() -> None:
+    """Raise an error if a package or Java is missing, before anything is started."""
     try:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
@@ -109,7 +111,7 @@ def check_parts() -> None:
 
 
 def fit(homes: int) -> int:
-    """As many homes as the machine has room for, said if these are fewer."""
+    """Limit the homes to what the machine can handle; print a message if these are fewer."""
     from pumphouse.cli.demo.pace import fitting
 
     cores = len(os.sched_getaffinity(0))
@@ -125,7 +127,7 @@ def fit(homes: int) -> int:
 
 @contextmanager
 def folder_of(data: Path | None) -> Iterator[Path]:
-    """Where everything goes. It holds keys, so it is nobody else's."""
+    """The folder of the run. It holds keys, so only the owner may read it."""
     if data is not None:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield data.resolve()
@@ -137,34 +139,34 @@ def folder_of(data: Path | None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# -- the play -------------------------------------------------------------------------------------
+# -- running ---------------------------------------------------------------------------------------
 
 
-async def play(cast: Cast, port: int, hosts: int, minutes: float | None) -> None:
-    from pumphouse.cli.demo.stage_processes import troupe_of
+async def run_demo(plan: DemoPlan, port: int, hosts: int, minutes: float | None) -> None:
+    from pumphouse.cli.demo.stage_processes import open_stage_processes
 
     with stop_on_signal() as stop:
-        said = Said(asyncio.get_running_loop().time)
+        report = ProgressLog(asyncio.get_running_loop().time)
         try:
-            async with AsyncExitStack() as ending:
-                cast, connection = await open_hub(cast, ending, said)
-                page = await open_page(cast, connection, port, hosts, ending, said)
-                troupe = await ending.enter_async_context(
-                    troupe_of(cast, connection, said, said.since_s)
+            async with AsyncExitStack() as stack:
+                plan, connection = await open_hub(plan, stack, report)
+                page = await open_page(plan, connection, port, hosts, stack, report)
+                stage_processes = await stack.enter_async_context(
+                    open_stage_processes(plan, connection, report, report.since_s)
                 )
-                said(f"page       {page.url}   (Ctrl-C stops everything)")
+                report(f"page       {page.url}   (Ctrl-C stops everything)")
                 show = lines() if not sys.stdout.isatty() else one_line()
-                until_s = None if minutes is None else said.since_s() + minutes * 60
-                with show as put:
-                    async for gauge in troupe.gauges(stop, until_s):
-                        put(gauge, page.url)
+                until_s = None if minutes is None else report.since_s() + minutes * 60
+                with show as print_gauge:
+                    async for gauge in stage_processes.gauges(stop, until_s):
+                        print_gauge(gauge, page.url)
                 print("stopping", flush=True)
         finally:
-            said("stopped")
+            report("stopped")
 
 
-class Said:
-    """What was done, with the seconds it was done at."""
+class ProgressLog:
+    """Prints each step with the seconds since the start."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now, self.begun_s = now, now()
@@ -176,93 +178,110 @@ class Said:
         print(f"{self.since_s():>6.0f} s   {text}", flush=True)
 
 
-async def open_hub(cast: Cast, ending: AsyncExitStack, said: Said) -> tuple[Cast, str]:
-    """The namespace to play on: one of ours, or the one in Azure if it has all that is needed."""
-    from pumphouse.cli.demo import processes as players
-    from pumphouse.cli.demo import stages as parts
+async def open_hub(
+    plan: DemoPlan, stack: AsyncExitStack, report: ProgressLog
+) -> tuple[DemoPlan, str]:
+    """Start the embedded hub, or check that the Azure namespace has every hub.
 
-    if cast.azure is not None:
-        partitions = await check_hubs(cast.azure)
-        said("hub        in Azure: sensors, activity, alerts, deadletter are there")
-        return replace(cast, partitions=partitions[parts.FLEET_HUB]), cast.azure
-    cast.config.write_text(json.dumps(parts.hubs_config(cast.partitions)))
-    player = await players.start(parts.hub(cast), cast.folder)
-    ending.push_async_callback(players.stop, [player], STOP_HUB_S)
-    ready = json.loads(await player.first_line(READY_S))
-    said(f"hub        sb://127.0.0.1:{ready['port']}   4 hubs of {cast.partitions} partitions")
-    return cast, str(ready["namespace_connection_string"])
+    Returns the plan with the number of partitions, and the connection string.
+    """
+    from pumphouse.cli.demo import processes, stages
+
+    if plan.azure is not None:
+        partitions = await check_hubs(plan.azure)
+        report("hub        Azure namespace with sensors, activity, alerts, deadletter")
+        return replace(plan, partitions=partitions[stages.FLEET_HUB]), plan.azure
+    plan.config.write_text(json.dumps(stages.hubs_config(plan.partitions)))
+    process = await processes.start(stages.hub_process(plan), plan.folder)
+    stack.push_async_callback(processes.stop, [process], STOP_HUB_S)
+    ready = json.loads(await process.first_line(READY_S))
+    report(f"hub        sb://127.0.0.1:{ready['port']}   4 hubs of {plan.partitions} partitions")
+    return plan, str(ready["namespace_connection_string"])
 
 
 async def check_hubs(connection: str) -> dict[str, int]:
-    """How many partitions each of the hubs has; they must all be there."""
+    """The number of partitions of every hub. Raises PumphouseError if a hub is missing."""
     from pumphouse.client.factory import open_client
     from pumphouse.homes.schema import HUBS
 
-    found = {}
+    partitions = {}
     for hub in HUBS:
         try:
             async with asyncio.timeout(CALL_S), open_client(connection, hub) as client:
-                found[hub] = len((await client.properties()).partitions)
+                partitions[hub] = len((await client.properties()).partitions)
         except (PumphouseError, TimeoutError) as failed:
             raise PumphouseError(
-                f"the hub {hub} of that namespace does not answer ({failed or 'no answer'}); "
-                f"create {', '.join(HUBS)}, with the consumer groups that docs/homes.md lists"
+                f"hub {hub} of that namespace does not respond ({failed or 'timed out'}); "
+                f"create {', '.join(HUBS)} with the consumer groups that docs/homes.md lists"
             ) from failed
-    return found
+    return partitions
 
 
 async def open_page(
-    cast: Cast, connection: str, port: int, hosts: int, ending: AsyncExitStack, said: Said
+    plan: DemoPlan,
+    connection: str,
+    port: int,
+    hosts: int,
+    stack: AsyncExitStack,
+    report: ProgressLog,
 ) -> Dashboard:
-    """The page, on the port that was asked for or another."""
+    """Start the page on the given port, or on a free one if that is in use."""
     from pumphouse.dashboard.server.app import Dashboard
 
-    options = page_options(cast, connection, port, hosts)
+    options = page_options(plan, connection, port, hosts)
     try:
-        page = await ending.enter_async_context(Dashboard(options))
+        page = await stack.enter_async_context(Dashboard(options))
     except PortTaken:
-        said(f"port {port} is taken: the page takes another")
-        page = await ending.enter_async_context(Dashboard(replace(options, port=0)))
+        report(f"port {port} is in use: choosing a free port for the page")
+        page = await stack.enter_async_context(Dashboard(replace(options, port=0)))
     for group in page.options.groups:
         assert group.fleet is not None
         for _ in range(hosts):
             await group.fleet.add()
-    said(f"processors {plural(hosts, 'host')} of each face, on a consumer group of its own")
+    report(f"processors {plural(hosts, 'host')} of each processor API, one consumer group per API")
     return page
 
 
-def page_options(cast: Cast, connection: str, port: int, hosts: int) -> DashboardOptions:
+def page_options(plan: DemoPlan, connection: str, port: int, hosts: int) -> DashboardOptions:
     from pumphouse.cli.demo.stages import FACES, FLEET_HUB, LEASE_S
     from pumphouse.dashboard.monitors.host_processes import ProcessFleet
     from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
     from pumphouse.homes.schema import HUBS
 
-    # Those with fixed partitions share them out exactly; whoever comes later stands by.
-    each = -(-cast.partitions // max(hosts, 1))
+    # Hosts with fixed partitions share them equally; a host that is added later is a stand-by.
+    partitions_per_host = -(-plan.partitions // max(hosts, 1))
 
-    def watched(face: str, group: str) -> WatchedGroup:
-        place = (connection, FLEET_HUB, group, cast.store)
-        fleet = ProcessFleet(*place, face=face, lease_s=LEASE_S, prefix=face, partitions=each)
-        return WatchedGroup(connection, FLEET_HUB, group, cast.store, LEASE_S, face, fleet)
+    def watched_group(face: str, group: str) -> WatchedGroup:
+        fleet = ProcessFleet(
+            connection,
+            FLEET_HUB,
+            group,
+            plan.store,
+            face=face,
+            lease_s=LEASE_S,
+            prefix=face,
+            partitions=partitions_per_host,
+        )
+        return WatchedGroup(connection, FLEET_HUB, group, plan.store, LEASE_S, face, fleet)
 
     return DashboardOptions(
         port=port,
         connection=connection,
         hubs=HUBS,
-        groups=tuple(watched(face, group) for face, group in FACES.items()),
-        homes=HomesFeed(connection, homes=cast.homes),
-        status=cast.status,
+        groups=tuple(watched_group(face, group) for face, group in FACES.items()),
+        homes=HomesFeed(connection, homes=plan.homes),
+        status=plan.status,
         events_group="page",
         write=True,
     )
 
 
-# -- what is shown ---------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------
 
 
 @contextmanager
 def one_line() -> Iterator[Callable[[Gauge, str], None]]:
-    """On a terminal: one line that is written over."""
+    """Print gauges to a terminal: one line that is overwritten."""
     width = max(40, shutil.get_terminal_size().columns - 1)
     yield lambda gauge, url: print(f"\r\x1b[2K{f'{gauge}   {url}'[:width]}", end="", flush=True)
     print()
@@ -270,13 +289,13 @@ def one_line() -> Iterator[Callable[[Gauge, str], None]]:
 
 @contextmanager
 def lines() -> Iterator[Callable[[Gauge, str], None]]:
-    """In a file or pipe: a line every few seconds."""
-    shown_s = -PIPED_EVERY_S
+    """Print gauges to a file or pipe: one line every few seconds."""
+    printed_s = -PIPED_EVERY_S
 
-    def put(gauge: Gauge, url: str) -> None:
-        nonlocal shown_s
-        if gauge.at_s - shown_s >= PIPED_EVERY_S:
-            shown_s = gauge.at_s
+    def print_gauge(gauge: Gauge, url: str) -> None:
+        nonlocal printed_s
+        if gauge.at_s - printed_s >= PIPED_EVERY_S:
+            printed_s = gauge.at_s
             print(f"{gauge}   {url}", flush=True)
 
-    yield put
+    yield print_gauge

@@ -1,6 +1,6 @@
-"""What the demonstration shows of itself in the terminal: one line of numbers.
+"""The figures that the demonstration prints to the terminal, as one line.
 
-hub properties, status.json -> Gauge -> a line
+hub properties, status.json -> Gauge -> line
                                ^^^^^ this module
 """
 
@@ -21,14 +21,14 @@ STATUS_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A Spark stage, by its own word."""
+    """A Spark stage as it reports itself in status.json."""
 
     name: str
     state: str
-    taken: Mapping[str, int]  # events of all time that it has behind it, by hub; none at first
+    taken: Mapping[str, int]  # events read so far, by hub; empty before the first batch
 
     def lag(self, counts: Mapping[str, int]) -> int | None:
-        """What waits before it, by what the hubs have taken in; None before its first batch."""
+        """Events that the stage has not read yet; None before its first batch."""
         if not self.taken:
             return None
         return sum(max(0, counts.get(hub, 0) - taken) for hub, taken in self.taken.items())
@@ -36,39 +36,39 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One look."""
+    """The figures at one moment."""
 
     at_s: float
     homes: int
-    rate: float  # readings a second, since the last look
-    counts: Mapping[str, int]  # events of all time, by hub
+    rate: float  # readings per second since the previous gauge
+    counts: Mapping[str, int]  # events received so far, by hub
     stages: tuple[Stage, ...]
 
     @property
     def lag(self) -> int | None:
-        """What waits before the first stage."""
+        """The lag of the first stage."""
         return next((stage.lag(self.counts) for stage in self.stages if stage.name == "sift"), None)
 
     def __str__(self) -> str:
         parts = [f"{self.at_s:>6.0f} s", f"{self.homes:,} homes", f"in {self.rate:>6,.0f}/s"]
-        told = [self._told(stage) for stage in self.stages] or ["Spark is starting"]
-        return "   ".join([*parts, *told, f"alerts {self.counts.get(ALERTS_HUB, 0):,}"])
+        parts += [self._stage_text(stage) for stage in self.stages] or ["Spark is starting"]
+        return "   ".join([*parts, f"alerts {self.counts.get(ALERTS_HUB, 0):,}"])
 
-    def _told(self, stage: Stage) -> str:
+    def _stage_text(self, stage: Stage) -> str:
         lag = stage.lag(self.counts)
         return f"{stage.name} {stage.state if lag is None else f'lag {lag:,}'}"
 
 
 def stages_of(status: Mapping[str, Any]) -> tuple[Stage, ...]:
-    """What `homes run` has written of itself."""
+    """The stages out of the status that `homes run` writes."""
     return tuple(
-        Stage(name, str(said.get("state", "starting")), said.get("taken") or {})
-        for name, said in status.get("stages", {}).items()
+        Stage(name, str(fields.get("state", "starting")), fields.get("taken") or {})
+        for name, fields in status.get("stages", {}).items()
     )
 
 
 def read_stages(path: Path) -> tuple[Stage, ...]:
-    """The stages' own words; none before the file is there. It is replaced as a whole."""
+    """The stages of a status file; none before the file exists."""
     try:
         with path.open("rb") as file:
             return stages_of(json.loads(file.read(STATUS_BYTES_MAX)))
@@ -76,8 +76,8 @@ def read_stages(path: Path) -> tuple[Stage, ...]:
         return ()
 
 
-async def count(client: HubClient, within_s: float) -> int:
-    """How many events a hub has ever taken in."""
+async def count_events(client: HubClient, within_s: float) -> int:
+    """How many events a hub has received so far."""
     async with asyncio.timeout(within_s):
         partitions = (await client.properties()).partitions
         ends = await asyncio.gather(*map(client.partition_properties, partitions))

@@ -1,11 +1,11 @@
-"""Whether a pipeline keeps up with its homes, and how many it is given if it does not. Pure.
+"""Decides how many homes a pipeline can keep up with. Pure.
 
-    samples of lag, once a second -> judge -> fewer homes, or as many as before
-                                     ^^^^^ this module
+    lag, once a second -> next_homes -> the same number of homes, or fewer
+                          ^^^^^^^^^^ this module
 
-A pipeline works in batches, so its lag goes up and down like a saw. What counts is the lowest point
-of it: what is left behind even when a batch has just ended. If that is far behind and farther than
-it was, the machine is too small, and waiting would only hide it.
+A pipeline works in batches, so its lag rises and falls like a saw. What counts is the lowest point:
+the events that still wait right after a batch. If that minimum is large and grows, the machine is
+too small for this number of homes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 WINDOW_S = 40.0  # long enough for a few batches
 GRACE_S = 60.0  # after a change, and at the start: Spark is slow to warm up
-BEHIND_S = 20.0  # of input: less than that is a batch in hand
+BEHIND_S = 20.0  # of input: a smaller lag is the batch in progress
 GROWTH = 1.1
 CUT = 0.7
 LEAST_HOMES = 1_000
@@ -26,14 +26,14 @@ SENSORS = 5
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was waiting before a pipeline, in events, at a moment."""
+    """The lag of a pipeline in events at one moment."""
 
     at_s: float
     lag: int
 
 
-def judge(homes: int, samples: Sequence[Sample], changed_s: float) -> int:
-    """How many homes to go on with."""
+def next_homes(homes: int, samples: Sequence[Sample], changed_s: float) -> int:
+    """How many homes to continue with."""
     if not samples or samples[-1].at_s - changed_s < GRACE_S + WINDOW_S:
         return homes
     end_s = samples[-1].at_s
@@ -41,8 +41,8 @@ def judge(homes: int, samples: Sequence[Sample], changed_s: float) -> int:
     earlier, later = _halves(recent, end_s - WINDOW_S / 2)
     if not earlier or not later:
         return homes
-    behind = min(later) > BEHIND_S * rate_of(homes)
-    return fewer(homes) if behind and min(later) > min(earlier) * GROWTH else homes
+    is_behind = min(later) > BEHIND_S * rate_of(homes)
+    return fewer(homes) if is_behind and min(later) > min(earlier) * GROWTH else homes
 
 
 def _halves(samples: Sequence[Sample], middle_s: float) -> tuple[list[int], list[int]]:
@@ -52,16 +52,16 @@ def _halves(samples: Sequence[Sample], middle_s: float) -> tuple[list[int], list
 
 
 def rate_of(homes: int) -> float:
-    """Events a second: every sensor once a minute."""
+    """Events per second: every sensor sends once a minute."""
     return homes * SENSORS / 60
 
 
 def fewer(homes: int) -> int:
-    """A good deal fewer, in a round number."""
+    """The next smaller number of homes, rounded to thousands."""
     return max(LEAST_HOMES, min(homes, round(int(homes * CUT), -3)))
 
 
-def fitting(asked: int, cores: int, memory_gib: float) -> int:
-    """How many homes to start with on a machine of this size."""
-    room = min(cores * PER_CORE, int(memory_gib * PER_GIB))
-    return min(asked, max(LEAST_HOMES, round(room, -3)))
+def fitting(requested: int, cores: int, memory_gib: float) -> int:
+    """How many of the requested homes to start with on a machine of this size."""
+    capacity = min(cores * PER_CORE, int(memory_gib * PER_GIB))
+    return min(requested, max(LEAST_HOMES, round(capacity, -3)))

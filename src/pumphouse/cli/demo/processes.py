@@ -1,8 +1,8 @@
-"""The processes of a demonstration: each started, watched, and ended together with all it started.
+"""Child processes of the demonstration: start them, watch them, stop them with all descendants.
 
-Every player gets a session of its own, so that Ctrl-C in the terminal reaches only the one that
-started them, who then ends them in order. Spark starts a Java machine, which starts Python workers,
-which change their process groups; their session they keep, and by it the last of them is found.
+Each process runs in its own session. Ctrl-C in the terminal therefore reaches only the parent,
+which stops its children in order. Spark starts a Java process, which starts Python workers, which
+change their process group but not their session: the session id finds every descendant.
 """
 
 from __future__ import annotations
@@ -19,124 +19,135 @@ from pathlib import Path
 from pumphouse.errors import PumphouseError
 
 PROC = Path("/proc")
-LOOK_S = 0.05
-KILL_S = 5.0  # the system needs a moment to end what was killed
+POLL_S = 0.05
+KILL_S = 5.0  # the kernel needs a moment to end a killed process
 TAIL_LINES = 12
-TETHER = "PUMPHOUSE_TETHER"
+END_WITH_PARENT_VAR = "PUMPHOUSE_TETHER"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What a player is told to run."""
+class ProcessSpec:
+    """The command of one process."""
 
     name: str
-    words: Sequence[str]  # of the command line, without "pumphouse"
+    arguments: Sequence[str]  # without the program name
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-class Player:
-    """A running `pumphouse` process with its log."""
+class DemoProcess:
+    """A running `pumphouse` process with its output files."""
 
-    def __init__(self, part: Part, process: asyncio.subprocess.Process, folder: Path) -> None:
-        self.part = part
+    def __init__(
+        self, spec: ProcessSpec, process: asyncio.subprocess.Process, folder: Path
+    ) -> None:
+        self.spec = spec
         self.process = process
-        self.said, self.log = logs(part, folder)
+        self.output, self.log = output_files(spec, folder)
 
     @property
     def name(self) -> str:
-        return self.part.name
+        return self.spec.name
 
     @property
-    def ended(self) -> bool:
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def has_ended(self) -> bool:
         return self.process.returncode is not None
 
-    def last_words(self) -> str:
-        """The end of its log, for whoever asks why it ended."""
+    def log_tail(self) -> str:
+        """The last lines of its log, for the error message if it ends unexpectedly."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
 
     async def first_line(self, within_s: float) -> str:
-        """The line by which it says that it is ready."""
-        if not await true_within(within_s, lambda: self._line() or self.ended):
+        """Wait for the first line on stdout, which a command prints when it is ready."""
+        if not await true_within(within_s, lambda: self._first_line() or self.has_ended):
             raise PumphouseError(
                 f"{self.name} was not ready after {within_s:g} s; its log is {self.log}"
             )
-        if not (line := self._line()):
-            raise PumphouseError(f"{self.name} ended before it was ready:\n{self.last_words()}")
+        if not (line := self._first_line()):
+            raise PumphouseError(f"{self.name} ended before it was ready:\n{self.log_tail()}")
         return line
 
-    def _line(self) -> str:
-        line, end, _ = self.said.read_text(errors="replace").partition("\n")
+    def _first_line(self) -> str:
+        line, end, _ = self.output.read_text(errors="replace").partition("\n")
         return line if end else ""
 
 
-def logs(part: Part, folder: Path) -> tuple[Path, Path]:
-    """Where a player's results and its other words go."""
-    # Files, not pipes: what a player leaves behind would keep a pipe open, and us waiting.
-    return folder / f"{part.name}.out", folder / f"{part.name}.log"
+def output_files(spec: ProcessSpec, folder: Path) -> tuple[Path, Path]:
+    """The files for stdout and stderr of a process."""
+    # Files, not pipes: a surviving descendant would keep a pipe open and block the reader.
+    return folder / f"{spec.name}.out", folder / f"{spec.name}.log"
 
 
-async def start(part: Part, folder: Path) -> Player:
-    said, log = logs(part, folder)
-    with said.open("wb") as results, log.open("ab") as words:
+async def start(spec: ProcessSpec, folder: Path) -> DemoProcess:
+    output, log = output_files(spec, folder)
+    with output.open("wb") as stdout, log.open("ab") as stderr:
         process = await asyncio.create_subprocess_exec(
-            *command(part.words),
+            *command(spec.arguments),
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=results,
-            stderr=words,
-            env={**os.environ, TETHER: "1", **part.env},
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, END_WITH_PARENT_VAR: "1", **spec.env},
             start_new_session=True,
         )
-    return Player(part, process, folder)
+    return DemoProcess(spec, process, folder)
 
 
 async def true_within(within_s: float, condition: Callable[[], object]) -> bool:
-    """Look again and again. What happens in another process cannot wake us."""
+    """Poll a condition until it is true or the time is over; its last value.
+
+    Polling is necessary: a change in another process cannot wake this event loop.
+    """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + within_s
     while not (met := bool(condition())) and loop.time() < until_s:  # noqa: ASYNC110
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
     return met
 
 
-def command(words: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "pumphouse", *words]
+def command(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "pumphouse", *arguments]
 
 
-async def stop(players: Iterable[Player], within_s: float) -> list[str]:
-    """Ask all to end at once; end what is left of their sessions when time is up.
+async def stop(processes: Iterable[DemoProcess], within_s: float) -> list[str]:
+    """Terminate all at once, then kill the sessions that are still alive after `within_s`.
 
-    Answers with the names of those that had to be ended.
+    Returns the names of the processes whose session was killed.
     """
-    asked = [player for player in players if not player.ended or living(player.process.pid)]
-    for player in asked:
-        if not player.ended:
-            player.process.terminate()
-    await true_within(within_s, lambda: not any_living(asked))
-    late = [player for player in asked if living(player.process.pid)]
-    for player in late:
-        end_session(player.process.pid)
-    await true_within(KILL_S, lambda: not any_living(asked) and all(p.ended for p in asked))
-    return [player.name for player in late]
+    stopping = [process for process in processes if not process.has_ended or pids_in(process.pid)]
+    for process in stopping:
+        if not process.has_ended:
+            process.process.terminate()
+    await true_within(within_s, lambda: not any_alive(stopping))
+    late = [process for process in stopping if pids_in(process.pid)]
+    for process in late:
+        kill_session(process.pid)
+    await true_within(
+        KILL_S, lambda: not any_alive(stopping) and all(one.has_ended for one in stopping)
+    )
+    return [process.name for process in late]
 
 
-def any_living(players: Iterable[Player]) -> bool:
-    return any(living(player.process.pid) for player in players)
+def any_alive(processes: Iterable[DemoProcess]) -> bool:
+    return any(pids_in(process.pid) for process in processes)
 
 
-def end_session(session: int) -> None:
-    """SIGKILL to every process of a session."""
-    for pid in living(session):
+def kill_session(session: int) -> None:
+    """Send SIGKILL to every process of a session."""
+    for pid in pids_in(session):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def living(session: int) -> list[int]:
-    """The processes of a session that run; those that ended and wait to be read do not."""
-    found = []
-    for entry in PROC.iterdir():
-        if entry.name.isdecimal() and _session_of(entry) == session:
-            found.append(int(entry.name))
-    return found
+def pids_in(session: int) -> list[int]:
+    """The process ids of a session, without zombies."""
+    return [
+        int(entry.name)
+        for entry in PROC.iterdir()
+        if entry.name.isdecimal() and _session_of(entry) == session
+    ]
 
 
 def _session_of(entry: Path) -> int | None:
@@ -147,13 +158,13 @@ def _session_of(entry: Path) -> int | None:
     return None
 
 
-def tether() -> None:
-    """In a player: end when the one that started us does, even if it is killed."""
-    if sys.platform != "linux" or os.environ.pop(TETHER, None) is None:
+def end_with_parent() -> None:
+    """In a child: receive SIGTERM when the parent process ends, even if it is killed."""
+    if sys.platform != "linux" or os.environ.pop(END_WITH_PARENT_VAR, None) is None:
         return
     import ctypes
 
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() == 1:  # it has ended already
+    if os.getppid() == 1:  # the parent ended before prctl took effect
         os.kill(os.getpid(), signal.SIGTERM)

@@ -1,7 +1,8 @@
-"""The homes that send and the Spark stages of the demonstration, and what is seen of them.
+"""The sender and the Spark stages of the demonstration as processes, and their figures.
 
-Cast -> Troupe.start -> players;  hubs' counts, status.json -> Troupe.gauges -> demo's terminal
-        ^^^^^^ this module                                     -> pace.judge -> fewer homes
+DemoPlan -> StageProcesses.start -> sender and Spark processes
+hub counts, status.json -> StageProcesses.gauges -> terminal, next_homes -> fewer homes
+                           ^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -11,124 +12,127 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
-from pumphouse.cli.demo import processes as players
-from pumphouse.cli.demo import stages as parts
-from pumphouse.cli.demo.gauges import Gauge, count, read_stages
-from pumphouse.cli.demo.pace import Sample, judge
-from pumphouse.cli.demo.processes import Player
-from pumphouse.cli.demo.stages import Cast
+from pumphouse.cli.demo import processes, stages
+from pumphouse.cli.demo.gauges import Gauge, count_events, read_stages
+from pumphouse.cli.demo.pace import Sample, next_homes
+from pumphouse.cli.demo.processes import DemoProcess
+from pumphouse.cli.demo.stages import DemoPlan
 from pumphouse.client.base import HubClient
 from pumphouse.client.factory import open_client
 from pumphouse.errors import PumphouseError
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, SENSORS_HUB
 
-COUNTED = (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB)
-STOP_S = 7.0  # for those who send and count; the hub and the page have the rest of ten seconds
-LOOK_S = 1.0
-ANSWER_S = 2.0  # for a hub to say its counts
+COUNTED_HUBS = (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB)
+STOP_S = 7.0  # for sender and Spark; hub and page have the rest of ten seconds
+INTERVAL_S = 1.0
+RESPONSE_S = 2.0  # for a hub to return its counts
 SAMPLES_MAX = 600
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @asynccontextmanager
-async def troupe_of(
-    cast: Cast, connection: str, say: Say, now_s: Callable[[], float]
-) -> AsyncIterator[Troupe]:
+async def open_stage_processes(
+    plan: DemoPlan, connection: str, report: Report, now_s: Callable[[], float]
+) -> AsyncIterator[StageProcesses]:
     async with AsyncExitStack() as stack:
         clients = {
-            hub: await stack.enter_async_context(open_client(connection, hub)) for hub in COUNTED
+            hub: await stack.enter_async_context(open_client(connection, hub))
+            for hub in COUNTED_HUBS
         }
-        troupe = Troupe(cast, connection, say, now_s, clients)
-        stack.push_async_callback(troupe.stop)
-        await troupe.start()
-        yield troupe
+        stage_processes = StageProcesses(plan, connection, report, now_s, clients)
+        stack.push_async_callback(stage_processes.stop)
+        await stage_processes.start()
+        yield stage_processes
 
 
-class Troupe:
-    """Times are seconds since the demonstration began."""
+class StageProcesses:
+    """The running sender and Spark processes. Times are seconds since the demonstration began."""
 
     def __init__(
         self,
-        cast: Cast,
+        plan: DemoPlan,
         connection: str,
-        say: Say,
+        report: Report,
         now_s: Callable[[], float],
         clients: Mapping[str, HubClient],
     ) -> None:
-        self.cast, self.connection, self.clients = cast, connection, clients
-        self.say, self.now_s = say, now_s
-        self.homes = cast.homes
+        self.plan, self.connection, self.clients = plan, connection, clients
+        self.report, self.now_s = report, now_s
+        self.homes = plan.homes
         self.changed_s = 0.0
         self.counts: dict[str, int] = {}
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
-        self.players: dict[str, Player] = {}
+        self.processes: dict[str, DemoProcess] = {}
 
     async def start(self) -> None:
-        self.cast.results.mkdir(parents=True, exist_ok=True)
-        await self.look_at_hubs()
-        spark = await players.start(parts.stages(self.cast, self.connection), self.cast.folder)
-        self.players["spark"] = spark
+        self.plan.results.mkdir(parents=True, exist_ok=True)
+        await self.update_counts()
+        spec = stages.spark_process(self.plan, self.connection)
+        self.processes["spark"] = await processes.start(spec, self.plan.folder)
         await self.send(self.homes)
-        self.say("Spark      is starting: sift, watch and record")
+        self.report("Spark      starting: sift, watch and record")
 
     async def send(self, homes: int) -> None:
-        """So many homes from now on."""
-        if (before := self.players.pop("homes", None)) is not None:
-            await players.stop([before], STOP_S)
-        part = parts.senders(self.cast, self.connection, homes)
-        self.players["homes"] = await players.start(part, self.cast.folder)
+        """Restart the sender with this number of homes."""
+        if (running := self.processes.pop("homes", None)) is not None:
+            await processes.stop([running], STOP_S)
+        spec = stages.sender_process(self.plan, self.connection, homes)
+        self.processes["homes"] = await processes.start(spec, self.plan.folder)
         self.homes, self.changed_s = homes, self.now_s()
-        self.say(f"homes      {homes:,}, each with five sensors, once a minute")
+        self.report(f"homes      {homes:,}, five sensors each, one reading a minute")
 
     async def stop(self) -> None:
-        await players.stop(self.players.values(), STOP_S)
+        await processes.stop(self.processes.values(), STOP_S)
 
     async def gauges(
         self, stop: asyncio.Event, until_s: float | None
     ) -> AsyncGenerator[Gauge, None]:
-        """A look a second, until it is time; whoever has ended too early is told of."""
-        looked_s = self.now_s()
+        """One gauge per second until `stop` is set or `until_s` is reached.
+
+        Raises PumphouseError if one of the processes has ended.
+        """
+        at_s = self.now_s()
         while not stop.is_set() and (until_s is None or self.now_s() < until_s):
-            await wait(stop, LOOK_S)
-            self.check()
+            await wait(stop, INTERVAL_S)
+            self.check_processes()
             before = self.counts.get(SENSORS_HUB, 0)
-            await self.look_at_hubs()
-            sent, over_s = self.counts.get(SENSORS_HUB, 0) - before, self.now_s() - looked_s
-            looked_s += over_s
-            stages = read_stages(self.cast.status)
-            gauge = Gauge(looked_s, self.homes, sent / over_s, dict(self.counts), stages)
+            await self.update_counts()
+            sent, over_s = self.counts.get(SENSORS_HUB, 0) - before, self.now_s() - at_s
+            at_s += over_s
+            stage_list = read_stages(self.plan.status)
+            gauge = Gauge(at_s, self.homes, sent / over_s, dict(self.counts), stage_list)
             yield gauge
             await self.keep_pace(gauge)
 
-    def check(self) -> None:
-        for player in self.players.values():
-            if player.ended:
+    def check_processes(self) -> None:
+        for process in self.processes.values():
+            if process.has_ended:
                 raise PumphouseError(
-                    f"{player.name} ended with exit code {player.process.returncode}:\n"
-                    f"{player.last_words()}"
+                    f"{process.name} ended with exit code {process.process.returncode}:\n"
+                    f"{process.log_tail()}"
                 )
 
-    async def look_at_hubs(self) -> None:
-        """How many events each has taken in. One that does not answer now may at the next look.
+    async def update_counts(self) -> None:
+        """Read how many events each hub has received. A hub that does not respond keeps its count.
 
-        The page breaks things on request; what was asked for must not end the demonstration.
+        The page can inject faults into the hub; these must not end the demonstration.
         """
         for hub, client in self.clients.items():
             with suppress(PumphouseError, TimeoutError):
-                self.counts[hub] = await count(client, ANSWER_S)
+                self.counts[hub] = await count_events(client, RESPONSE_S)
 
     async def keep_pace(self, gauge: Gauge) -> None:
-        """Fewer homes, if the first stage falls farther and farther behind."""
+        """Reduce the number of homes if the lag of the first stage keeps growing."""
         if gauge.lag is None:
             self.changed_s = gauge.at_s
             return
         self.samples.append(Sample(gauge.at_s, gauge.lag))
-        homes = judge(self.homes, self.samples, self.changed_s)
+        homes = next_homes(self.homes, self.samples, self.changed_s)
         if homes < self.homes:
-            self.say(
-                f"this machine is too small for {self.homes:,} homes (the pipeline is "
-                f"{gauge.lag:,} events behind and falls farther): going on with {homes:,}"
+            self.report(
+                f"this machine is too small for {self.homes:,} homes: the pipeline is "
+                f"{gauge.lag:,} events behind and the lag grows; continuing with {homes:,}"
             )
             await self.send(homes)
 

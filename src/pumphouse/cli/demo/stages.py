@@ -1,7 +1,7 @@
-"""Who plays in the demonstration, and on which hubs. Pure: what to start, not the starting.
+"""The processes of the demonstration and their commands. Pure: nothing is started here.
 
-options -> Cast -> players (hub, senders, Spark) and the page with its fleets
-           ^^^^ this module
+options -> DemoPlan -> ProcessSpec of the hub, the senders and Spark
+           ^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pumphouse.cli.demo.processes import Part
+from pumphouse.cli.demo.processes import ProcessSpec
 from pumphouse.homes.schema import ACTIVITY_HUB, GROUPS, HUBS, PARTITIONS
 
-# A group for each face of the processors, on the hub that all of them read.
+# One consumer group for each processor API. All of them read the same hub.
 FACES = {"pull": "tallies", "push": "notices", "fixed": "archive"}
 FLEET_HUB = ACTIVITY_HUB
 LEASE_S = 10.0
-RETENTION_BYTES = "48MB"  # of each partition: about a quarter of an hour of all homes
-# Of everything a little: an alert a minute or so among 100,000 homes.
+RETENTION_BYTES = "48MB"  # per partition: about 15 minutes of 100,000 homes
+# About one alert a minute among 100,000 homes.
 INCIDENTS = "break-in=6,fire=4,forgotten-window=4,silent-sensor=2"
-TROUBLES = (
+READING_FAULTS = (
     *("--incidents", INCIDENTS, "--late", "0.001", "--duplicates", "0.001"),
     *("--malformed", "0.0002", "--faults", "0.0002", "--low-battery", "0.002"),
 )
@@ -28,14 +28,15 @@ CONNECTION_VAR = "EVENT_HUB_CONN_STR"
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """One demonstration. The folder holds its logs, leases, checkpoints and results."""
+class DemoPlan:
+    """The settings of one demonstration. Logs, leases, checkpoints and results go to `folder`."""
 
     folder: Path
     homes: int
     seed: int = 1
     partitions: int = PARTITIONS
-    azure: str | None = field(default=None, repr=False)  # a namespace to play on, in place of ours
+    # Connection string of an Azure namespace that replaces the embedded hub.
+    azure: str | None = field(default=None, repr=False)
 
     @property
     def results(self) -> Path:
@@ -43,7 +44,7 @@ class Cast:
 
     @property
     def status(self) -> Path:
-        """What the Spark stages say of themselves."""
+        """The status file that the Spark stages write."""
         return self.results / "status.json"
 
     @property
@@ -56,12 +57,12 @@ class Cast:
 
 
 def groups_of(hub: str) -> tuple[str, ...]:
-    """The consumer groups that a hub must have."""
+    """The consumer groups that a hub needs."""
     return (*GROUPS, *FACES.values()) if hub == FLEET_HUB else GROUPS
 
 
 def hubs_config(partitions: int) -> dict[str, Any]:
-    """The hubs and groups, as `pumphouse up --config` takes them."""
+    """The hubs and groups as a config file for `pumphouse up --config`."""
     entities = [
         {
             "Name": hub,
@@ -73,16 +74,17 @@ def hubs_config(partitions: int) -> dict[str, Any]:
     return {"UserConfig": {"NamespaceConfig": [{"Type": "EventHub", "Entities": entities}]}}
 
 
-def hub(cast: Cast) -> Part:
-    words = ["up", "--port", "0", "--config", str(cast.config), "-o", "json"]
-    return Part("hub", [*words, "--retention-bytes", RETENTION_BYTES])
+def hub_process(plan: DemoPlan) -> ProcessSpec:
+    arguments = ["up", "--port", "0", "--config", str(plan.config), "-o", "json"]
+    return ProcessSpec("hub", [*arguments, "--retention-bytes", RETENTION_BYTES])
 
 
-def stages(cast: Cast, connection: str) -> Part:
-    words = ["homes", "run", "--data", str(cast.results)]
-    return Part("spark", words, {CONNECTION_VAR: connection})
+def spark_process(plan: DemoPlan, connection: str) -> ProcessSpec:
+    arguments = ["homes", "run", "--data", str(plan.results)]
+    return ProcessSpec("spark", arguments, {CONNECTION_VAR: connection})
 
 
-def senders(cast: Cast, connection: str, homes: int) -> Part:
-    words = ["homes", "send", "--homes", str(homes), "--rate", "realtime", "--seed", str(cast.seed)]
-    return Part("homes", [*words, *TROUBLES], {CONNECTION_VAR: connection})
+def sender_process(plan: DemoPlan, connection: str, homes: int) -> ProcessSpec:
+    arguments = ["homes", "send", "--homes", str(homes), "--rate", "realtime"]
+    arguments += ["--seed", str(plan.seed)]
+    return ProcessSpec("homes", [*arguments, *READING_FAULTS], {CONNECTION_VAR: connection})

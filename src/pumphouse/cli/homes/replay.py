@@ -5,18 +5,18 @@ from __future__ import annotations
 import click
 
 from pumphouse.cli.common.options import (
-    PROPERTY_FORM,
+    PROPERTY_TYPE,
     connection_option,
     output_option,
     verbose_option,
 )
 from pumphouse.cli.homes.send import (
     Speed,
-    begin,
     driver_option,
+    first_reading_ms,
     homes_option,
-    play,
     rate_option,
+    send_source,
     start_option,
 )
 from pumphouse.errors import BadRecord
@@ -25,13 +25,13 @@ from pumphouse.errors import BadRecord
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--hub", default="sensors", show_default=True, help="The hub to send to.")
-@homes_option(1, "How many homes play it, each from another day and minute of it.")
+@homes_option(1, "How many homes send_source it, each from another day and minute of it.")
 @rate_option
 @start_option
 @click.option(
     "--sensor",
     "names",
-    type=PROPERTY_FORM,
+    type=PROPERTY_TYPE,
     multiple=True,
     metavar="NAME=KIND",
     help="What a sensor of the file is: motion, door, window, glass, smoke, temperature or "
@@ -66,7 +66,7 @@ def replay(
         raise click.ClickException(f"{file}, {wrong}") from None
     except UnicodeDecodeError as wrong:
         raise click.ClickException(f"{file} is not text in UTF-8: {wrong.reason}") from None
-    start_ms = begin(start_ms, rate.times, recording.span_ms)
+    start_ms = first_reading_ms(start_ms, rate.times, recording.span_ms)
     slot_s = 60 if rate.times is None or rate.times >= 60 else 1
     source = ReplaySource(recording, homes, start_ms, slot_s)
-    play(connection, hub, driver, source, rate.times, recording.readings(homes), output)
+    send_source(connection, hub, driver, source, rate.times, recording.readings(homes), output)

@@ -132,7 +132,7 @@ def run(
         accelerated=accelerated,
         sharing=sharing_of(assignment, store, host or (assignment and own_name(data))),
     )
-    say = console.say if output == "text" else lambda text: console.put({"event": text})
+    say = console.message if output == "text" else lambda text: console.print_json({"event": text})
     pipeline = Pipeline(place, options, say)
     pipeline.run()
     say("stopped")

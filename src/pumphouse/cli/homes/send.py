@@ -11,7 +11,7 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
-    Form,
+    ParsedType,
     ca_file,
     connection_option,
     need_connection,
@@ -66,10 +66,10 @@ def read_incidents(text: str) -> Any:
     return parse_incidents(text)
 
 
-RATE_FORM = Form("rate", lambda text: Speed(parse_rate(text)))
-SHARE_FORM = Form("share", parse_share)
-START_FORM = Form("time", parse_start)
-INCIDENTS_FORM = Form("incidents", read_incidents)
+RATE_TYPE = ParsedType("rate", lambda text: Speed(parse_rate(text)))
+SHARE_TYPE = ParsedType("share", parse_share)
+START_TYPE = ParsedType("time", parse_start)
+INCIDENTS_TYPE = ParsedType("incidents", read_incidents)
 
 
 class Speed:
@@ -81,7 +81,7 @@ class Speed:
 
 rate_option = click.option(
     "--rate",
-    type=RATE_FORM,
+    type=RATE_TYPE,
     default="realtime",
     show_default=True,
     metavar="realtime|max|60x",
@@ -102,10 +102,10 @@ def homes_option(default: int, help: str) -> Callable[..., Any]:
 start_option = click.option(
     "--from",
     "start_ms",
-    type=START_FORM,
+    type=START_TYPE,
     metavar="TIME",
-    help="When the readings begin: 2026-05-01T12:00:00Z, or -2h for two hours ago. In real time "
-    "they begin now.",
+    help="Time of the first reading: 2026-05-01T12:00:00Z, or -2h for two hours ago. In real time "
+    "it is now.",
 )
 driver_option = click.option(
     "--driver",
@@ -133,7 +133,7 @@ def share_of_all(name: str, help: str) -> Callable[..., Any]:
 @start_option
 @click.option(
     "--incidents",
-    type=INCIDENTS_FORM,
+    type=INCIDENTS_TYPE,
     default="few",
     show_default=True,
     metavar="none|few|many|KIND=RATE,…",
@@ -154,7 +154,7 @@ def share_of_all(name: str, help: str) -> Callable[..., Any]:
 @share_of_all("--low-battery", "Share of the sensors whose battery is nearly empty.")
 @click.option(
     "--share",
-    type=SHARE_FORM,
+    type=SHARE_TYPE,
     default="1/1",
     metavar="K/N",
     help="Send the K-th part of N; N producers with the same seed send the whole town.",
@@ -194,15 +194,15 @@ def send(
     mishaps = Mishaps(late, duplicates, malformed, faults, low_battery, late_minutes)
     town = Town(homes, seed, incidents, mishaps)
     span_ms = None if minutes is None else int(minutes * 60_000)
-    start_ms = begin(start_ms, rate.times, span_ms)
+    start_ms = first_reading_ms(start_ms, rate.times, span_ms)
     end_ms = None if span_ms is None else start_ms + span_ms
     source = TownSource(town, start_ms, end_ms, slot_for(homes, rate.times), share)
     total = None if minutes is None else round(homes * 5 * minutes / share[1])
-    play(connection, hub, driver, source, rate.times, total, output)
+    send_source(connection, hub, driver, source, rate.times, total, output)
 
 
-def begin(start_ms: int | None, speed: float | None, span_ms: int | None) -> int:
-    """When the readings begin: as told; now; or so that what goes faster than life ends now."""
+def first_reading_ms(start_ms: int | None, speed: float | None, span_ms: int | None) -> int:
+    """The time of the first reading: as given, now, or so that an accelerated run ends now."""
     from pumphouse.clock import SystemClock, now_ms
 
     if start_ms is not None:
@@ -211,7 +211,7 @@ def begin(start_ms: int | None, speed: float | None, span_ms: int | None) -> int
     return (now_ms(SystemClock()) - back_ms) // 1000 * 1000
 
 
-def play(
+def send_source(
     connection: str | None,
     hub: str,
     driver: str,
@@ -231,19 +231,19 @@ def play(
         with console.progress("sending", total, shown=True) as advance, stop_on_signal() as stop:
             async with client:
                 return await sending.send(
-                    client, source, speed, SystemClock(), stop, Teller(advance)
+                    client, source, speed, SystemClock(), stop, SendReporter(advance)
                 )
 
     tally = asyncio.run(run())
     if output == "json":
-        console.put(summary(tally, source.homes))
+        console.print_json(summary(tally, source.homes))
     else:
         print(sentence(tally, source.homes))
 
 
 def connect(connection: str, hub: str, driver: str) -> HubClient:
     """Patient with a hub that throttles, but not with one that is not there."""
-    from pumphouse.cli.common.hub_connection import FIRST
+    from pumphouse.cli.common.hub_connection import CONNECT_RETRY
     from pumphouse.client.base import RetryOptions
     from pumphouse.client.connection_string import read_place
     from pumphouse.client.factory import choose_driver, open_client
@@ -252,11 +252,11 @@ def connect(connection: str, hub: str, driver: str) -> HubClient:
     patient = RetryOptions(attempts=30, most_s=5.0)
     place = read_place(connection, hub)
     if choose_driver(place, driver) == "native":
-        return Client(place, ca_file=ca_file(), retry=patient, first_retry=FIRST)
+        return Client(place, ca_file=ca_file(), retry=patient, first_retry=CONNECT_RETRY)
     return open_client(place, driver="azure", ca_file=ca_file(), retry=patient)
 
 
-class Teller:
+class SendReporter:
     """Tells of progress, and once each when the hub is too slow and when that is made up for."""
 
     def __init__(self, advance: Callable[[int], None]) -> None:
@@ -269,13 +269,13 @@ class Teller:
         self.advance(progress.taken)
         if not self.behind and progress.behind_s >= BEHIND_S:
             self.behind = True
-            console.say(
+            console.message(
                 f"{progress.behind_s:.0f} s behind: the hub takes less than is due; "
                 "what was missed is sent as soon as it can be"
             )
         elif self.behind and progress.behind_s < BEHIND_S / 2:
             self.behind = False
-            console.say("caught up")
+            console.message("caught up")
 
 
 def summary(tally: Tally, homes: int) -> dict[str, Any]:

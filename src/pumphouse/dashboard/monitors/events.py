@@ -29,7 +29,7 @@ LAST = "last"  # the position that people mean without a word: a few of the newe
 
 
 @dataclass(frozen=True, slots=True)
-class TailWanted:
+class TailQuery:
     """Which events somebody wants to see."""
 
     hub: str
@@ -49,7 +49,7 @@ class TailWanted:
 class Tail:
     """One stream of events. `take` empties the buffer."""
 
-    def __init__(self, wanted: TailWanted) -> None:
+    def __init__(self, wanted: TailQuery) -> None:
         self.wanted = wanted
         self.seen = self.matched = self.left_out = 0
         self.changed = asyncio.Event()

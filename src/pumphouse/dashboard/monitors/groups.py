@@ -1,6 +1,6 @@
 """Looks at consumer groups again and again: their hub, their store, what has changed.
 
-    HubClient, CheckpointStore -> GroupWatch -> overview, rates, changes -> streams
+    HubClient, CheckpointStore -> GroupMonitor -> overview, rates, changes -> streams
                                   ^^^^^^^^^^ this module
 
 A hub or store that does not answer is asked again; meanwhile the page says so.
@@ -16,11 +16,11 @@ from typing import Any
 from pumphouse.client.base import HubClient, PartitionProperties, RetryOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, now_ms
-from pumphouse.dashboard.monitors.pulse import Pulse
+from pumphouse.dashboard.monitors.update_signal import UpdateSignal
 from pumphouse.dashboard.options import WatchedGroup
 from pumphouse.dashboard.views.fleet import calmed, change_shown, group_shown, unreachable
 from pumphouse.dashboard.views.ownership_history import Change, changes
-from pumphouse.dashboard.views.rates import Meter
+from pumphouse.dashboard.views.rates import RateMeter
 from pumphouse.errors import PumphouseError
 from pumphouse.leases.model import Checkpoint, Group, Listing
 from pumphouse.leases.store import CheckpointStore
@@ -35,49 +35,49 @@ CHANGES_MAX = 2000
 LANES_MS = 15 * 60 * 1000  # how far back the lanes go
 
 
-class GroupWatch:
+class GroupMonitor:
     """One consumer group, and what was seen of it."""
 
     def __init__(self, watched: WatchedGroup, key: str, clock: Clock, ca_file: str | None) -> None:
-        self.watched, self.key, self.clock, self.ca_file = watched, key, clock, ca_file
+        self.group, self.key, self.clock, self.ca_file = watched, key, clock, ca_file
         self.shown = unreachable(key, watched.title, watched.hub, watched.group, "")
         self.shown["meaning"] = "it is being looked at for the first time"
-        self.meter = Meter()
+        self.meter = RateMeter()
         self.changes: deque[tuple[int, Change]] = deque(maxlen=CHANGES_MAX)
         self.changed = 0  # how many changes there have been
         self._looks: deque[tuple[float, Overview]] = deque()
         self._before: tuple[float, Listing] | None = None
 
-    async def run(self, look_s: float, pulse: Pulse) -> None:
+    async def run(self, look_s: float, updates: UpdateSignal) -> None:
         """Look until cancelled. What fails is shown, and tried again."""
         while True:
             try:
-                await self._look_on(look_s, pulse)
+                await self._look_on(look_s, updates)
             except (PumphouseError, OSError, TimeoutError) as failed:
                 self.failed(failed)
-                pulse.beat()
+                updates.notify()
             await self.clock.sleep(AGAIN_S)
 
-    async def _look_on(self, look_s: float, pulse: Pulse) -> None:
+    async def _look_on(self, look_s: float, updates: UpdateSignal) -> None:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(ANSWER_S):
                 client = await stack.enter_async_context(self._client())
-                store = await stack.enter_async_context(open_store(self.watched.store))
+                store = await stack.enter_async_context(open_store(self.group.store))
             while True:
                 begun_s = self.clock.monotonic()
                 async with asyncio.timeout(ANSWER_S):
                     await self.look(client, store)
-                pulse.beat()
+                updates.notify()
                 await self.clock.sleep(max(0.0, begun_s + look_s - self.clock.monotonic()))
 
     def _client(self) -> HubClient:
         retry = RetryOptions(attempts=1)
-        watched = self.watched
+        watched = self.group
         return open_client(watched.connection, watched.hub, ca_file=self.ca_file, retry=retry)
 
     async def look(self, client: HubClient, store: CheckpointStore) -> None:
         """One look at everything, at once."""
-        group = Group(client.namespace, client.hub, self.watched.group)
+        group = Group(client.namespace, client.hub, self.group.group)
         partitions, listing, marks = await asyncio.gather(
             all_partitions(client), store.list_ownership(group), store.list_checkpoints(group)
         )
@@ -90,15 +90,15 @@ class GroupWatch:
         listing: Listing,
         marks: list[Checkpoint],
     ) -> None:
-        at_s, at_ms, lease_s = self.clock.monotonic(), now_ms(self.clock), self.watched.lease_s
+        at_s, at_ms, lease_s = self.clock.monotonic(), now_ms(self.clock), self.group.lease_s
         before = self._looks[0][1] if self._looks and self._old_enough(at_s) else None
-        found = overview(self.watched.group, hub, partitions, listing, marks, lease_s, before)
+        found = overview(self.group.group, hub, partitions, listing, marks, lease_s, before)
         self._remember(at_s, found)
-        self.meter.look(found, at_s, at_ms)
+        self.meter.add(found, at_s, at_ms)
         self._compare(listing, at_s, at_ms)
         self.shown = group_shown(
             self.key,
-            self.watched.title,
+            self.group.title,
             calmed(found),
             self.meter.rates(),
             self.meter.total(),
@@ -116,7 +116,7 @@ class GroupWatch:
     def _compare(self, listing: Listing, at_s: float, at_ms: int) -> None:
         before_s, before = self._before or (at_s, Listing())
         took_s = at_s - before_s
-        for change in changes(before, listing, self.watched.lease_s, took_s, at_ms):
+        for change in changes(before, listing, self.group.lease_s, took_s, at_ms):
             self.changed += 1
             self.changes.append((self.changed, change))
         self._before = (at_s, listing)
@@ -146,7 +146,7 @@ class GroupWatch:
 
     def hosts(self) -> list[dict[str, Any]] | None:
         """The processes of the group's fleet; None if there is none to control."""
-        fleet = self.watched.fleet
+        fleet = self.group.fleet
         if fleet is None:
             return None
         return [
@@ -166,7 +166,7 @@ async def all_partitions(client: HubClient) -> list[PartitionProperties]:
     return list(await asyncio.gather(*map(client.partition_properties, names)))
 
 
-class HubMeter:
+class HubRateMonitor:
     """How fast events are sent to a hub, from the ends of its partitions."""
 
     def __init__(self, connection: str, hub: str, clock: Clock, ca_file: str | None) -> None:

@@ -1,6 +1,6 @@
 """Reads the hubs `activity` and `alerts` into the state of all homes.
 
-    Reader -> Feeding -> columns -> Town, AlertBook, Delays -> streams
+    Reader -> HomesMonitor -> columns -> HomeStates, AlertHistory, Delays -> streams
               ^^^^^^^ this module
 
 Every partition is read without an epoch, beside whoever else reads, from a day ago. A break that
@@ -15,13 +15,13 @@ from typing import Any
 from pumphouse.client.base import HubClient, Reader, ReaderOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, now_ms
-from pumphouse.dashboard.monitors.groups import HubMeter
-from pumphouse.dashboard.monitors.pulse import Pulse
+from pumphouse.dashboard.monitors.groups import HubRateMonitor
+from pumphouse.dashboard.monitors.update_signal import UpdateSignal
 from pumphouse.dashboard.options import HomesFeed
-from pumphouse.dashboard.views.alerts import AlertBook
+from pumphouse.dashboard.views.alerts import AlertHistory
 from pumphouse.dashboard.views.columns import read_columns
 from pumphouse.dashboard.views.delays import FRESH_MS, Delays
-from pumphouse.dashboard.views.home_states import CLOCKS_APART_MS, Town
+from pumphouse.dashboard.views.home_states import CLOCKS_APART_MS, HomeStates
 from pumphouse.errors import BadRecord, PumphouseError
 from pumphouse.events import EARLIEST, Event, Position
 from pumphouse.homes.schema import (
@@ -41,16 +41,16 @@ OPEN_S = 30.0
 AGAIN_S = 2.0
 
 
-class Feeding:
+class HomesMonitor:
     """The state of all homes, kept up to date."""
 
     def __init__(self, feed: HomesFeed, clock: Clock, ca_file: str | None) -> None:
         self.feed, self.clock, self.ca_file = feed, clock, ca_file
-        self.town = Town(feed.homes)
-        self.book = AlertBook()
+        self.homes = HomeStates(feed.homes)
+        self.alerts = AlertHistory()
         self.delays = Delays()
         self.meters = {
-            hub: HubMeter(feed.connection, hub, clock, ca_file)
+            hub: HubRateMonitor(feed.connection, hub, clock, ca_file)
             for hub in (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB)
         }
         self.trouble: dict[str, str] = {}  # by hub
@@ -58,7 +58,7 @@ class Feeding:
         self._behind_ms: dict[str, int] = {}  # by partition of `activity`
         self._start = Position("time", str(int(now_ms(clock) - feed.hours * HOUR_MS)))
 
-    async def run(self, look_s: float, pulse: Pulse) -> None:
+    async def run(self, look_s: float, updates: UpdateSignal) -> None:
         """Read until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for meter in self.meters.values():
@@ -67,14 +67,14 @@ class Feeding:
             tasks.create_task(self.keep_reading(ALERTS_HUB))
             while True:
                 await self.clock.sleep(look_s)
-                pulse.beat()
+                updates.notify()
 
     async def keep_reading(self, hub: str) -> None:
         while True:
             try:
                 await self.read_hub(hub)
             except* (PumphouseError, OSError, TimeoutError) as failed:
-                self.trouble[hub] = f"{hub}: {first_sentence(failed)}"
+                self.trouble[hub] = f"{hub}: {first_error(failed)}"
             await self.clock.sleep(AGAIN_S)
 
     async def read_hub(self, hub: str) -> None:
@@ -112,7 +112,7 @@ class Feeding:
     def take_activity(self, partition: str, events: list[Event]) -> None:
         at_ms = now_ms(self.clock)
         found = read_columns([event.body for event in events])
-        self.town.absorb(found, at_ms)
+        self.homes.absorb(found, at_ms)
         enqueued_ms = events[-1].enqueued_ms or at_ms
         self._behind_ms[partition] = at_ms - enqueued_ms
         if len(found):
@@ -123,9 +123,9 @@ class Feeding:
         for event in events:
             alert = read_alert(event.body, latest_ms)
             if alert is None:
-                self.town.unreadable += 1
-            elif self.book.note(alert):
-                self.town.alert(home_number(alert.home), alert.at)
+                self.homes.unreadable += 1
+            elif self.alerts.note(alert):
+                self.homes.alert(home_number(alert.home), alert.at)
 
     def shown(self) -> dict[str, Any]:
         """How well the page is fed."""
@@ -150,7 +150,7 @@ def read_alert(body: bytes, latest_ms: int) -> Alert | None:
     return alert if 0 < alert.at <= latest_ms else None
 
 
-def first_sentence(failed: BaseExceptionGroup[Any]) -> str:
+def first_error(failed: BaseExceptionGroup[Any]) -> str:
     inner: BaseException = failed
     while isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]

@@ -63,7 +63,7 @@ class Fleet(Protocol):
 
 
 @dataclass(slots=True)
-class Running:
+class RunningHost:
     name: str
     process: asyncio.subprocess.Process
     state: str
@@ -103,7 +103,7 @@ class ProcessFleet:
         self._secrets = {CONNECTION_VAR: connection, STORE_VAR: store}
         self.first, self.hosts_max, self.prefix = hosts, hosts_max, prefix
         self.clock: Clock = clock or SystemClock()
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, RunningHost] = {}
         self._left: deque[HostProcess] = deque(maxlen=LEFT_SHOWN)
         self._number = 0
         self._tasks: asyncio.TaskGroup | None = None
@@ -152,12 +152,12 @@ class ProcessFleet:
             # Ctrl-C in a terminal is for us; we then stop our hosts in order.
             start_new_session=True,
         )
-        running = Running(name, process, RUNNING, now_ms(self.clock))
+        running = RunningHost(name, process, RUNNING, now_ms(self.clock))
         self._running[name] = running
         self._tasks.create_task(self._see_off(running))
         return name
 
-    async def _see_off(self, one: Running) -> None:
+    async def _see_off(self, one: RunningHost) -> None:
         """Wait until a host has ended, and write down how."""
         said = await last_words(one.process.stderr)
         code = await one.process.wait()
@@ -168,7 +168,7 @@ class ProcessFleet:
         said = said if state == FAILED else ""
         self._left.append(HostProcess(one.name, one.process.pid, state, now_ms(self.clock), said))
 
-    def _find(self, name: str) -> Running:
+    def _find(self, name: str) -> RunningHost:
         if name not in self._running:
             known = ", ".join(self._running) or "none"
             raise OptionError(f"no host {name!r:.60} runs here; these do: {known}")
@@ -182,7 +182,7 @@ class ProcessFleet:
             assert self._tasks is not None
             self._tasks.create_task(self._insist(one))
 
-    async def _insist(self, one: Running) -> None:
+    async def _insist(self, one: RunningHost) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
                 await one.process.wait()
@@ -195,10 +195,10 @@ class ProcessFleet:
         self._mark(one, KILLED)
         self._send(one, signal.SIGKILL)
 
-    def _mark(self, one: Running, state: str) -> None:
+    def _mark(self, one: RunningHost, state: str) -> None:
         one.state, one.since_ms = state, now_ms(self.clock)
 
-    def _send(self, one: Running, number: signal.Signals) -> None:
+    def _send(self, one: RunningHost, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # it has ended in this very moment
             one.process.send_signal(number)
 

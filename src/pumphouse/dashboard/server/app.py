@@ -4,7 +4,7 @@
     async with Dashboard(options) as page:
         print(page.url)
 
-options -> Dashboard -> GroupWatch, Feeding (look) -> Pulse -> routes, streams (show)
+options -> Dashboard -> GroupMonitor, HomesMonitor (look) -> UpdateSignal -> routes, streams (show)
            ^^^^^^^^^ this module
 """
 
@@ -25,19 +25,19 @@ from pumphouse.client.base import HubClient, RetryOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.dashboard.monitors.events import Tail
-from pumphouse.dashboard.monitors.groups import GroupWatch
-from pumphouse.dashboard.monitors.homes import Feeding, first_sentence
+from pumphouse.dashboard.monitors.groups import GroupMonitor
+from pumphouse.dashboard.monitors.homes import HomesMonitor, first_error
 from pumphouse.dashboard.monitors.host_processes import RUNNING
 from pumphouse.dashboard.monitors.hub_faults import HubFaults
-from pumphouse.dashboard.monitors.pulse import Pulse
 from pumphouse.dashboard.monitors.stages import STAGE_COLUMNS, read_stages
+from pumphouse.dashboard.monitors.update_signal import UpdateSignal
 from pumphouse.dashboard.options import DashboardOptions
 from pumphouse.dashboard.server.guard import hosts_allowed
 from pumphouse.dashboard.server.routes import make_app
-from pumphouse.dashboard.server.streams import Stages
+from pumphouse.dashboard.server.streams import StageStatus
 from pumphouse.dashboard.views.fleet import words
-from pumphouse.dashboard.views.homes import town_words
-from pumphouse.dashboard.views.ownership_history import WORDS
+from pumphouse.dashboard.views.homes import homes_vocabulary
+from pumphouse.dashboard.views.ownership_history import CHANGE_MEANINGS
 from pumphouse.errors import PortTaken, PumphouseError
 
 HOST = "127.0.0.1"
@@ -56,15 +56,17 @@ class Dashboard:
         self.options = options
         self.clock: Clock = clock or SystemClock()
         self.token = secrets.token_urlsafe(24)
-        self.pulse = Pulse()
-        self.stages = Stages()
+        self.updates = UpdateSignal()
+        self.stages = StageStatus()
         self.faults = HubFaults(options.connection, options.ca_file)
-        self.watches = [
-            GroupWatch(watched, f"g{number}", self.clock, options.ca_file)
+        self.monitors = [
+            GroupMonitor(watched, f"g{number}", self.clock, options.ca_file)
             for number, watched in enumerate(options.groups)
         ]
-        self.feeding = (
-            None if options.homes is None else Feeding(options.homes, self.clock, options.ca_file)
+        self.homes_monitor = (
+            None
+            if options.homes is None
+            else HomesMonitor(options.homes, self.clock, options.ca_file)
         )
         self.port = 0
         self.hosts_allowed: frozenset[str] = frozenset()
@@ -89,9 +91,9 @@ class Dashboard:
         self.port = listening.getsockname()[1]
         self.hosts_allowed = hosts_allowed(self.port)
         try:
-            for watch in self.watches:
-                if watch.watched.fleet is not None:
-                    await self._fleets.enter_async_context(watch.watched.fleet)
+            for monitor in self.monitors:
+                if monitor.group.fleet is not None:
+                    await self._fleets.enter_async_context(monitor.group.fleet)
             await self._tasks.__aenter__()
             self._looking = [self._tasks.create_task(self._keep(look)) for look in self._looks()]
             await self._serve(listening)
@@ -103,10 +105,10 @@ class Dashboard:
 
     def _looks(self) -> Iterator[Callable[[], Awaitable[None]]]:
         every_s = self.options.look_s
-        for watch in self.watches:
-            yield partial(watch.run, every_s, self.pulse)
-        if self.feeding is not None:
-            yield partial(self.feeding.run, every_s, self.pulse)
+        for monitor in self.monitors:
+            yield partial(monitor.run, every_s, self.updates)
+        if self.homes_monitor is not None:
+            yield partial(self.homes_monitor.run, every_s, self.updates)
         if self.options.status is not None:
             yield self._read_stages
 
@@ -125,7 +127,7 @@ class Dashboard:
             self.stages.shown = await asyncio.to_thread(
                 read_stages, self.options.status, now_ms(self.clock)
             )
-            self.pulse.beat()
+            self.updates.notify()
             await self.clock.sleep(max(1.0, self.options.look_s))
 
     async def _serve(self, listening: socket.socket) -> None:
@@ -145,14 +147,14 @@ class Dashboard:
             await self._server.up.wait()
 
     async def __aexit__(self, *exc: object) -> None:
-        self.pulse.close()
+        self.updates.close()
         for task in self._looking:
             task.cancel()
         # All at once: each may take its time, and they need not wait for one another.
-        for watch in self.watches:
-            for host in watch.watched.fleet.hosts() if watch.watched.fleet is not None else ():
-                if host.state == RUNNING and watch.watched.fleet is not None:
-                    await watch.watched.fleet.stop(host.name)
+        for monitor in self.monitors:
+            for host in monitor.group.fleet.hosts() if monitor.group.fleet is not None else ():
+                if host.state == RUNNING and monitor.group.fleet is not None:
+                    await monitor.group.fleet.stop(host.name)
         if self._server is not None:
             self._server.should_exit = True
         try:
@@ -192,20 +194,22 @@ class Dashboard:
             async with self.client(tail.wanted.hub) as client:
                 await tail.run(client)
         except* (PumphouseError, OSError, TimeoutError) as failed:
-            why = first_sentence(failed)
+            why = first_error(failed)
         return why
 
     def about(self) -> dict[str, Any]:
         """What this page can show and do."""
         options = self.options
         return {
-            "homes": None if options.homes is None else town_words(),
-            "groups": [{"key": watch.key, "title": watch.watched.title} for watch in self.watches],
+            "homes": None if options.homes is None else homes_vocabulary(),
+            "groups": [
+                {"key": monitor.key, "title": monitor.group.title} for monitor in self.monitors
+            ],
             "hubs": list(options.hubs),
             "events_group": options.events_group,
             "write": options.write,
             "stages": options.status is not None,
-            "words": words() | {"stage_columns": STAGE_COLUMNS, "changes": WORDS},
+            "words": words() | {"stage_columns": STAGE_COLUMNS, "changes": CHANGE_MEANINGS},
         }
 
 

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumphouse.clock import now_ms
 from pumphouse.dashboard.monitors import hub_faults as mishaps
-from pumphouse.dashboard.monitors.events import LAST, Tail, TailWanted, sample_from, send_sample
+from pumphouse.dashboard.monitors.events import LAST, Tail, TailQuery, sample_from, send_sample
 from pumphouse.dashboard.server import guard, streams
 from pumphouse.dashboard.views.homes import find_home
 from pumphouse.errors import OptionError, PumphouseError
@@ -39,7 +39,7 @@ TEXT_MAX = 200
 
 
 def make_app(page: Dashboard) -> ASGIApp:
-    views = Views(page)
+    views = Handlers(page)
     app = Starlette(
         routes=[
             *(Route(f"/{name}", views.document) for name in ("", *PAGES)),
@@ -55,10 +55,10 @@ def make_app(page: Dashboard) -> ASGIApp:
             Mount("/static", StaticFiles(directory=str(STATIC))),
         ]
     )
-    return Guarded(app, page)
+    return GuardMiddleware(app, page)
 
 
-class Guarded:
+class GuardMiddleware:
     """Refuses what `guard` refuses, and puts its headers onto every answer."""
 
     def __init__(self, app: ASGIApp, page: Dashboard) -> None:
@@ -120,7 +120,7 @@ async def answered(request: Request, act: Act) -> Response:
         return sentence(f"there was no answer within {ACT_S:.0f} s; look before you try again", 504)
 
 
-class Views:
+class Handlers:
     """The answers."""
 
     def __init__(self, page: Dashboard) -> None:
@@ -146,26 +146,26 @@ class Views:
         page = self.page
         if page.full:
             return too_many()
-        return self.stream(streams.fleet_stream(page.watches, page.stages, page.pulse))
+        return self.stream(streams.fleet_stream(page.monitors, page.stages, page.updates))
 
     async def homes(self, request: Request) -> Response:
         page = self.page
-        if page.feeding is None:
+        if page.homes_monitor is None:
             return sentence("this page was started without homes", 404)
         if page.full:
             return too_many()
-        return self.stream(streams.homes_stream(page.feeding, page.pulse))
+        return self.stream(streams.homes_stream(page.homes_monitor, page.updates))
 
     async def home(self, request: Request) -> Response:
         page = self.page
-        if page.feeding is None:
+        if page.homes_monitor is None:
             return sentence("this page was started without homes", 404)
-        number = find_home(request.path_params["home"], page.feeding.town.size)
+        number = find_home(request.path_params["home"], page.homes_monitor.homes.size)
         if number is None:
             return sentence("there is no such home; write h000042 or 42", 404)
         if page.full:
             return too_many()
-        return self.stream(streams.home_stream(page.feeding, number, page.pulse))
+        return self.stream(streams.home_stream(page.homes_monitor, number, page.updates))
 
     async def events(self, request: Request) -> Response:
         page = self.page
@@ -175,15 +175,15 @@ class Views:
             wanted = self.wanted(request)
         except OptionError as wrong:
             return sentence(str(wrong), 400)
-        return self.stream(streams.tail_stream(Tail(wanted), page.start_tail, page.pulse))
+        return self.stream(streams.tail_stream(Tail(wanted), page.start_tail, page.updates))
 
-    def wanted(self, request: Request) -> TailWanted:
+    def wanted(self, request: Request) -> TailQuery:
         asked = {name: value[:TEXT_MAX] for name, value in request.query_params.items()}
         options = self.page.options
         hub, start = asked.get("hub", ""), asked.get("from") or LAST
         if hub not in options.hubs:
             raise OptionError(f"there is no hub {hub!r} here; choose one of {options.hubs}")
-        return TailWanted(
+        return TailQuery(
             hub=hub,
             group=asked.get("group") or options.events_group,
             partition=asked.get("partition", ""),
@@ -210,9 +210,9 @@ class Views:
         return await answered(request, act)
 
     def find_fleet(self, key: Any) -> Fleet:
-        for watch in self.page.watches:
-            if watch.key == key and watch.watched.fleet is not None:
-                return watch.watched.fleet
+        for monitor in self.page.monitors:
+            if monitor.key == key and monitor.group.fleet is not None:
+                return monitor.group.fleet
         raise OptionError("this group has no hosts that the page may start or stop")
 
     async def faults(self, request: Request) -> Response:
@@ -241,7 +241,7 @@ class Views:
         return await answered(request, act)
 
     def known_hubs(self) -> tuple[str, ...]:
-        watched = (watch.shown["hub"] for watch in self.page.watches)
+        watched = (monitor.shown["hub"] for monitor in self.page.monitors)
         return tuple(dict.fromkeys([*self.page.options.hubs, *watched]))
 
     async def send(self, request: Request) -> Response:

@@ -14,7 +14,7 @@ ALERTS_MAX = 20_000
 PER_HOME_MAX = 20
 
 
-class AlertBook:
+class AlertHistory:
     """Alerts by id and by home. `version` rises with each that is new."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Bodies of the hub `activity` as columns: what the state of all homes is made from.
 
-    reader.receive -> read_columns -> Columns -> Town.absorb
+    reader.receive -> read_columns -> Columns -> HomeStates.absorb
                       ^^^^^^^^^^^^ this module
 
 The sift has judged the records already, so a batch is read as one piece of JSON. Only if there is

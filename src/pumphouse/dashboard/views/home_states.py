@@ -1,7 +1,7 @@
 """All homes as they are now, their last day, and what was heard per minute: in numpy arrays.
 
-    Columns -> Town.absorb -> states, minutes, day      (one row per home, one column per sensor)
-               ^^^^^^^^^^^ this module
+    Columns -> HomeStates.absorb -> states, minutes, day   (a row per home, a column per sensor)
+               ^^^^^^^^^^^^^^^^^ this module
 
 100,000 homes take about 8 MB for now and, once a whole day has passed, 72 MB for the day: one
 byte for each sensor and ten minutes. The newest reading counts, in whatever order they come, and
@@ -72,7 +72,7 @@ class SensorNow:
     level: int
 
 
-class Town:
+class HomeStates:
     """Every home that was heard of. Nothing here waits or looks at a clock."""
 
     def __init__(self, homes: int) -> None:
@@ -95,7 +95,7 @@ class Town:
         self.grow(homes)
 
     def __repr__(self) -> str:
-        return f"<Town {self.known:,} of {self.size:,} homes | {self.absorbed:,} readings>"
+        return f"<HomeStates {self.known:,} of {self.size:,} homes | {self.absorbed:,} readings>"
 
     @property
     def known(self) -> int:

@@ -1,6 +1,6 @@
 """What the Homes page shows, as plain data: all homes at once, and one of them closely.
 
-    Town, AlertBook, Delays -> town_shown, home_shown -> JSON -> page
+    HomeStates, AlertHistory, Delays -> homes_shown, home_shown -> JSON -> page
                                ^^^^^^^^^^^^^^^^^^^^^^ this module
 
 All homes travel as one byte each the first time, and after that as what has changed: four bytes
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pumphouse.dashboard.views.alerts import AlertBook, alert_shown
+from pumphouse.dashboard.views.alerts import AlertHistory, alert_shown
 from pumphouse.dashboard.views.home_states import (
     LEVEL_WORDS,
     SLOT_MS,
@@ -22,8 +22,8 @@ from pumphouse.dashboard.views.home_states import (
     STATE_MEANINGS,
     STATE_WORDS,
     Bytes,
+    HomeStates,
     SensorNow,
-    Town,
     regions_of,
 )
 from pumphouse.homes.schema import KINDS, MODES, REGIONS, SMOKE_ALARM_PPM, home_id, region_of
@@ -35,7 +35,7 @@ STATE_BITS = 3  # of the four bytes that say how a home has changed
 FOUND_MAX = 12  # homes that a search answers with
 
 
-def town_words() -> dict[str, Any]:
+def homes_vocabulary() -> dict[str, Any]:
     """What stays the same: names and meanings."""
     return {
         "kinds": list(KINDS),
@@ -50,8 +50,8 @@ def town_words() -> dict[str, Any]:
     }
 
 
-def town_shown(
-    town: Town, book: AlertBook, states: Bytes, now_ms: int, *, minutes: int
+def homes_shown(
+    town: HomeStates, book: AlertHistory, states: Bytes, now_ms: int, *, minutes: int
 ) -> dict[str, Any]:
     """The numbers above the picture, and the last minutes of the chart."""
     return {
@@ -82,7 +82,7 @@ def changed_grid(before: Bytes, states: Bytes) -> str:
     return b64encode((homes << STATE_BITS | states[homes]).astype("<u4").tobytes()).decode()
 
 
-def new_alerts(book: AlertBook, version: int) -> list[dict[str, Any]]:
+def new_alerts(book: AlertHistory, version: int) -> list[dict[str, Any]]:
     return [alert_shown(alert) for alert in book.since(version, ALERTS_SHOWN)]
 
 
@@ -94,7 +94,7 @@ def find_home(text: str, size: int) -> int | None:
     return int(digits) if int(digits) < size else None
 
 
-def home_shown(town: Town, book: AlertBook, home: int, now_ms: int) -> dict[str, Any]:
+def home_shown(town: HomeStates, book: AlertHistory, home: int, now_ms: int) -> dict[str, Any]:
     """One home: its sensors now, its last day, its alerts."""
     state = int(town.states(now_ms)[home])
     heard = int(town.heard[home])
@@ -113,7 +113,7 @@ def home_shown(town: Town, book: AlertBook, home: int, now_ms: int) -> dict[str,
     }
 
 
-def strip(town: Town, home: int, now_ms: int) -> dict[str, Any]:
+def strip(town: HomeStates, home: int, now_ms: int) -> dict[str, Any]:
     return {"rows": town.strip(home, now_ms)}
 
 

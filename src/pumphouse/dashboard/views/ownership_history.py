@@ -18,7 +18,7 @@ from pumphouse.processor.admin.overview import order
 NEARLY = 0.9
 CLAIM, HAND_OFF, STEAL = "claim", "hand-off", "steal"
 EXPIRE, RELEASE, RENEWED = "expire", "release", "re-claim"
-WORDS = {
+CHANGE_MEANINGS = {
     CLAIM: "a host took a partition that nobody had",
     HAND_OFF: "the owner finished its batch and gave the partition to the host that asked",
     STEAL: "a host took the partition from an owner that did not give it in time",

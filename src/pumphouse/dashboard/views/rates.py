@@ -1,6 +1,6 @@
 """Rates in and out, from looks at a group: how far ends and checkpoints moved in how much time.
 
-overview, overview, ... -> Meter -> Rate per partition, Point per look
+overview, overview, ... -> RateMeter -> Rate per partition, Point per look
                            ^^^^^ this module
 
 A rate is taken over the last few seconds: checkpoints come in jumps, and a number that swings
@@ -42,34 +42,34 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GroupSample:
     at_s: float
     ends: dict[str, int]
     marks: dict[str, int]
 
 
 @dataclass(slots=True)
-class Meter:
+class RateMeter:
     """The looks of the last few seconds, and the points of the last few minutes."""
 
-    looks: deque[Look] = field(default_factory=deque)
+    samples: deque[GroupSample] = field(default_factory=deque)
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
 
-    def look(self, found: Overview, at_s: float, at_ms: int) -> Point:
+    def add(self, found: Overview, at_s: float, at_ms: int) -> Point:
         ends = {line.partition: line.end for line in found.lines}
         marks = {
             line.partition: line.checkpoint for line in found.lines if line.checkpoint is not None
         }
-        self.looks.append(Look(at_s, ends, marks))
-        while len(self.looks) > 2 and at_s - self.looks[1].at_s >= SPAN_S:
-            self.looks.popleft()
+        self.samples.append(GroupSample(at_s, ends, marks))
+        while len(self.samples) > 2 and at_s - self.samples[1].at_s >= SPAN_S:
+            self.samples.popleft()
         total = self.total()
         point = Point(at_ms, total.into, total.out, found.lag)
         self.points.append(point)
         return point
 
     def rates(self) -> dict[str, Rate]:
-        first, last = self.looks[0], self.looks[-1]
+        first, last = self.samples[0], self.samples[-1]
         return {
             partition: Rate(
                 rise(first.ends, last.ends, [partition], last.at_s - first.at_s),
@@ -79,7 +79,7 @@ class Meter:
         }
 
     def total(self) -> Rate:
-        first, last = self.looks[0], self.looks[-1]
+        first, last = self.samples[0], self.samples[-1]
         took_s = last.at_s - first.at_s
         return Rate(
             rise(first.ends, last.ends, last.ends, took_s),

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.cli.demo import pace
-from pumphouse.cli.demo import processes as players
+from pumphouse.cli.demo import pace, processes
 from pumphouse.cli.demo.gauges import Gauge, Stage
-from pumphouse.cli.demo.stage_processes import COUNTED, Troupe, troupe_of
-from pumphouse.cli.demo.stages import Cast
+from pumphouse.cli.demo.stage_processes import COUNTED_HUBS, StageProcesses, open_stage_processes
+from pumphouse.cli.demo.stages import DemoPlan
 from pumphouse.client.factory import open_client
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
@@ -46,23 +45,25 @@ async def watch() -> Watch:
 
 @pytest.fixture
 async def hub() -> AsyncIterator[EmbeddedHub]:
-    async with EmbeddedHub(dict.fromkeys(COUNTED, 2)) as running:
+    async with EmbeddedHub(dict.fromkeys(COUNTED_HUBS, 2)) as running:
         yield running
 
 
 @pytest.fixture
-async def troupe(
+async def stage_processes(
     hub: EmbeddedHub,
     said: list[str],
     watch: Watch,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> AsyncIterator[Troupe]:
-    """The players only wait: what they were told is what counts here."""
+) -> AsyncIterator[StageProcesses]:
+    """The processes only wait: what they were told is what counts here."""
     waiting = "import time; time.sleep(600)"
-    monkeypatch.setattr(players, "command", lambda words: [sys.executable, "-c", waiting, *words])
-    cast = Cast(tmp_path, HOMES)
-    async with troupe_of(cast, hub.connection_string(), said.append, watch) as running:
+    monkeypatch.setattr(
+        processes, "command", lambda arguments: [sys.executable, "-c", waiting, *arguments]
+    )
+    plan = DemoPlan(tmp_path, HOMES)
+    async with open_stage_processes(plan, hub.connection_string(), said.append, watch) as running:
         yield running
 
 
@@ -71,62 +72,68 @@ async def send(hub: EmbeddedHub, name: str, events: int) -> None:
         await (await client.sender("0")).send([Event(b"x")] * events)
 
 
-async def look(troupe: Troupe) -> Gauge:
-    async with aclosing(troupe.gauges(asyncio.Event(), None)) as gauges:
+async def look(stage_processes: StageProcesses) -> Gauge:
+    async with aclosing(stage_processes.gauges(asyncio.Event(), None)) as gauges:
         return await anext(gauges)
 
 
 async def test_what_waits_is_what_the_hubs_have_and_the_stages_have_not(
-    troupe: Troupe, hub: EmbeddedHub
+    stage_processes: StageProcesses, hub: EmbeddedHub
 ) -> None:
     await send(hub, "sensors", 50)
     status = {"stages": {"sift": {"state": "running", "taken": {"sensors": 20}}}}
-    troupe.cast.status.write_text(json.dumps(status))
-    gauge = await look(troupe)
+    stage_processes.plan.status.write_text(json.dumps(status))
+    gauge = await look(stage_processes)
     assert gauge.lag == 30
     assert gauge.counts == {"sensors": 50, "activity": 0, "alerts": 0}
 
 
 async def test_a_hub_that_does_not_answer_ends_nothing(
-    troupe: Troupe, hub: EmbeddedHub, monkeypatch: pytest.MonkeyPatch
+    stage_processes: StageProcesses, hub: EmbeddedHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await send(hub, "sensors", 50)
-    assert (await look(troupe)).counts["sensors"] == 50
-    monkeypatch.setattr("pumphouse.cli.demo.stage_processes.ANSWER_S", 0.05)
+    assert (await look(stage_processes)).counts["sensors"] == 50
+    monkeypatch.setattr("pumphouse.cli.demo.stage_processes.RESPONSE_S", 0.05)
     await hub.stop()
-    assert (await look(troupe)).counts["sensors"] == 50
+    assert (await look(stage_processes)).counts["sensors"] == 50
 
 
-async def test_a_player_that_ends_is_named(troupe: Troupe) -> None:
-    troupe.players["spark"].process.kill()
-    await troupe.players["spark"].process.wait()
+async def test_a_player_that_ends_is_named(stage_processes: StageProcesses) -> None:
+    stage_processes.processes["spark"].process.kill()
+    await stage_processes.processes["spark"].process.wait()
     with pytest.raises(PumphouseError, match="spark ended with exit code -9"):
-        await look(troupe)
+        await look(stage_processes)
 
 
-async def fall_behind(troupe: Troupe, watch: Watch, lag_at: Callable[[int], float]) -> None:
+async def fall_behind(
+    stage_processes: StageProcesses, watch: Watch, lag_at: Callable[[int], float]
+) -> None:
     for second in range(180):
         watch.ahead_s += second - watch()
         counts, taken = {"sensors": 10**9}, 10**9 - int(lag_at(second))
         stages = (Stage("sift", "running", {"sensors": taken}),)
-        await troupe.keep_pace(Gauge(float(second), troupe.homes, 0.0, counts, stages))
+        await stage_processes.keep_pace(
+            Gauge(float(second), stage_processes.homes, 0.0, counts, stages)
+        )
 
 
 async def test_who_falls_behind_gets_fewer_homes(
-    troupe: Troupe, watch: Watch, said: list[str]
+    stage_processes: StageProcesses, watch: Watch, said: list[str]
 ) -> None:
-    before = troupe.players["homes"]
-    await fall_behind(troupe, watch, lambda second: second * pace.rate_of(HOMES))
-    assert before.ended
-    after = troupe.players["homes"]
-    assert not after.ended
-    assert after.part.words[:4] == ["homes", "send", "--homes", "70000"]
+    before = stage_processes.processes["homes"]
+    await fall_behind(stage_processes, watch, lambda second: second * pace.rate_of(HOMES))
+    assert before.has_ended
+    after = stage_processes.processes["homes"]
+    assert not after.has_ended
+    assert after.spec.arguments[:4] == ["homes", "send", "--homes", "70000"]
     assert "this machine is too small for 100,000 homes" in said[-2]
     assert said[-1].startswith("homes      70,000")
 
 
-async def test_who_keeps_up_keeps_its_homes(troupe: Troupe, watch: Watch, said: list[str]) -> None:
+async def test_who_keeps_up_keeps_its_homes(
+    stage_processes: StageProcesses, watch: Watch, said: list[str]
+) -> None:
     told = len(said)
-    await fall_behind(troupe, watch, lambda second: second % 10 * pace.rate_of(HOMES))
-    assert troupe.homes == HOMES
+    await fall_behind(stage_processes, watch, lambda second: second % 10 * pace.rate_of(HOMES))
+    assert stage_processes.homes == HOMES
     assert len(said) == told

@@ -1,7 +1,7 @@
 """How those who look tell those who show that there is something new.
 
 A stream waits for the next beat and then sends what it has not sent yet. Nothing is queued for a
-slow browser: it misses beats, and gets what is true when it is ready.
+slow browser: it misses version, and gets what is true when it is ready.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 
 
-class Pulse:
+class UpdateSignal:
     """Beats that any number of streams wait for. Closing it ends all of them."""
 
     def __init__(self) -> None:
-        self.beats = 0
+        self.version = 0
         self.closed = False
         self._next = asyncio.Event()
 
-    def beat(self) -> None:
-        self.beats += 1
+    def notify(self) -> None:
+        self.version += 1
         self._wake()
 
     def close(self) -> None:
@@ -29,12 +29,12 @@ class Pulse:
         woken, self._next = self._next, asyncio.Event()
         woken.set()
 
-    async def after(self, beats: int, patience_s: float) -> int:
+    async def wait_after(self, version: int, patience_s: float) -> int:
         """Wait until there is a beat after this one, it is closed, or the patience is used up."""
         try:
             async with asyncio.timeout(patience_s):
-                while self.beats <= beats and not self.closed:
+                while self.version <= version and not self.closed:
                     await self._next.wait()
         except TimeoutError:
             pass
-        return self.beats
+        return self.version

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.cli.homes.send import begin, parse_rate, parse_share
+from pumphouse.cli.homes.send import first_reading_ms, parse_rate, parse_share
 from pumphouse.errors import OptionError
 from pumphouse.homes.schema import decode_reading
 from pumphouse.homes.simulator.incidents import Incidents
@@ -120,10 +120,10 @@ def test_rates() -> None:
 
 def test_what_goes_faster_than_life_ends_now() -> None:
     now_ms = time.time() * 1000
-    assert abs(begin(None, 1.0, 60_000) - now_ms) < 600_000
-    assert abs(begin(None, None, 3_600_000) - (now_ms - 3_600_000)) < 600_000
-    assert abs(begin(None, 60.0, None) - (now_ms - 86_400_000)) < 600_000
-    assert begin(5, 60.0, None) == 5
+    assert abs(first_reading_ms(None, 1.0, 60_000) - now_ms) < 600_000
+    assert abs(first_reading_ms(None, None, 3_600_000) - (now_ms - 3_600_000)) < 600_000
+    assert abs(first_reading_ms(None, 60.0, None) - (now_ms - 86_400_000)) < 600_000
+    assert first_reading_ms(5, 60.0, None) == 5
 
 
 # -- replay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pumphouse.dashboard.views.ownership_history import WORDS, Change, changes
+from pumphouse.dashboard.views.ownership_history import CHANGE_MEANINGS, Change, changes
 from pumphouse.leases.model import Listing, Ownership
 
 LEASE_S = 10.0
@@ -77,6 +77,6 @@ def test_changes_come_in_the_order_of_partitions() -> None:
     assert [change.partition for change in found] == ["2", "9", "10"]
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", CHANGE_MEANINGS)
 def test_every_word_has_a_sentence(word: str) -> None:
     assert "7" in Change(0, "7", word, "a", "b", 1).sentence

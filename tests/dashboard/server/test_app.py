@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.dashboard.monitors.groups import GroupWatch
+from pumphouse.dashboard.monitors.groups import GroupMonitor
 from pumphouse.dashboard.monitors.host_processes import ProcessFleet
 from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
 from pumphouse.dashboard.server.app import STREAMS_MAX, Dashboard
@@ -23,8 +23,15 @@ from pumphouse.homes.schema import HUBS
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Group
 from pumphouse.leases.stores.sqlite.store import SqliteStore
-
-from .place import Caller, activity, alert, send, send_activities, send_alerts, until
+from tests.dashboard.page_client import (
+    Caller,
+    activity,
+    alert,
+    send,
+    send_activities,
+    send_alerts,
+    until,
+)
 
 LEASE_S = 4.0
 
@@ -177,17 +184,17 @@ async def test_a_hub_that_went_and_came_back_is_read_on(store: str, tmp_path: Pa
     port, connection = first_hub.port, first_hub.connection_string()
     async with Dashboard(options(first_hub, store)) as page:
         await send_activities(connection, activity(1, "door", 0))
-        assert page.feeding is not None
-        town = page.feeding.town
+        assert page.homes_monitor is not None
+        town = page.homes_monitor.homes
         await until(lambda: town.known == 1, "the first home")
-        await until(lambda: page.watches[0].shown["lines"], "the first look")
+        await until(lambda: page.monitors[0].shown["lines"], "the first look")
         await first_hub.stop()
-        await until(lambda: page.watches[0].shown["trouble"], "the trouble being told")
-        assert page.watches[0].shown["lines"], "what was known stays"
+        await until(lambda: page.monitors[0].shown["trouble"], "the trouble being told")
+        assert page.monitors[0].shown["lines"], "what was known stays"
         async with EmbeddedHub(dict.fromkeys(HUBS, 2), port=port, data=data) as again:
             await send_activities(again.connection_string(), activity(2, "door", 0))
             await until(lambda: town.known == 2, "the second home")
-            await until(lambda: not page.watches[0].shown["trouble"], "the end of the trouble")
+            await until(lambda: not page.monitors[0].shown["trouble"], "the end of the trouble")
             assert town.absorbed == 2
 
 
@@ -203,7 +210,7 @@ async def test_a_fleet_of_processes_is_seen_stopped_and_killed(
         caller = Caller(page.port)
 
         def owners() -> set[str]:
-            return {line["owner"] for line in page.watches[0].shown["lines"]}
+            return {line["owner"] for line in page.monitors[0].shown["lines"]}
 
         await until(lambda: owners() == {"host-1"}, "host-1 owning all")
         await send(connection, "sensors", [Event(b"x")] * 40)
@@ -211,12 +218,12 @@ async def test_a_fleet_of_processes_is_seen_stopped_and_killed(
         full = await caller.post("/api/hosts/add", {"key": "g0"})
         assert "2 hosts run already" in full.json["error"]
         await until(lambda: owners() == {"host-1", "host-2"}, "two owners")
-        words = [change.word for _, change in page.watches[0].changes]
+        words = [change.word for _, change in page.monitors[0].changes]
         assert "hand-off" in words
         pids = {host.name: host.pid for host in fleet.hosts()}
         await caller.post("/api/hosts/kill", {"key": "g0", "name": "host-1"})
         await until(lambda: owners() == {"host-2"}, "host-2 owning all")
-        assert "expire" in [change.word for _, change in page.watches[0].changes]
+        assert "expire" in [change.word for _, change in page.monitors[0].changes]
         assert not alive(pids["host-1"])
         unknown = await caller.post("/api/hosts/stop", {"key": "g0", "name": "host-1"})
         assert "no host 'host-1' runs here" in unknown.json["error"]
@@ -336,15 +343,15 @@ async def test_a_port_that_is_taken_is_said_to_be(hub: EmbeddedHub, store: str) 
 async def test_a_look_that_fails_unexpectedly_is_begun_again(
     hub: EmbeddedHub, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    look, calls = GroupWatch.look, []
+    look, calls = GroupMonitor.look, []
 
-    async def fails_once(watch: GroupWatch, *given: Any) -> None:
-        calls.append(watch)
+    async def fails_once(monitor: GroupMonitor, *given: Any) -> None:
+        calls.append(monitor)
         if len(calls) == 1:
             raise ZeroDivisionError("nobody thought of that")
-        await look(watch, *given)
+        await look(monitor, *given)
 
-    monkeypatch.setattr(GroupWatch, "look", fails_once)
+    monkeypatch.setattr(GroupMonitor, "look", fails_once)
     async with Dashboard(options(hub, store)) as page:
         caller = Caller(page.port)
         await first(caller, "/stream/fleet", "fleet", lambda data: data["groups"][0]["lines"])

@@ -6,8 +6,7 @@ from click.testing import CliRunner
 
 from pumphouse.cli import main
 from pumphouse.hub.embedded import EmbeddedHub
-
-from .conftest import NOWHERE, good, refused
+from tests.cli.conftest import NOWHERE, good, refused
 
 
 def test_tls_with_a_certificate_of_the_hubs_own() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.cli.demo import processes as players
-from pumphouse.cli.demo.processes import Part, Player
+from pumphouse.cli.demo import processes
+from pumphouse.cli.demo.processes import DemoProcess, ProcessSpec
 from pumphouse.errors import PumphouseError
 
 STUBBORN = """
@@ -31,23 +31,23 @@ print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).p
 
 @pytest.fixture(autouse=True)
 def plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The players of these tests are small programs, not commands of ours."""
-    monkeypatch.setattr(players, "command", lambda words: [sys.executable, "-c", *words])
+    """The processes of these tests are small programs, not commands of ours."""
+    monkeypatch.setattr(processes, "command", lambda arguments: [sys.executable, "-c", *arguments])
 
 
 @pytest.fixture
-async def started(tmp_path: Path) -> AsyncIterator[list[Player]]:
-    found: list[Player] = []
+async def started(tmp_path: Path) -> AsyncIterator[list[DemoProcess]]:
+    found: list[DemoProcess] = []
     yield found
-    for player in found:
-        players.end_session(player.process.pid)
-        await player.process.wait()
+    for process in found:
+        processes.kill_session(process.process.pid)
+        await process.process.wait()
 
 
-async def play(code: str, folder: Path, started: list[Player]) -> Player:
-    player = await players.start(Part("solo", [code]), folder)
-    started.append(player)
-    return player
+async def play(code: str, folder: Path, started: list[DemoProcess]) -> DemoProcess:
+    process = await processes.start(ProcessSpec("solo", [code]), folder)
+    started.append(process)
+    return process
 
 
 def is_alive(pid: int) -> bool:
@@ -58,44 +58,44 @@ def is_alive(pid: int) -> bool:
 
 
 async def test_one_that_will_not_leave_is_ended_with_its_children(
-    tmp_path: Path, started: list[Player]
+    tmp_path: Path, started: list[DemoProcess]
 ) -> None:
-    player = await play(STUBBORN, tmp_path, started)
-    child = int(await player.first_line(60))
-    assert sorted(players.living(player.process.pid)) == sorted([player.process.pid, child])
-    assert await players.stop([player], within_s=0.2) == ["solo"]
+    process = await play(STUBBORN, tmp_path, started)
+    child = int(await process.first_line(60))
+    assert sorted(processes.pids_in(process.process.pid)) == sorted([process.process.pid, child])
+    assert await processes.stop([process], within_s=0.2) == ["solo"]
     assert not is_alive(child)
-    assert player.ended
+    assert process.has_ended
 
 
-async def test_one_that_leaves_is_not_ended(tmp_path: Path, started: list[Player]) -> None:
-    player = await play(
+async def test_one_that_leaves_is_not_ended(tmp_path: Path, started: list[DemoProcess]) -> None:
+    process = await play(
         "import time; print('here', flush=True); time.sleep(600)", tmp_path, started
     )
-    assert await player.first_line(60) == "here"
-    assert await players.stop([player], within_s=60) == []
-    assert player.process.returncode == -signal.SIGTERM
+    assert await process.first_line(60) == "here"
+    assert await processes.stop([process], within_s=60) == []
+    assert process.process.returncode == -signal.SIGTERM
 
 
-async def test_what_one_left_behind_is_ended(tmp_path: Path, started: list[Player]) -> None:
-    player = await play(ORPHAN, tmp_path, started)
-    child = int(await player.first_line(60))
-    await player.process.wait()
+async def test_what_one_left_behind_is_ended(tmp_path: Path, started: list[DemoProcess]) -> None:
+    process = await play(ORPHAN, tmp_path, started)
+    child = int(await process.first_line(60))
+    await process.process.wait()
     assert is_alive(child)
-    await players.stop([player], within_s=0.2)
+    await processes.stop([process], within_s=0.2)
     assert not is_alive(child)
 
 
-async def test_one_that_fails_says_why(tmp_path: Path, started: list[Player]) -> None:
-    player = await play("import sys; sys.exit('the roof is on fire')", tmp_path, started)
+async def test_one_that_fails_says_why(tmp_path: Path, started: list[DemoProcess]) -> None:
+    process = await play("import sys; sys.exit('the roof is on fire')", tmp_path, started)
     with pytest.raises(PumphouseError, match=r"solo ended before it was ready:\nthe roof is on"):
-        await player.first_line(60)
+        await process.first_line(60)
 
 
-async def test_one_that_says_nothing_is_named(tmp_path: Path, started: list[Player]) -> None:
-    player = await play("import time; time.sleep(600)", tmp_path, started)
+async def test_one_that_says_nothing_is_named(tmp_path: Path, started: list[DemoProcess]) -> None:
+    process = await play("import time; time.sleep(600)", tmp_path, started)
     with pytest.raises(PumphouseError, match=r"solo was not ready after 0\.1 s; its log is"):
-        await player.first_line(0.1)
+        await process.first_line(0.1)
 
 
 async def test_a_player_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
@@ -113,4 +113,4 @@ async def test_a_player_ends_with_the_one_that_started_it(tmp_path: Path) -> Non
     child = int(await parent.stdout.readline())
     os.kill(parent.pid, signal.SIGKILL)
     await parent.wait()
-    assert await players.true_within(60, lambda: not is_alive(child))
+    assert await processes.true_within(60, lambda: not is_alive(child))

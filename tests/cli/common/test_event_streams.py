@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from pumphouse.cli.common.event_streams import Feed, Span, follow, merge, span_for
+from pumphouse.cli.common.event_streams import PartitionStream, Span, follow, merge, span_for
 from pumphouse.client.base import PartitionProperties
 from pumphouse.client.native.client import Client
 from pumphouse.client.native.reader import Reader
@@ -83,10 +83,10 @@ class Shelf:
         return properties(self.first_now, 100)
 
 
-def feed(partition: str, end: int, *batches: list[Event], first_now: int = 0) -> Feed:
+def stream(partition: str, end: int, *batches: list[Event], first_now: int = 0) -> PartitionStream:
     shelf = Shelf(*batches, first_now=first_now)
     span = Span(partition, EARLIEST, end, empty=end < 0)
-    return Feed(cast(Client, shelf), cast(Reader, shelf), span)
+    return PartitionStream(cast(Client, shelf), cast(Reader, shelf), span)
 
 
 def events(partition: str, *times: int, start: int = 0) -> list[Event]:
@@ -101,22 +101,22 @@ def told(found: list[Event]) -> list[tuple[str | None, int | None]]:
 
 
 async def test_the_oldest_comes_first() -> None:
-    feeds = [
-        feed("a", 2, events("a", 1, 4, 9)),
-        feed("b", 1, events("b", 2), events("b", 3, start=1)),
-        feed("c", -1),
+    streams = [
+        stream("a", 2, events("a", 1, 4, 9)),
+        stream("b", 1, events("b", 2), events("b", 3, start=1)),
+        stream("c", -1),
     ]
-    found = [event async for event in merge(feeds)]
+    found = [event async for event in merge(streams)]
     assert told(found) == [("a", 1), ("b", 2), ("b", 3), ("a", 4), ("a", 9)]
 
 
 async def test_events_of_one_moment_keep_the_order_of_their_partition() -> None:
-    found = [event async for event in merge([feed("a", 2, events("a", 5, 5, 5))])]
+    found = [event async for event in merge([stream("a", 2, events("a", 5, 5, 5))])]
     assert [event.sequence for event in found] == [0, 1, 2]
 
 
 async def test_reading_ends_where_the_end_was_and_following_goes_on_there() -> None:
-    one = feed("a", 1, events("a", 1, 2, 3, 4))
+    one = stream("a", 1, events("a", 1, 2, 3, 4))
     assert len([event async for event in merge([one])]) == 2
     shown: list[Event] = []
 
@@ -130,19 +130,19 @@ async def test_reading_ends_where_the_end_was_and_following_goes_on_there() -> N
 
 
 async def test_events_that_expire_while_we_read_are_not_waited_for() -> None:
-    one = feed("a", 5, events("a", 1, 2), first_now=6)
+    one = stream("a", 5, events("a", 1, 2), first_now=6)
     async with asyncio.timeout(5):
         assert len([event async for event in merge([one])]) == 2
 
 
 async def test_a_gap_left_by_retention_may_reach_beyond_the_end() -> None:
-    one = feed("a", 5, events("a", 9, start=8))
+    one = stream("a", 5, events("a", 9, start=8))
     async with asyncio.timeout(5):
         assert [event async for event in merge([one])] == []
     assert told(await one.live()) == [("a", 9)]
 
 
 async def test_the_last_event_before_the_end_is_waited_for_while_it_is_there() -> None:
-    one = feed("a", 5, events("a", 1, 2), [], events("a", 9, start=5), first_now=5)
+    one = stream("a", 5, events("a", 1, 2), [], events("a", 9, start=5), first_now=5)
     async with asyncio.timeout(5):
         assert len([event async for event in merge([one])]) == 3

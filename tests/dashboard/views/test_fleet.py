@@ -1,11 +1,10 @@
-"""What the Fleet page shows of a group, as data."""
+"""The Fleet page as plain data."""
 
 from __future__ import annotations
 
 import json
 import math
 
-from pumphouse.client.base import PartitionProperties
 from pumphouse.dashboard.views.fleet import (
     COLUMNS,
     calmed,
@@ -17,34 +16,16 @@ from pumphouse.dashboard.views.fleet import (
     words,
 )
 from pumphouse.dashboard.views.ownership_history import CLAIM, Change
-from pumphouse.dashboard.views.rates import Meter, Rate
-from pumphouse.leases.model import Checkpoint, Group, Listing, Member, Ownership
-from pumphouse.processor.admin.overview import MEANING, Overview, overview
-
-GROUP = Group("hub.example", "sensors", "counters")
-
-
-def properties(partition: str, last: int) -> PartitionProperties:
-    return PartitionProperties("sensors", partition, 0, last, str(last), 10_000, last < 0)
-
-
-def look(*, marks: tuple[int | None, ...] = (90, 40), ends: tuple[int, ...] = (99, 99)) -> Overview:
-    """0 is a's, 1 was b's until its lease ran out; c takes part and owns nothing."""
-    listing = Listing(
-        (Ownership("0", "a", 3, "x", 4.0), Ownership("1", "b", 7, "y", 31.0)),
-        (Member("a", 1.0), Member("c", 2.0)),
-    )
-    checkpoints = [
-        Checkpoint(GROUP, str(place), mark, None, 1, enqueued_ms=8_500)
-        for place, mark in enumerate(marks)
-        if mark is not None
-    ]
-    partitions = [properties(str(place), end) for place, end in enumerate(ends)]
-    return overview("counters", "sensors", partitions, listing, checkpoints, 30.0)
+from pumphouse.dashboard.views.rates import Rate
+from pumphouse.leases.model import Checkpoint, Listing, Ownership
+from pumphouse.processor.admin.overview import MEANING, overview
+from tests.dashboard.views.group_overviews import GROUP, group_overview, properties
 
 
 def test_a_group_in_full() -> None:
-    shown = group_shown("g0", "pull", look(), {"0": Rate(10.04, 9.0)}, Rate(20.0, 15.26), 30.0)
+    shown = group_shown(
+        "g0", "pull", group_overview(), {"0": Rate(10.04, 9.0)}, Rate(20.0, 15.26), 30.0
+    )
     assert json.loads(json.dumps(shown, allow_nan=False)) == {
         "key": "g0",
         "title": "pull",
@@ -100,7 +81,7 @@ def test_a_group_in_full() -> None:
 
 
 def test_unknown_is_not_zero_and_zero_is_not_unknown() -> None:
-    first, second = look(marks=(0, None), ends=(0, -1)).lines
+    first, second = group_overview(marks=(0, None), ends=(0, -1)).lines
     shown = line_shown(first, Rate())
     assert (shown["checkpoint"], shown["end"], shown["lag"]) == (0, 0, 0)
     empty = line_shown(second, Rate())
@@ -108,7 +89,7 @@ def test_unknown_is_not_zero_and_zero_is_not_unknown() -> None:
 
 
 def test_a_lag_of_a_few_seconds_is_no_alarm() -> None:
-    before = look()
+    before = group_overview()
     listing = Listing((Ownership("0", "a", 3, "x", 4.0),))
     for enqueued_ms, verdict in ((9_000, "ok"), (-1_000, "behind")):
         mark = Checkpoint(GROUP, "0", 95, None, 1, enqueued_ms=enqueued_ms)
@@ -142,27 +123,3 @@ def test_a_change_in_words() -> None:
     shown = change_shown(4, "g0", Change(1000, "7", CLAIM, "", "a", 2))
     assert shown["text"] == "a claimed partition 7"
     assert (shown["n"], shown["key"], shown["to"], shown["epoch"]) == (4, "g0", "a", 2)
-
-
-def test_rates_are_what_moved_in_the_time_between() -> None:
-    meter = Meter()
-    first = meter.look(look(marks=(90, None)), 100.0, 1)
-    assert (first.into, first.out) == (None, None)
-    meter.look(look(marks=(100, 20), ends=(119, 99)), 102.0, 2)
-    assert meter.rates() == {"0": Rate(10.0, 5.0), "1": Rate(0.0, 0.0)}
-    assert meter.points[-1].shown() == [2, 10.0, 5.0, 98]
-
-
-def test_a_number_that_fell_is_no_negative_rate() -> None:
-    meter = Meter()
-    meter.look(look(marks=(90, 40)), 0.0, 0)
-    meter.look(look(marks=(10, 40), ends=(5, 99)), 1.0, 1)
-    assert meter.total() == Rate(0.0, 0.0)
-
-
-def test_rates_forget_what_is_long_ago() -> None:
-    meter = Meter()
-    for second in range(40):
-        meter.look(look(marks=(90, 40), ends=(second * 100, 99)), float(second), second)
-    assert len(meter.looks) <= 14
-    assert meter.rates()["0"].into == 100.0

@@ -21,31 +21,31 @@ def watched(lag_at: Callable[[int], float], seconds: int = 180) -> list[Sample]:
 
 def test_a_saw_is_no_reason_to_cut() -> None:
     saw = watched(lambda at: (at % 10) * A_SECOND * 3)
-    assert pace.judge(HOMES, saw, 0.0) == HOMES
+    assert pace.next_homes(HOMES, saw, 0.0) == HOMES
 
 
 def test_a_lag_that_grows_and_grows_is() -> None:
-    assert pace.judge(HOMES, watched(lambda at: at * A_SECOND * 0.5), 0.0) == 70_000
+    assert pace.next_homes(HOMES, watched(lambda at: at * A_SECOND * 0.5), 0.0) == 70_000
 
 
 def test_a_lag_that_grows_under_the_saw_is_seen_too() -> None:
     growing = watched(lambda at: at * A_SECOND * 0.4 + (at % 10) * A_SECOND)
-    assert pace.judge(HOMES, growing, 0.0) == 70_000
+    assert pace.next_homes(HOMES, growing, 0.0) == 70_000
 
 
 def test_what_is_being_caught_up_with_is_left_alone() -> None:
-    assert pace.judge(HOMES, watched(lambda at: (400 - at) * A_SECOND), 0.0) == HOMES
+    assert pace.next_homes(HOMES, watched(lambda at: (400 - at) * A_SECOND), 0.0) == HOMES
 
 
 def test_a_steady_backlog_is_left_alone() -> None:
-    assert pace.judge(HOMES, watched(lambda at: 60 * A_SECOND), 0.0) == HOMES
+    assert pace.next_homes(HOMES, watched(lambda at: 60 * A_SECOND), 0.0) == HOMES
 
 
 def test_it_waits_until_a_change_has_had_its_time() -> None:
     growing = watched(lambda at: at * A_SECOND)
-    assert pace.judge(HOMES, growing, changed_s=100.0) == HOMES
-    assert pace.judge(HOMES, growing[:90], 0.0) == HOMES
-    assert pace.judge(HOMES, [], 0.0) == HOMES
+    assert pace.next_homes(HOMES, growing, changed_s=100.0) == HOMES
+    assert pace.next_homes(HOMES, growing[:90], 0.0) == HOMES
+    assert pace.next_homes(HOMES, [], 0.0) == HOMES
 
 
 @pytest.mark.parametrize(

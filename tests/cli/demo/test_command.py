@@ -15,13 +15,12 @@ from click.testing import CliRunner
 from playwright.sync_api import Browser, Page, expect
 
 from pumphouse.cli import main
-from pumphouse.cli.demo import stages as cast
+from pumphouse.cli.demo import stages
 from pumphouse.cli.demo.gauges import Gauge, Stage, read_stages, stages_of
 from pumphouse.homes.schema import HUBS
 from pumphouse.hub.emulator_config import parse_config
+from tests.cli.conftest import Program, refused
 from tests.dashboard.browser import PATIENCE_MS, Witness, open_browser
-
-from .conftest import Program, refused
 
 MARK = "PUMPHOUSE_TEST_MARK"
 HOMES = 400
@@ -96,8 +95,8 @@ def see_the_fleet(page: Page) -> None:
     """Every partition of every group is owned by the one host of its face."""
     page.goto("/fleet")
     tables = page.locator("table.ownership")
-    expect(tables).to_have_count(len(cast.FACES))
-    for number, face in enumerate(cast.FACES):
+    expect(tables).to_have_count(len(stages.FACES))
+    for number, face in enumerate(stages.FACES):
         rows = tables.nth(number).locator("tbody tr")
         expect(rows).to_have_count(16)
         expect(rows.filter(has_text=re.compile(rf"{face}-1"))).to_have_count(16)
@@ -128,7 +127,7 @@ def test_a_namespace_without_the_hubs_is_refused(
 def test_every_hub_has_the_groups_that_its_readers_need() -> None:
     import json
 
-    found = {spec.name: spec for spec in parse_config(json.dumps(cast.hubs_config(4)))}
+    found = {spec.name: spec for spec in parse_config(json.dumps(stages.hubs_config(4)))}
     assert tuple(found) == HUBS
     assert {spec.partitions for spec in found.values()} == {4}
     assert set(found["activity"].groups) == {
