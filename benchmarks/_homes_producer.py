@@ -21,7 +21,7 @@ from itertools import islice
 import numpy as np
 
 from benchmarks._processes import cpu_s, tell
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.clock import SystemClock
 from pumphouse.events import Event
 from pumphouse.homes.schema import DAY_MS, MINUTE_MS, home_id
@@ -50,7 +50,7 @@ class Made:
 async def costs(connection: str, hub_pid: int, homes: int, minutes: int) -> None:
     town = Town(homes)
     town.minute(START_MS // MINUTE_MS)  # the day is planned once, whatever is made of it
-    async with Client(connection) as client:
+    async with NativeClient(connection) as client:
         partitions = len((await client.properties()).partitions)
         partition_of = partitions_of(np.arange(homes, dtype=np.int32), partitions)
         before = time.process_time()
@@ -80,7 +80,7 @@ def make(town: Town, minutes: int, partition_of: Ints) -> list[Slice]:
     return list(source.slices(partition_of))
 
 
-async def one_by_one(client: Client, made: list[Slice]) -> tuple[float, int]:
+async def one_by_one(client: NativeClient, made: list[Slice]) -> tuple[float, int]:
     """CPU seconds of a send that is not told anything, and how many events it was given."""
     events = [
         Event(part.packed.body(i), partition_key=home_id(int(part.homes[i])))
@@ -97,7 +97,7 @@ async def realtime(connection: str, hub_pid: int, homes: int, seconds: int) -> N
     clock = SystemClock()
     town = Town(homes)
     town.minute(int(clock.now()) // 60)
-    async with Client(connection) as client:
+    async with NativeClient(connection) as client:
         start_ms = int(clock.now()) * 1000
         source = TownSource(town, start_ms, start_ms + seconds * 1000, 1)
         wall, before, hub_before = time.monotonic(), time.process_time(), cpu_s(hub_pid)

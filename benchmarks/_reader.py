@@ -28,7 +28,7 @@ from azure.eventhub.aio import EventHubConsumerClient
 from benchmarks._processes import ANSWER_S, command, cpu_s, tell
 from benchmarks._sdk import PARTITION
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.events import Event
 
 # Takes what has arrived; False once it has seen enough.
@@ -40,7 +40,7 @@ Read = Callable[[str, int, Handler], Awaitable[None]]
 
 
 async def read_ours(connection: str, prefetch: int, handle: Handler) -> None:
-    async with Client(connection) as client:
+    async with NativeClient(connection) as client:
         reader = await client.reader(ReaderOptions(PARTITION, prefetch=prefetch))
         while await handle(await reader.receive(prefetch, deadline_s=ANSWER_S)):
             pass
@@ -140,7 +140,7 @@ async def start_sender(connection: str, events: int, rate: int) -> asyncio.subpr
 
 
 async def send(connection: str, events: int, rate: int) -> None:
-    async with Client(connection) as client:
+    async with NativeClient(connection) as client:
         sender = await client.sender(PARTITION)
         due = time.monotonic()
         for _ in range(events):

@@ -37,7 +37,7 @@ MAP |= dict.fromkeys([*NOUNS.split(), "_renamed"], "")
 # modules of the room itself, which may import every sub-package.
 INSIDE = {
     "amqp": {"columnar": "."},
-    "client": {"native": ".", "azure": ". bulk native", "bulk": ". native"},
+    "client": {"native": ".", "azure": ".", "bulk": ". native"},
     "hub": {
         "access": ".",
         "storage": ". access",
@@ -64,6 +64,10 @@ INSIDE = {
     "simulation": {"faults": ".", "invariants": "."},
     "cli": {"common": "", "homes": ". common", "demo": ". common homes"},
 }
+
+# Room -> its modules that other rooms may import. A package named here exports names: its own
+# modules stay internal to the room.
+SEAMS = {"client": "base factory bulk"}
 
 # About sixteen modules and the package's own file.
 FOLDER_MAX = 19
@@ -124,6 +128,15 @@ def may_look(here: str, target: str) -> bool:
     return own in (".", other) or other in allowed[own].split()
 
 
+def crosses_seam(target: str) -> bool:
+    """Whether a dotted name below pumphouse is internal to a room with a seam."""
+    room, *names = target.split(".")
+    if room not in SEAMS or not names:
+        return False
+    module = SOURCE.joinpath(room, *names[:2]).with_suffix(".py")
+    return names[0] not in SEAMS[room].split() or (len(names) > 1 and module.exists())
+
+
 def faults(path: str, source: str) -> list[str]:
     """What is wrong with the imports of the file at this path below pumphouse/."""
     here = PurePath(path).parts[0].removesuffix(".py")
@@ -137,6 +150,8 @@ def faults(path: str, source: str) -> list[str]:
         if top == "pumphouse":
             if inside.partition(".")[0] not in [here, *MAP[here].split(), *NOUNS.split()]:
                 found.append(f"{here} may not import {target}")
+            elif inside.partition(".")[0] != here and crosses_seam(inside):
+                found.append(f"{here} may not import {target}: it is internal")
             elif inside.partition(".")[0] == here and not may_look(dotted, inside):
                 found.append(f"{here}.{subpackage(dotted)} may not import {target}")
             elif pure and not is_pure(inside):
@@ -194,6 +209,24 @@ def test_a_file_keeps_to_the_map(path: str) -> None:
             "hub/storage/a.py",
             "from pumphouse.hub.links import link",
             "hub.storage may not import pumphouse.hub.links.link",
+        ),
+        ("spark/a.py", "from pumphouse.client.bulk import BulkClient", None),
+        ("cli/a.py", "from pumphouse.client.base import HubClient", None),
+        ("client/native/a.py", "from pumphouse.client import routes", None),
+        (
+            "cli/a.py",
+            "from pumphouse.client.native.client import NativeClient",
+            "cli may not import pumphouse.client.native.client.NativeClient: it is internal",
+        ),
+        (
+            "cli/a.py",
+            "from pumphouse.client import native",
+            "cli may not import pumphouse.client.native: it is internal",
+        ),
+        (
+            "spark/a.py",
+            "from pumphouse.client.bulk.arrow import TYPES",
+            "spark may not import pumphouse.client.bulk.arrow.TYPES: it is internal",
         ),
         ("utils/__init__.py", "", "utils is not on the map"),
         ("misc.py", "", "misc is not on the map"),

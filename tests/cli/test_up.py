@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from pumphouse.cli import main
-from pumphouse.client.connection_string import parse
+from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import NOWHERE, PUMPHOUSE, Program, refused
 
@@ -39,7 +39,7 @@ def test_one_json_line_when_ready_and_a_clean_end(
         "tls_port", "ws_port", "http_port", "ca_file",
     ]  # fmt: skip
     assert sorted(ready["connection_strings"]) == ["activity", "sensors"]
-    sensors = parse(ready["connection_strings"]["sensors"])
+    sensors = parse_connection_string(ready["connection_strings"]["sensors"])
     assert (sensors.place, sensors.hub) == (f"127.0.0.1:{ready['port']}", "sensors")
     assert "sensors   16" in listed(ready["namespace_connection_string"])
     # Somebody is connected, and waits, when the end comes.
@@ -66,7 +66,10 @@ def test_the_text_can_be_pasted_into_a_shell(program: Start) -> None:
         assert export == "export"
         variable, _, text = assignment.partition("=")
         assert variable == "EVENT_HUB_CONN_STR"
-        assert (parse(text).hub, f"sb://{parse(text).authority}") == (name, address)
+        assert (
+            parse_connection_string(text).hub,
+            f"sb://{parse_connection_string(text).authority}",
+        ) == (name, address)
     assert note == "Ctrl-C stops it. Data is lost on stop; use --data DIR to keep it.\n"
 
 
@@ -114,7 +117,9 @@ def test_the_key_comes_from_a_file_or_is_made_up(program: Start, tmp_path: Path)
     keys = []
     for more in (["--key-file", str(tmp_path / "key")], ["--key", "other"], [], []):
         up = program("up", "--port", "0", "-o", "json", *more)
-        keys.append(parse(json.loads(up.line())["namespace_connection_string"]).key)
+        keys.append(
+            parse_connection_string(json.loads(up.line())["namespace_connection_string"]).key
+        )
     assert keys[:2] == ["SAS_KEY_VALUE", "other"]
     assert len(set(keys)) == 4
     assert len(keys[2]) == 44
@@ -123,7 +128,10 @@ def test_the_key_comes_from_a_file_or_is_made_up(program: Start, tmp_path: Path)
 def test_an_address_for_everybody_is_not_one_to_connect_to(program: Start) -> None:
     up = program("up", "--port", "0", "--host", "0.0.0.0", "-o", "json", "eh")
     ready = json.loads(up.line())
-    assert parse(ready["connection_strings"]["eh"]).place == f"localhost:{ready['port']}"
+    assert (
+        parse_connection_string(ready["connection_strings"]["eh"]).place
+        == f"localhost:{ready['port']}"
+    )
     assert "eh" in listed(ready["namespace_connection_string"])
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.hub.embedded import EmbeddedHub
 
 
@@ -17,6 +17,6 @@ async def hub() -> AsyncIterator[EmbeddedHub]:
 
 
 @pytest.fixture
-async def client(hub: EmbeddedHub) -> AsyncIterator[Client]:
-    async with Client(hub.connection_string("eh")) as client:
+async def client(hub: EmbeddedHub) -> AsyncIterator[NativeClient]:
+    async with NativeClient(hub.connection_string("eh")) as client:
         yield client

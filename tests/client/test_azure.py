@@ -30,7 +30,7 @@ from pumphouse.client.azure.errors import meaning
 from pumphouse.client.azure.events import event_data, start_of, tagged
 from pumphouse.client.azure.reader import AzureReader
 from pumphouse.client.base import ReaderOptions, RetryOptions
-from pumphouse.client.connection_string import parse
+from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.client.routes import route_for
 from pumphouse.errors import (
     AmqpError,
@@ -239,7 +239,7 @@ KEYS = "SharedAccessKeyName=a;SharedAccessKey=b"
     ],
 )
 def test_the_way_there(endpoint: str, options: dict[str, Any], custom: str | None) -> None:
-    connection = parse(f"Endpoint={endpoint};{KEYS}")
+    connection = parse_connection_string(f"Endpoint={endpoint};{KEYS}")
     route = route_for(connection, **options)
     settings = settings_for(connection, route, options.get("endpoint"), None)
     assert settings.get("custom_endpoint_address") == custom

@@ -14,7 +14,7 @@ from pumphouse.amqp.messages import (
     encode_message,
 )
 from pumphouse.amqp.types import Symbol, Timestamp
-from pumphouse.client.batches import KEY, Payload, cut, read_event, write_event
+from pumphouse.client.batches import KEY, Payload, cut, decode_event, encode_event
 from pumphouse.errors import EventTooLarge
 from pumphouse.events import Event
 
@@ -24,10 +24,10 @@ BIG = 1 << 20
 def events_in(payload: Payload) -> list[Event]:
     """What a hub would find in a payload."""
     if payload.message_format == SINGLE_FORMAT:
-        return [read_event(payload.data, "0")]
+        return [decode_event(payload.data, "0")]
     assert payload.message_format == BATCH_FORMAT
     outer = decode_message(payload.data)
-    found = [read_event(message, "0") for message in outer.data]
+    found = [decode_event(message, "0") for message in outer.data]
     assert {event.partition_key for event in found} == {outer.annotations.get(KEY)}
     return found
 
@@ -81,7 +81,7 @@ def test_an_event_that_no_batch_can_hold_is_refused() -> None:
 
 def test_an_event_comes_back_as_it_was_written() -> None:
     event = Event(b"\x00\xff", {"n": 1, "s": "text", "b": b"bin"}, partition_key="home-7")
-    back = read_event(write_event(event), "3")
+    back = decode_event(encode_event(event), "3")
     assert (back.body, back.properties, back.partition_key) == (
         event.body,
         event.properties,
@@ -97,7 +97,7 @@ def test_where_the_hub_put_it() -> None:
         Symbol("x-opt-offset"): "4096",
         Symbol("x-opt-enqueued-time"): Timestamp(1_714_564_800_000),
     }
-    event = read_event(encode_message(Message(annotations=notes, data=(b"x",))), "0")
+    event = decode_event(encode_message(Message(annotations=notes, data=(b"x",))), "0")
     assert (event.sequence, event.offset, event.enqueued_ms) == (7, "4096", 1_714_564_800_000)
 
 
@@ -113,4 +113,4 @@ def test_where_the_hub_put_it() -> None:
     ],
 )
 def test_bodies_of_other_kinds_become_bytes(message: Message, body: bytes) -> None:
-    assert read_event(encode_message(message), "0").body == body
+    assert decode_event(encode_message(message), "0").body == body

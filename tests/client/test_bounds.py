@@ -10,21 +10,22 @@ from typing import Any
 import pytest
 
 from pumphouse.amqp import session
-from pumphouse.amqp.connection import SERVER, Connection, Limits
+from pumphouse.amqp.connection import SERVER, Limits
+from pumphouse.amqp.connection import Connection as AmqpConnection
 from pumphouse.amqp.events import AttachAsked, Delivered, Detached
 from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
 from pumphouse.amqp.messages import Message, Properties, decode_message, encode_message
 from pumphouse.amqp.performatives import Attach, Open, Released
 from pumphouse.client.base import RetryOptions
-from pumphouse.client.native.client import Client
-from pumphouse.client.native.connection import WRITE_HIGH_WATER, Wire, WireOptions
-from pumphouse.client.native.sender import UNDER_WAY_MAX, Sender
+from pumphouse.client.native.client import NativeClient
+from pumphouse.client.native.connection import WRITE_HIGH_WATER, Connection, ConnectionOptions
+from pumphouse.client.native.sender import UNDER_WAY_MAX, NativeSender
 from pumphouse.errors import AmqpError, ConnectionFailed
 from pumphouse.events import Event
 
 from .test_wire import listening
 
-OPTIONS = WireOptions(answer_s=0.3, close_s=0.05)
+OPTIONS = ConnectionOptions(answer_s=0.3, close_s=0.05)
 
 
 class StingyHub:
@@ -55,7 +56,7 @@ class StingyHub:
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         opening = Open(container_id="stingy", max_frame_size=self.limits.max_frame_size)
-        amqp = Connection(SERVER, opening, limits=self.limits)
+        amqp = AmqpConnection(SERVER, opening, limits=self.limits)
         while data := await reader.read(1 << 16):
             for event in amqp.receive(data):
                 self.handle(event)
@@ -104,10 +105,10 @@ class StingyHub:
 
 
 @asynccontextmanager
-async def attached(port: int) -> AsyncIterator[tuple[Wire, Sender]]:
+async def attached(port: int) -> AsyncIterator[tuple[Connection, NativeSender]]:
     """A sender whose patience is one attempt."""
     text = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b"
-    client = Client(
+    client = NativeClient(
         f"{text};UseDevelopmentEmulator=true", "eh", options=OPTIONS, retry=RetryOptions(0)
     )
     async with client:
@@ -116,7 +117,7 @@ async def attached(port: int) -> AsyncIterator[tuple[Wire, Sender]]:
         yield sender.wire, sender
 
 
-def watch_windows(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def watch_windows(wire: Connection, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How far the hub's window was open after each delivery."""
     windows: list[int] = []
     post = wire.post

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pumphouse.client.connection_string import ConnectionString, parse
+from pumphouse.client.connection_string import ConnectionString, parse_connection_string
 from pumphouse.errors import OptionError
 
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0+/=="
@@ -13,7 +13,7 @@ CLOUD = f"Endpoint=sb://ns.servicebus.windows.net/;{KEYS};EntityPath=eh1"
 
 
 def test_all_its_parts() -> None:
-    assert parse(f"{LOCAL};EntityPath=eh1") == ConnectionString(
+    assert parse_connection_string(f"{LOCAL};EntityPath=eh1") == ConnectionString(
         host="localhost",
         port=5800,
         authority="localhost:5800",
@@ -39,7 +39,7 @@ def test_all_its_parts() -> None:
     ],
 )
 def test_where_it_leads(text: str, place: str, tls: bool) -> None:
-    found = parse(text)
+    found = parse_connection_string(text)
     assert (found.place, found.tls) == (place, tls)
 
 
@@ -47,20 +47,22 @@ def test_where_it_leads(text: str, place: str, tls: bool) -> None:
 def test_the_official_client_reads_the_same(text: str) -> None:
     sdk = pytest.importorskip("azure.eventhub._client_base")
     host, key_name, key, hub, signature, _, emulator = sdk._parse_conn_str(text)
-    found = parse(text)
+    found = parse_connection_string(text)
     assert found.authority == host
     assert (found.key_name, found.key, found.hub or None) == (key_name, key, hub)
     assert (found.signature or None, found.tls) == (signature, not emulator)
 
 
 def test_a_token_is_made_out_to_the_address_as_written() -> None:
-    assert parse(CLOUD).resource("eh1") == "sb://ns.servicebus.windows.net/eh1"
-    assert parse(LOCAL).resource("") == "sb://localhost:5800/"
+    assert parse_connection_string(CLOUD).resource("eh1") == "sb://ns.servicebus.windows.net/eh1"
+    assert parse_connection_string(LOCAL).resource("") == "sb://localhost:5800/"
 
 
 def test_a_signature_does_instead_of_a_key() -> None:
     token = "SharedAccessSignature sr=sb%3A%2F%2Fh%2Feh&sig=abc%3D&se=1&skn=Root"
-    assert parse(f"Endpoint=sb://h;SharedAccessSignature={token}").signature == token
+    assert (
+        parse_connection_string(f"Endpoint=sb://h;SharedAccessSignature={token}").signature == token
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,14 +85,16 @@ def test_a_signature_does_instead_of_a_key() -> None:
 )  # fmt: skip
 def test_what_is_wrong_is_named_and_the_form_shown(text: str, complaint: str) -> None:
     with pytest.raises(OptionError) as wrong:
-        parse(text)
+        parse_connection_string(text)
     assert complaint in str(wrong.value)
     assert "expected Endpoint=sb://HOST" in str(wrong.value)
     assert "c2VjcmV0" not in str(wrong.value)
 
 
 def test_keys_and_signatures_are_not_shown() -> None:
-    shown = repr(parse(f"{LOCAL};SharedAccessSignature=SharedAccessSignature sig=hush"))
+    shown = repr(
+        parse_connection_string(f"{LOCAL};SharedAccessSignature=SharedAccessSignature sig=hush")
+    )
     assert "c2VjcmV0" not in shown
     assert "hush" not in shown
     assert "Root" in shown

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.connection_string import parse
+from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.client.credentials import (
     JWT_TOKEN,
     SAS_TOKEN,
@@ -20,7 +20,7 @@ from pumphouse.client.credentials import (
     expiry_of,
     renewal_at,
 )
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.client.native.tokens import AGAIN_S, Tokens
 from pumphouse.client.sas import sign
 from pumphouse.clock import MovableClock
@@ -72,7 +72,7 @@ def keyless(hub: EmbeddedHub) -> str:
     return f"Endpoint=sb://{hub.authority};EntityPath=eh;UseDevelopmentEmulator=true"
 
 
-async def round_trip(client: Client) -> None:
+async def round_trip(client: NativeClient) -> None:
     assert await (await client.sender("0")).send([Event(b"x")]) == 1
     assert (await client.partition_properties("0")).last_sequence >= 0
     await read(await client.reader(ReaderOptions("0")), 1)
@@ -85,7 +85,7 @@ async def round_trip(client: Client) -> None:
 async def test_a_credential_of_azure_identity(kind: type[Identity]) -> None:
     identity = kind(MovableClock())
     async with EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub:
-        async with Client(keyless(hub), credential=identity) as client:
+        async with NativeClient(keyless(hub), credential=identity) as client:
             await round_trip(client)
             hub.drop_connections()
             await round_trip(client)
@@ -100,7 +100,7 @@ async def test_what_a_credential_says_when_it_fails_is_told(
     identity = Identity(MovableClock())
     identity.fails = "az login first"
     async with EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub:
-        async with Client(keyless(hub), credential=identity, retry=QUICK) as client:
+        async with NativeClient(keyless(hub), credential=identity, retry=QUICK) as client:
             with pytest.raises(AuthError, match="no token of Identity to be had: az login") as no:
                 await client.properties()
             assert "nobody needs" not in str(no.value)
@@ -111,7 +111,7 @@ async def test_a_role_that_is_missing_is_said() -> None:
     identity = Identity(MovableClock(), claims=[Claim.LISTEN])
     async with (
         EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub,
-        Client(keyless(hub), credential=identity, retry=QUICK) as client,
+        NativeClient(keyless(hub), credential=identity, retry=QUICK) as client,
     ):
         await client.reader(ReaderOptions("0"))
         with pytest.raises(AuthError, match=r"'Send' claim\(s\) are required"):
@@ -129,7 +129,7 @@ async def test_a_credential_that_never_answers_has_a_deadline(
 
     async with (
         EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub,
-        Client(keyless(hub), credential=Stuck()) as client,
+        NativeClient(keyless(hub), credential=Stuck()) as client,
     ):
         with pytest.raises(AuthError, match=r"token of Stuck was not there within 0\.05 s"):
             await client.properties()
@@ -140,7 +140,7 @@ async def test_readers_and_senders_outlive_their_tokens() -> None:
     identity = Identity(MovableClock(), lifetime_s=3)
     async with (
         EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub,
-        Client(keyless(hub), credential=identity, retry=QUICK) as client,
+        NativeClient(keyless(hub), credential=identity, retry=QUICK) as client,
     ):
         sender, reader = await client.sender("0"), await client.reader(ReaderOptions("0"))
         async with asyncio.timeout(DEADLINE_S):
@@ -172,7 +172,7 @@ def tokens_of(credential: Any, end_s: float) -> tuple[Tokens, Desk]:
     if isinstance(credential, Identity):
         credential.clock = clock
     desk = Desk(clock)
-    connection = parse("Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b")
+    connection = parse_connection_string("Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b")
     return Tokens(desk.ask, connection, credential_for(connection, credential), clock), desk
 
 
@@ -219,9 +219,9 @@ async def test_readers_hear_that_the_key_is_gone_and_a_token_that_ran_out_is_put
     async with EmbeddedHub({"eh": 1}, clock=clock) as hub:
         hub.create_rule("ear", [Claim.LISTEN])
         # Only the hub's clock is moved: to the client, its token is as good as new.
-        async with Client(hub.connection_string("eh", "ear"), retry=QUICK) as client:
+        async with NativeClient(hub.connection_string("eh", "ear"), retry=QUICK) as client:
             reader = await client.reader(ReaderOptions("0"))
-            async with Client(hub.connection_string("eh")) as other:
+            async with NativeClient(hub.connection_string("eh")) as other:
                 await (await other.sender("0")).send(numbered(3))
             assert len(await read(reader, 3)) == 3
             clock.advance(3000)
@@ -238,7 +238,7 @@ async def test_a_token_that_ran_out_while_the_machine_slept_is_put_again() -> No
     clock = MovableClock()
     async with (
         EmbeddedHub({"eh": 1}, clock=clock) as hub,
-        Client(hub.connection_string("eh"), retry=QUICK, clock=clock) as client,
+        NativeClient(hub.connection_string("eh"), retry=QUICK, clock=clock) as client,
     ):
         reader, sender = await client.reader(ReaderOptions("0")), await client.sender("0")
         for number in range(3):
@@ -258,7 +258,7 @@ def signature(hub: EmbeddedHub, lasts_s: float = 3600.0) -> str:
 async def test_a_signature_as_text() -> None:
     async with (
         EmbeddedHub({"eh": 1}) as hub,
-        Client(keyless(hub), credential=signature(hub)) as client,
+        NativeClient(keyless(hub), credential=signature(hub)) as client,
     ):
         await round_trip(client)
 
@@ -267,7 +267,7 @@ async def test_a_signature_that_runs_out_ends_it_and_says_so() -> None:
     clock = MovableClock()
     async with EmbeddedHub({"eh": 1}, clock=clock) as hub:
         text = f"{keyless(hub)};SharedAccessSignature={signature(hub, 60)}"
-        async with Client(text, retry=QUICK, clock=clock) as client:
+        async with NativeClient(text, retry=QUICK, clock=clock) as client:
             reader = await client.reader(ReaderOptions("0"))
             clock.advance(61)
             hub.server.tick()
@@ -292,12 +292,12 @@ async def test_the_credentials_of_azure_core() -> None:
             AzureNamedKeyCredential((rule.name, rule.key)),
             AzureSasCredential(signature(hub)),
         ):
-            async with Client(keyless(hub), credential=credential) as client:
+            async with NativeClient(keyless(hub), credential=credential) as client:
                 await round_trip(client)
 
 
 def test_what_is_no_credential_is_refused_before_anything_is_sent() -> None:
-    connection = parse("Endpoint=sb://h;EntityPath=eh", keyless=True)
+    connection = parse_connection_string("Endpoint=sb://h;EntityPath=eh", keyless=True)
     with pytest.raises(OptionError, match="int is no credential: it has no get_token"):
         credential_for(connection, 7)
     with pytest.raises(OptionError, match="nothing opens h:5671"):
@@ -305,15 +305,19 @@ def test_what_is_no_credential_is_refused_before_anything_is_sent() -> None:
 
 
 async def test_a_key_where_a_signature_should_be_is_not_sent_and_not_shown() -> None:
-    credential = credential_for(parse("Endpoint=sb://h", keyless=True), "c2VjcmV0")
+    credential = credential_for(
+        parse_connection_string("Endpoint=sb://h", keyless=True), "c2VjcmV0"
+    )
     with pytest.raises(OptionError, match="must be a token") as refused:
         await credential.token("sb://h/eh", NOW)
     assert "c2VjcmV0" not in str(refused.value) + repr(credential)
 
 
 def test_nothing_secret_is_shown() -> None:
-    connection = parse("Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=hush")
-    client = Client(connection, "eh")
+    connection = parse_connection_string(
+        "Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=hush"
+    )
+    client = NativeClient(connection, "eh")
     assert "hush" not in repr(client) + repr(client.line.options) + repr(client.line)
 
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
-from pumphouse.client.native.client import Client
-from pumphouse.client.native.reader import Reader
+from pumphouse.client.native.client import NativeClient
+from pumphouse.client.native.reader import NativeReader
 from pumphouse.client.native.reconnect import MANAGEMENT
 from pumphouse.client.sas import sign
 from pumphouse.errors import (
@@ -28,7 +28,7 @@ from pumphouse.hub.embedded import EmbeddedHub
 DEADLINE_S = 10.0
 
 
-async def read(reader: Reader, count: int) -> list[Event]:
+async def read(reader: NativeReader, count: int) -> list[Event]:
     """So many events; the test fails if they do not come."""
     events: list[Event] = []
     async with asyncio.timeout(DEADLINE_S):
@@ -37,7 +37,7 @@ async def read(reader: Reader, count: int) -> list[Event]:
     return events
 
 
-async def bodies(client: Client, partition: str, count: int) -> list[bytes]:
+async def bodies(client: NativeClient, partition: str, count: int) -> list[bytes]:
     reader = await client.reader(ReaderOptions(partition))
     found = [event.body for event in await read(reader, count)]
     await reader.close()
@@ -59,15 +59,15 @@ def numbered(count: int, key: str | None = None) -> list[Event]:
 # -- sending --------------------------------------------------------------------------------------
 
 
-async def test_to_a_partition_in_order(client: Client) -> None:
+async def test_to_a_partition_in_order(client: NativeClient) -> None:
     sender = await client.sender("1")
     assert await sender.send(numbered(2500)) == 2500
     assert await bodies(client, "1", 2500) == [b"%d" % number for number in range(2500)]
     assert (await client.partition_properties("0")).empty
-    assert repr(sender) == "<Sender eh/Partitions/1 2500 accepted>"
+    assert repr(sender) == "<NativeSender eh/Partitions/1 2500 accepted>"
 
 
-async def test_by_key_to_one_partition(client: Client) -> None:
+async def test_by_key_to_one_partition(client: NativeClient) -> None:
     await (await client.sender()).send(numbered(20, key="home-7") + numbered(1, key="home-7"))
     counts = {p: (await client.partition_properties(p)).last_sequence + 1 for p in ("0", "1")}
     assert sorted(counts.values()) == [0, 21]
@@ -76,19 +76,19 @@ async def test_by_key_to_one_partition(client: Client) -> None:
     assert {event.partition_key for event in await read(reader, 21)} == {"home-7"}
 
 
-async def test_without_either_the_partitions_take_turns(client: Client) -> None:
+async def test_without_either_the_partitions_take_turns(client: NativeClient) -> None:
     await (await client.sender()).send(numbered(40), batch_events_max=10)
     for partition in ("0", "1"):
         assert (await client.partition_properties(partition)).last_sequence == 19
 
 
-async def test_more_batches_than_there_is_credit(client: Client) -> None:
+async def test_more_batches_than_there_is_credit(client: NativeClient) -> None:
     sender = await client.sender("0")
     assert await sender.send(numbered(1000), batch_events_max=1) == 1000
     assert await bodies(client, "0", 1000) == [b"%d" % number for number in range(1000)]
 
 
-async def test_events_larger_than_a_frame_and_than_half_a_batch(client: Client) -> None:
+async def test_events_larger_than_a_frame_and_than_half_a_batch(client: NativeClient) -> None:
     large = [Event(bytes([number]) * 700_000) for number in range(3)]
     assert await (await client.sender("0")).send(large) == 3
     assert await bodies(client, "0", 3) == [event.body for event in large]
@@ -97,7 +97,7 @@ async def test_events_larger_than_a_frame_and_than_half_a_batch(client: Client) 
 async def test_batches_fit_what_the_hub_allows() -> None:
     async with (
         EmbeddedHub({"eh": 1}, message_bytes_max=5000) as hub,
-        Client(hub.connection_string("eh")) as client,
+        NativeClient(hub.connection_string("eh")) as client,
     ):
         sender = await client.sender("0")
         assert sender.size_max == 5000
@@ -108,7 +108,7 @@ async def test_batches_fit_what_the_hub_allows() -> None:
         assert await sender.send([Event(b"x")]) == 1, "a refusal leaves the link as it was"
 
 
-async def test_a_refused_batch_raises_and_what_was_taken_is_known(client: Client) -> None:
+async def test_a_refused_batch_raises_and_what_was_taken_is_known(client: NativeClient) -> None:
     sender = await client.sender()
     events = [*numbered(5, key="good"), Event(b"x", partition_key="k" * 129)]
     with pytest.raises(AmqpError, match="at most 128 characters") as refused:
@@ -117,11 +117,11 @@ async def test_a_refused_batch_raises_and_what_was_taken_is_known(client: Client
     assert sender.accepted == 5
 
 
-async def test_nothing_to_send_is_sent_at_once(client: Client) -> None:
+async def test_nothing_to_send_is_sent_at_once(client: NativeClient) -> None:
     assert await (await client.sender()).send([]) == 0
 
 
-async def test_a_cancelled_send_leaves_the_client_usable(client: Client) -> None:
+async def test_a_cancelled_send_leaves_the_client_usable(client: NativeClient) -> None:
     sender = await client.sender("0")
     sending = asyncio.create_task(sender.send(numbered(5000), batch_events_max=1))
     await asyncio.sleep(0)
@@ -147,7 +147,7 @@ async def test_a_cancelled_send_leaves_the_client_usable(client: Client) -> None
     ],
     ids=str,
 )
-async def test_where_reading_starts(client: Client, position: Position, first: int) -> None:
+async def test_where_reading_starts(client: NativeClient, position: Position, first: int) -> None:
     sender = await client.sender("0")
     await sender.send(numbered(10))
     if position.kind == "offset":
@@ -159,7 +159,7 @@ async def test_where_reading_starts(client: Client, position: Position, first: i
     assert (await read(reader, 1))[0].sequence == first
 
 
-async def test_an_event_is_read_with_its_place(client: Client) -> None:
+async def test_an_event_is_read_with_its_place(client: NativeClient) -> None:
     await (await client.sender("1")).send([Event(b"x", {"kind": "door", "n": 7})])
     event = (await read(await client.reader(ReaderOptions("1")), 1))[0]
     properties = await client.partition_properties("1")
@@ -170,13 +170,13 @@ async def test_an_event_is_read_with_its_place(client: Client) -> None:
     assert type(event.enqueued_ms) is int
 
 
-async def test_receive_comes_back_empty_at_its_deadline(client: Client) -> None:
+async def test_receive_comes_back_empty_at_its_deadline(client: NativeClient) -> None:
     reader = await client.reader(ReaderOptions("0"))
     async with asyncio.timeout(DEADLINE_S):
         assert await reader.receive(10, 0.01) == []
 
 
-async def test_receive_does_not_wait_for_more_than_there_is(client: Client) -> None:
+async def test_receive_does_not_wait_for_more_than_there_is(client: NativeClient) -> None:
     reader = await client.reader(ReaderOptions("0"))
     waiting = asyncio.create_task(reader.receive(100, 60.0))
     await (await client.sender("0")).send([Event(b"x")])
@@ -184,7 +184,7 @@ async def test_receive_does_not_wait_for_more_than_there_is(client: Client) -> N
         assert [event.body for event in await waiting] == [b"x"]
 
 
-async def test_what_waits_to_be_taken_has_a_bound(client: Client, hub: EmbeddedHub) -> None:
+async def test_what_waits_to_be_taken_has_a_bound(client: NativeClient, hub: EmbeddedHub) -> None:
     await (await client.sender("0")).send(numbered(1000))
     reader = await client.reader(ReaderOptions("0", prefetch=10))
     seen = []
@@ -201,7 +201,7 @@ def test_a_prefetch_of_nothing_would_read_nothing() -> None:
 
 
 async def test_a_higher_epoch_evicts_and_what_has_arrived_is_still_handed_out(
-    client: Client, hub: EmbeddedHub
+    client: NativeClient, hub: EmbeddedHub
 ) -> None:
     old = await client.reader(ReaderOptions("0", epoch=1))
     await (await client.sender("0")).send(numbered(3))
@@ -217,14 +217,14 @@ async def test_a_higher_epoch_evicts_and_what_has_arrived_is_still_handed_out(
     assert len(await read(new, 3)) == 3
 
 
-async def test_an_epoch_of_zero_is_an_epoch(client: Client) -> None:
+async def test_an_epoch_of_zero_is_an_epoch(client: NativeClient) -> None:
     await client.reader(ReaderOptions("0", epoch=0))
     with pytest.raises(ReaderEvicted, match="non-epoch receiver is not allowed") as refused:
         await client.reader(ReaderOptions("0"))
     assert refused.value.epoch == 0
 
 
-async def test_a_closed_reader_makes_room(client: Client) -> None:
+async def test_a_closed_reader_makes_room(client: NativeClient) -> None:
     readers = [await client.reader(ReaderOptions("0")) for _ in range(5)]
     with pytest.raises(AmqpError, match="maximum number of allowed receivers"):
         await client.reader(ReaderOptions("0"))
@@ -235,7 +235,7 @@ async def test_a_closed_reader_makes_room(client: Client) -> None:
 # -- asking ---------------------------------------------------------------------------------------
 
 
-async def test_properties(client: Client) -> None:
+async def test_properties(client: NativeClient) -> None:
     properties = await client.properties()
     assert (properties.name, properties.partitions) == ("eh", ("0", "1"))
     empty = await client.partition_properties("1")
@@ -245,7 +245,7 @@ async def test_properties(client: Client) -> None:
         await client.partition_properties("2")
 
 
-async def test_more_questions_at_once_than_may_be_asked_at_once(client: Client) -> None:
+async def test_more_questions_at_once_than_may_be_asked_at_once(client: NativeClient) -> None:
     await client.properties()
     contact = await client.line.contact()
     calls, same = await asyncio.gather(contact.calls(MANAGEMENT), contact.calls(MANAGEMENT))
@@ -260,7 +260,7 @@ async def test_more_questions_at_once_than_may_be_asked_at_once(client: Client) 
 
 
 async def test_hubs_and_groups_come_and_go(hub: EmbeddedHub) -> None:
-    async with Client(hub.connection_string()) as client:
+    async with NativeClient(hub.connection_string()) as client:
         ask = await client.management()
         assert (await ask.create_hub("new", 3)).partitions == ("0", "1", "2")
         assert [found.name for found in await ask.hubs()] == ["eh", "new"]
@@ -277,10 +277,10 @@ async def test_hubs_and_groups_come_and_go(hub: EmbeddedHub) -> None:
 
 
 async def test_a_client_of_the_namespace_has_no_hub_to_speak_of(hub: EmbeddedHub) -> None:
-    async with Client(hub.connection_string()) as client:
+    async with NativeClient(hub.connection_string()) as client:
         with pytest.raises(OptionError, match="no hub is named"):
             await client.sender()
-        assert repr(client) == f"<Client 127.0.0.1:{hub.port} namespace>"
+        assert repr(client) == f"<NativeClient 127.0.0.1:{hub.port} namespace>"
 
 
 # -- keys -----------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ async def test_a_client_of_the_namespace_has_no_hub_to_speak_of(hub: EmbeddedHub
 
 async def test_a_wrong_key_is_refused_and_not_shown(hub: EmbeddedHub) -> None:
     text = hub.connection_string("eh").replace("SharedAccessKey=", "SharedAccessKey=hush")
-    async with Client(text) as client:
+    async with NativeClient(text) as client:
         with pytest.raises(AuthError, match="does not take the key of 'RootManage") as refused:
             await client.sender()
     assert "hush" not in str(refused.value)
@@ -296,7 +296,7 @@ async def test_a_wrong_key_is_refused_and_not_shown(hub: EmbeddedHub) -> None:
 
 async def test_a_key_that_may_only_listen(hub: EmbeddedHub) -> None:
     hub.create_rule("ear", [Claim.LISTEN])
-    async with Client(hub.connection_string("eh", "ear")) as client:
+    async with NativeClient(hub.connection_string("eh", "ear")) as client:
         await client.reader(ReaderOptions("0"))
         with pytest.raises(AuthError, match=r"'Send' claim\(s\) are required"):
             await client.sender()
@@ -309,7 +309,7 @@ async def test_a_ready_made_signature(hub: EmbeddedHub) -> None:
     place = f"sb://127.0.0.1:{hub.port}/eh"
     token = sign(place, "RootManageSharedAccessKey", key, 4_000_000_000)
     text = f"Endpoint={place[:-3]};SharedAccessSignature={token};UseDevelopmentEmulator=true"
-    async with Client(text, "eh") as client:
+    async with NativeClient(text, "eh") as client:
         assert await (await client.sender()).send([Event(b"x")]) == 1
         with pytest.raises(AuthError, match="does not take the SharedAccessSignature"):
             await (await client.management()).hubs()
@@ -319,17 +319,19 @@ async def test_a_ready_made_signature(hub: EmbeddedHub) -> None:
 
 
 async def test_unknown_names_are_said(hub: EmbeddedHub) -> None:
-    async with Client(hub.connection_string(), "nowhere") as client:
+    async with NativeClient(hub.connection_string(), "nowhere") as client:
         with pytest.raises(HubNotFound, match="/nowhere' could not be found"):
             await client.sender()
         with pytest.raises(HubNotFound, match="no hub 'nowhere'"):
             await client.properties()
-    async with Client(hub.connection_string("eh")) as client:
+    async with NativeClient(hub.connection_string("eh")) as client:
         with pytest.raises(HubNotFound, match="ConsumerGroups/nobody' could not be found"):
             await client.reader(ReaderOptions("0", group="nobody"))
 
 
-async def test_a_deleted_hub_ends_its_readers_and_senders(client: Client, hub: EmbeddedHub) -> None:
+async def test_a_deleted_hub_ends_its_readers_and_senders(
+    client: NativeClient, hub: EmbeddedHub
+) -> None:
     reader, sender = await client.reader(ReaderOptions("0")), await client.sender("0")
     hub.delete_hub("eh")
     with pytest.raises(HubNotFound, match="has been deleted"):
@@ -339,7 +341,9 @@ async def test_a_deleted_hub_ends_its_readers_and_senders(client: Client, hub: E
 
 
 async def test_everybody_hears_that_the_hub_is_gone(hub: EmbeddedHub) -> None:
-    async with Client(hub.connection_string("eh"), retry=RetryOptions(1, 0.01, 0.01)) as client:
+    async with NativeClient(
+        hub.connection_string("eh"), retry=RetryOptions(1, 0.01, 0.01)
+    ) as client:
         # Of two partitions: what is sent before the end would else be received.
         reader, sender = await client.reader(ReaderOptions("0")), await client.sender("1")
         place = f"127.0.0.1:{hub.port}"
@@ -358,7 +362,7 @@ async def test_everybody_hears_that_the_hub_is_gone(hub: EmbeddedHub) -> None:
 
 
 async def test_what_is_closed_says_so(hub: EmbeddedHub) -> None:
-    async with Client(hub.connection_string("eh")) as client:
+    async with NativeClient(hub.connection_string("eh")) as client:
         reader, sender = await client.reader(ReaderOptions("0")), await client.sender("0")
         await reader.close()
         await sender.close()
@@ -373,7 +377,7 @@ async def test_what_is_closed_says_so(hub: EmbeddedHub) -> None:
 
 async def test_nothing_is_left_running(hub: EmbeddedHub) -> None:
     before = asyncio.all_tasks()
-    async with Client(hub.connection_string("eh")) as client:
+    async with NativeClient(hub.connection_string("eh")) as client:
         await client.properties()
     assert asyncio.all_tasks() == before
     await let_go(hub)
@@ -383,7 +387,7 @@ async def test_a_client_is_closed_when_its_task_is_cancelled(hub: EmbeddedHub) -
     inside = asyncio.Event()
 
     async def work() -> None:
-        async with Client(hub.connection_string("eh")) as client:
+        async with NativeClient(hub.connection_string("eh")) as client:
             reader = await client.reader(ReaderOptions("0"))
             inside.set()
             await reader.receive(1, 60)

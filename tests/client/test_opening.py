@@ -6,9 +6,9 @@ import pytest
 
 import pumphouse
 from pumphouse.client.azure.client import AzureClient
-from pumphouse.client.connection_string import read_place
+from pumphouse.client.connection_string import read_connection_string
 from pumphouse.client.factory import choose_driver, open_client
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.errors import OptionError
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
@@ -32,7 +32,7 @@ AZURE = f"Endpoint=sb://ns.servicebus.windows.net/;{KEY}"
 )
 def test_the_driver_that_is_meant(host: str, emulator: bool, driver: str, chosen: str) -> None:
     text = f"Endpoint=sb://{host};{KEY}" + (";UseDevelopmentEmulator=true" if emulator else "")
-    assert choose_driver(read_place(text), driver) == chosen
+    assert choose_driver(read_connection_string(text), driver) == chosen
 
 
 def test_an_unknown_driver_is_refused() -> None:
@@ -43,7 +43,7 @@ def test_an_unknown_driver_is_refused() -> None:
 async def test_the_drivers_are_what_they_should_be() -> None:
     assert isinstance(open_client(AZURE, "eh"), AzureClient)
     native = open_client(AZURE, "eh", driver="native")
-    assert isinstance(native, Client)
+    assert isinstance(native, NativeClient)
     assert (native.hub, native.namespace) == ("eh", "ns.servicebus.windows.net")
 
 

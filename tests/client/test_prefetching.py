@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.native.client import Client
-from pumphouse.client.native.reader import Reader
+from pumphouse.client.native.client import NativeClient
+from pumphouse.client.native.reader import NativeReader
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.links.consumer import Outlet
@@ -17,7 +17,7 @@ from pumphouse.hub.links.consumer import Outlet
 from .ways import DEADLINE_S, client_by, numbered, read, sequences
 
 
-async def settled(reader: Reader) -> None:
+async def settled(reader: NativeReader) -> None:
     """Until nothing more comes: the hub has no credit left, or nothing left to send."""
     async with asyncio.timeout(DEADLINE_S):
         before = -1
@@ -59,7 +59,7 @@ async def test_a_reader_that_nobody_asks_stops_the_hub_and_not_the_others() -> N
         assert sequences(await read(lazy, 100)) == list(range(100))
 
 
-async def test_small_events_are_prefetched_up_to_the_count(client: Client) -> None:
+async def test_small_events_are_prefetched_up_to_the_count(client: NativeClient) -> None:
     await (await client.sender("0")).send(numbered(2000))
     reader = await client.reader(ReaderOptions("0", prefetch=300))
     async with asyncio.timeout(DEADLINE_S):
@@ -72,7 +72,7 @@ async def test_small_events_are_prefetched_up_to_the_count(client: Client) -> No
 # -- the end of a partition, and names ------------------------------------------------------------
 
 
-async def test_the_end_is_known_if_it_is_asked_for(client: Client) -> None:
+async def test_the_end_is_known_if_it_is_asked_for(client: NativeClient) -> None:
     await (await client.sender("0")).send(numbered(10))
     silent = await client.reader(ReaderOptions("0"))
     await read(silent, 1)
@@ -93,7 +93,7 @@ async def test_the_end_is_known_if_it_is_asked_for(client: Client) -> None:
     assert reader.end.sequence == 14
 
 
-async def test_a_name_is_told_to_the_hub(client: Client, hub: EmbeddedHub) -> None:
+async def test_a_name_is_told_to_the_hub(client: NativeClient, hub: EmbeddedHub) -> None:
     await client.reader(ReaderOptions("0", name="host-a"))
     nodes = [node for talk in hub.server.conversations for node in talk.nodes()]
     assert [node.reader.name for node in nodes if isinstance(node, Outlet)] == ["host-a"]

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
-from pumphouse.client.native.client import Client
-from pumphouse.client.native.connection import WireOptions
-from pumphouse.client.native.reader import Reader
+from pumphouse.client.native.client import NativeClient
+from pumphouse.client.native.connection import ConnectionOptions
+from pumphouse.client.native.reader import NativeReader
 from pumphouse.errors import (
     AmqpError,
     ConnectionFailed,
@@ -385,7 +385,7 @@ async def test_a_hub_that_owes_an_answer_is_taken_for_dead_and_asked_again(
     hub: EmbeddedHub,
 ) -> None:
     hub.faults.delay(30.0, on="send", times=1)
-    async with client_by("tcp", hub, options=WireOptions(answer_s=0.5)) as client:
+    async with client_by("tcp", hub, options=ConnectionOptions(answer_s=0.5)) as client:
         async with asyncio.timeout(DEADLINE_S):
             assert await (await client.sender("0")).send(numbered(3)) == 3
         assert [event.body for event in await read_all(client)] == [b"0", b"1", b"2"]
@@ -412,7 +412,9 @@ async def test_questions_are_asked_again(hub: EmbeddedHub) -> None:
 async def test_leaving_is_bounded_even_if_the_hub_is_gone(hub: EmbeddedHub, way: str) -> None:
     before = asyncio.all_tasks()
     async with asyncio.timeout(DEADLINE_S):
-        async with client_by(way, hub, retry=PATIENT, options=WireOptions(close_s=0.2)) as client:
+        async with client_by(
+            way, hub, retry=PATIENT, options=ConnectionOptions(close_s=0.2)
+        ) as client:
             await client.reader(ReaderOptions("0"))
             sender = await client.sender()
             await hub.stop()
@@ -444,7 +446,7 @@ async def test_a_reader_that_is_being_mended_can_be_closed(hub: EmbeddedHub) -> 
         assert await reader.receive(1, 0.05) == []
         async with asyncio.timeout(DEADLINE_S):
             await reader.close()
-    assert isinstance(reader, Reader)
+    assert isinstance(reader, NativeReader)
 
 
 async def test_whoever_waits_for_a_connection_can_be_cancelled(hub: EmbeddedHub) -> None:
@@ -461,4 +463,4 @@ async def test_a_connection_that_never_comes_is_given_up(hub: EmbeddedHub) -> No
     text = hub.connection_string("eh")
     await hub.stop()
     with pytest.raises(ConnectionFailed, match="no hub answers"):
-        await Client(text, retry=QUICK).__aenter__()
+        await NativeClient(text, retry=QUICK).__aenter__()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pumphouse.amqp.messages import APPLICATION_PROPERTIES, Message, Properties, encode_message
 from pumphouse.amqp.types import Int, Symbol, Timestamp
 from pumphouse.client import rows
-from pumphouse.client.batches import read_event
+from pumphouse.client.batches import decode_event
 from pumphouse.client.rows import KNOWN, PATTERNS_MAX, read_events
 from pumphouse.errors import MalformedBytes, RemoteProtocolError
 from pumphouse.events import Event
@@ -38,7 +38,7 @@ def event(number: int, **fields: Any) -> bytes:
 
 
 def alone(payloads: list[bytes]) -> list[Event]:
-    return [read_event(payload, "7") for payload in payloads]
+    return [decode_event(payload, "7") for payload in payloads]
 
 
 def same(payloads: list[bytes]) -> list[Event]:
@@ -102,7 +102,7 @@ def read_events_quietly(payloads: list[bytes]) -> None:
 def test_rows_alike_are_cut_and_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     payloads = [event(number) for number in range(50)]
     expected = alone(payloads)
-    monkeypatch.setattr(rows, "read_event", None)
+    monkeypatch.setattr(rows, "decode_event", None)
     assert read_events(payloads, "7") == expected
     assert repr(KNOWN.patterns) == (
         "(<Pattern x-opt-sequence-number x-opt-offset x-opt-enqueued-time x-opt-partition-key"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.client.connection_string import parse
+from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.client.credentials import credential_for
 from pumphouse.client.native.tokens import TOKEN_S, Tokens
 from pumphouse.client.sas import sign
@@ -59,7 +59,7 @@ class Desk:
 def make(text: str = TEXT, end_s: float = 0.0) -> tuple[Tokens, Desk]:
     clock = FastClock(end_s)
     desk = Desk(clock)
-    connection = parse(text)
+    connection = parse_connection_string(text)
     return Tokens(desk.ask, connection, credential_for(connection), clock), desk
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
-from pumphouse.client.connection_string import parse, read_place
-from pumphouse.client.native.client import Client
+from pumphouse.client.connection_string import parse_connection_string, read_connection_string
+from pumphouse.client.native.client import NativeClient
 from pumphouse.client.native.transports import tls_context
 from pumphouse.client.routes import Route, route_for
 from pumphouse.errors import ConnectionFailed, HubUntrusted, OptionError
@@ -93,7 +93,7 @@ async def test_whoever_wants_to_chooses_all_of_tls(hub: EmbeddedHub) -> None:
 async def test_tls_to_a_plain_port_says_so(hub: EmbeddedHub) -> None:
     text = hub.connection_string("eh").replace(";UseDevelopmentEmulator=true", "")
     with pytest.raises(HubUntrusted, match="does not speak TLS"):
-        await Client(text, ca_file=hub.ca_file, retry=QUICK).__aenter__()
+        await NativeClient(text, ca_file=hub.ca_file, retry=QUICK).__aenter__()
 
 
 @pytest.mark.parametrize(("content", "why"), [(None, "No such file"), ("x", "no certificate")])
@@ -135,7 +135,7 @@ async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 async def test_a_door_that_is_none(peer: object, sentence: str) -> None:
     async with listening(peer) as port:  # type: ignore[arg-type]
         text = f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b"
-        client = Client(
+        client = NativeClient(
             f"{text};UseDevelopmentEmulator=true", "eh", transport="websocket", retry=ONCE
         )
         with pytest.raises(ConnectionFailed, match=sentence) as failed:
@@ -147,7 +147,7 @@ async def test_a_door_that_is_none(peer: object, sentence: str) -> None:
 async def test_where_nobody_listens_a_patient_client_waits(hub: EmbeddedHub) -> None:
     text, port, key = hub.connection_string("eh"), hub.port, "key"
     await hub.stop()
-    client = Client(text, retry=QUICK)
+    client = NativeClient(text, retry=QUICK)
     opening = asyncio.create_task(client.__aenter__())
     later = EmbeddedHub({"eh": 1}, port=port, root_key=key)
     await asyncio.sleep(0.02)
@@ -180,14 +180,17 @@ def test_a_route(
     text: str, transport: str, endpoint: str | None,
     host: str, port: int, tls: bool, websocket: bool,
 ) -> None:  # fmt: skip
-    route = route_for(parse(text), transport, endpoint)
-    assert route == Route(host, port, parse(text).host, tls, websocket)
+    route = route_for(parse_connection_string(text), transport, endpoint)
+    assert route == Route(host, port, parse_connection_string(text).host, tls, websocket)
 
 
 def test_the_address_of_a_websocket() -> None:
-    route = route_for(parse(LOCAL), "websocket", "wss://[::1]:8080/other")
+    route = route_for(parse_connection_string(LOCAL), "websocket", "wss://[::1]:8080/other")
     assert route.url == "ws://[::1]:8080/other"
-    assert route_for(parse(AZURE), "websocket").url == f"wss://{HOST}:443/$servicebus/websocket"
+    assert (
+        route_for(parse_connection_string(AZURE), "websocket").url
+        == f"wss://{HOST}:443/$servicebus/websocket"
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,17 +203,17 @@ def test_the_address_of_a_websocket() -> None:
 )
 def test_a_route_that_makes_no_sense(transport: str, endpoint: str | None, sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
-        route_for(parse(AZURE), transport, endpoint)
+        route_for(parse_connection_string(AZURE), transport, endpoint)
 
 
 def test_a_host_is_enough_if_a_credential_comes_with_it() -> None:
     for text in (HOST, f"sb://{HOST}/", f" {HOST} "):
-        place = read_place(text, "eh", keyless=True)
+        place = read_connection_string(text, "eh", keyless=True)
         assert (place.host, place.port, place.authority) == (HOST, 5671, HOST)
         assert (place.hub, place.tls, place.key) == ("eh", True, "")
     with pytest.raises(OptionError, match="alone is enough if a credential is given"):
-        read_place(HOST, "eh")
+        read_connection_string(HOST, "eh")
     keyless = f"Endpoint=sb://{HOST};EntityPath=eh"
-    assert read_place(keyless, keyless=True).hub == "eh"
+    assert read_connection_string(keyless, keyless=True).hub == "eh"
     with pytest.raises(OptionError, match="neither SharedAccessKey nor"):
-        read_place(read_place(keyless, keyless=True))
+        read_connection_string(read_connection_string(keyless, keyless=True))

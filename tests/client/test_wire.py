@@ -10,18 +10,19 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pumphouse.amqp.connection import SERVER, Connection
+from pumphouse.amqp.connection import SERVER
+from pumphouse.amqp.connection import Connection as AmqpConnection
 from pumphouse.amqp.events import AttachAsked
 from pumphouse.amqp.frames import SASL_FRAME, SASL_HEADER, encode_frame
 from pumphouse.amqp.performatives import Error, Open, SaslMechanisms, SaslOutcome
 from pumphouse.client.native import connection as wire
-from pumphouse.client.native.connection import Wire, WireOptions, connect
-from pumphouse.client.native.requests import Calls
+from pumphouse.client.native.connection import Connection, ConnectionOptions, connect
+from pumphouse.client.native.requests import RequestClient
 from pumphouse.client.routes import Route
 from pumphouse.errors import AuthError, ConnectionFailed, PumphouseError
 
 DEADLINE_S = 10.0
-SHORT = WireOptions(connect_s=0.2, answer_s=0.2, close_s=0.1)
+SHORT = ConnectionOptions(connect_s=0.2, answer_s=0.2, close_s=0.1)
 
 
 def to(port: int, host: str = "127.0.0.1") -> Route:
@@ -55,7 +56,7 @@ async def listening(peer: Peer) -> AsyncIterator[int]:
         server.close()
 
 
-async def failure(peer: Peer, options: WireOptions = SHORT) -> tuple[PumphouseError, str]:
+async def failure(peer: Peer, options: ConnectionOptions = SHORT) -> tuple[PumphouseError, str]:
     """How connecting fails, and to which place."""
     async with listening(peer) as port:
         with pytest.raises(PumphouseError) as failed:
@@ -92,7 +93,7 @@ async def offer_plain_only(reader: asyncio.StreamReader, writer: asyncio.StreamW
 
 async def open_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A hub that is just shutting down."""
-    amqp = Connection(SERVER, Open(container_id="peer"))
+    amqp = AmqpConnection(SERVER, Open(container_id="peer"))
     while data := await reader.read(1000):
         if list(amqp.receive(data)):
             amqp.close(Error(condition="amqp:connection:forced", description="Closing time."))
@@ -101,7 +102,7 @@ async def open_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 
 async def be_deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Opens the connection and the session, and answers nothing else."""
-    amqp = Connection(SERVER, Open(container_id="peer"))
+    amqp = AmqpConnection(SERVER, Open(container_id="peer"))
     while data := await reader.read(1000):
         list(amqp.receive(data))
         writer.writelines(amqp.data_to_send())
@@ -141,7 +142,7 @@ async def test_where_nobody_listens_the_sentence_says_what_to_do(host: str) -> N
 
 
 @asynccontextmanager
-async def deaf_wire(options: WireOptions = SHORT) -> AsyncIterator[Wire]:
+async def deaf_wire(options: ConnectionOptions = SHORT) -> AsyncIterator[Connection]:
     async with listening(be_deaf) as port:
         wire = await connect(to(port), options)
         try:
@@ -153,13 +154,13 @@ async def deaf_wire(options: WireOptions = SHORT) -> AsyncIterator[Wire]:
 async def test_an_attach_that_is_not_answered_has_a_deadline() -> None:
     async with deaf_wire() as wire:
         with pytest.raises(ConnectionFailed, match=r"did not answer an attach within 0\.2 s"):
-            await Calls.open(wire, "$cbs")
-        assert repr(wire) == f"<Wire {wire.place} OPENED>"
+            await RequestClient.open(wire, "$cbs")
+        assert repr(wire) == f"<Connection {wire.place} OPENED>"
 
 
 async def test_waiting_for_an_attach_can_be_cancelled() -> None:
-    async with deaf_wire(WireOptions(close_s=0.1)) as wire:
-        opening = asyncio.create_task(Calls.open(wire, "$cbs"))
+    async with deaf_wire(ConnectionOptions(close_s=0.1)) as wire:
+        opening = asyncio.create_task(RequestClient.open(wire, "$cbs"))
         await asyncio.sleep(0)
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -169,10 +170,10 @@ async def test_waiting_for_an_attach_can_be_cancelled() -> None:
 
 async def test_a_hub_that_falls_silent_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "TICK_S", 0.01)
-    async with deaf_wire(WireOptions(answer_s=5, idle_s=0.1, close_s=0.1)) as deaf:
+    async with deaf_wire(ConnectionOptions(answer_s=5, idle_s=0.1, close_s=0.1)) as deaf:
         with pytest.raises(ConnectionFailed, match=r"nothing for 0\.1 s; it is taken for dead"):
-            await Calls.open(deaf, "$cbs")
-        assert repr(deaf) == f"<Wire {deaf.place} broken>"
+            await RequestClient.open(deaf, "$cbs")
+        assert repr(deaf) == f"<Connection {deaf.place} broken>"
 
 
 async def test_we_are_heard_from_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +181,7 @@ async def test_we_are_heard_from_in_time(monkeypatch: pytest.MonkeyPatch) -> Non
     beats = asyncio.Event()
 
     async def impatient(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        amqp = Connection(SERVER, Open(container_id="peer", idle_time_out=60))
+        amqp = AmqpConnection(SERVER, Open(container_id="peer", idle_time_out=60))
         while data := await reader.read(1000):
             if amqp.state == "OPENED" and data == b"\x00\x00\x00\x08\x02\x00\x00\x00":
                 beats.set()
@@ -198,7 +199,7 @@ async def test_a_hub_that_asks_for_a_link_is_refused() -> None:
     refused = asyncio.Event()
 
     async def pushy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        amqp = Connection(SERVER, Open(container_id="peer"))
+        amqp = AmqpConnection(SERVER, Open(container_id="peer"))
         asked = False
         while data := await reader.read(1000):
             events = list(amqp.receive(data))

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
-from pumphouse.client.native.client import Client
-from pumphouse.client.native.reader import Reader
+from pumphouse.client.native.client import NativeClient
+from pumphouse.client.native.reader import NativeReader
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 
@@ -18,19 +18,19 @@ DEADLINE_S = 60.0
 QUICK = RetryOptions(attempts=50, first_s=0.001, most_s=0.05)
 
 
-def client_by(way: str, hub: EmbeddedHub, **options: Any) -> Client:
+def client_by(way: str, hub: EmbeddedHub, **options: Any) -> NativeClient:
     """A client that comes in by one of the doors."""
     tls = way in ("tls", "wss")
     if tls:
         options.setdefault("ca_file", hub.ca_file)
     if way in ("ws", "wss"):
         options |= {"transport": "websocket", "endpoint": f"sb://127.0.0.1:{hub.ws_port}"}
-    return Client(
+    return NativeClient(
         hub.connection_string("eh", tls=tls), **{"retry": QUICK, "rng": Random(7), **options}
     )
 
 
-async def read(reader: Reader, count: int, at_once: int = 100) -> list[Event]:
+async def read(reader: NativeReader, count: int, at_once: int = 100) -> list[Event]:
     """So many events; the test fails if they do not come."""
     events: list[Event] = []
     async with asyncio.timeout(DEADLINE_S):
@@ -39,7 +39,7 @@ async def read(reader: Reader, count: int, at_once: int = 100) -> list[Event]:
     return events
 
 
-async def read_all(client: Client, partition: str = "0") -> list[Event]:
+async def read_all(client: NativeClient, partition: str = "0") -> list[Event]:
     """Everything that is in a partition now."""
     properties = await client.partition_properties(partition)
     reader = await client.reader(ReaderOptions(partition))

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.events import Event
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
@@ -59,14 +59,14 @@ def alert(home: int, kind: str = "break-in", text: str = "Door opened while away
 async def send(
     connection: str, hub: str, events: Iterable[Event], partition: str | None = None
 ) -> None:
-    async with Client(connection, hub) as client:
+    async with NativeClient(connection, hub) as client:
         sender = await client.sender(partition)
         await sender.send(list(events))
 
 
 async def send_to_each(connection: str, hub: str, events: list[Event]) -> None:
     """The same events to every partition."""
-    async with Client(connection, hub) as client:
+    async with NativeClient(connection, hub) as client:
         for partition in (await client.properties()).partitions:
             await (await client.sender(partition)).send(events)
 

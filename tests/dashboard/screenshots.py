@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Page, ViewportSize, expect
 
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.events import Event
 from pumphouse.homes import schema
 from pumphouse.homes.schema import (
@@ -91,9 +91,9 @@ class Feed(threading.Thread):
         )
         minute = int(time.time() * 1000) // MINUTE_MS - 1
         async with (
-            Client(self.connection, ACTIVITY_HUB) as activity,
-            Client(self.connection, ALERTS_HUB) as told,
-            Client(self.connection, SENSORS_HUB) as sensors,
+            NativeClient(self.connection, ACTIVITY_HUB) as activity,
+            NativeClient(self.connection, ALERTS_HUB) as told,
+            NativeClient(self.connection, SENSORS_HUB) as sensors,
         ):
             await send_in_turn(activity, activities(town, minute))
             closely = np.arange(CLOSELY, dtype=np.int32)
@@ -103,7 +103,7 @@ class Feed(threading.Thread):
             self.ready.set()
             await self.live(town, activity, sensors)
 
-    async def live(self, town: Town, activity: Client, sensors: Client) -> None:
+    async def live(self, town: Town, activity: NativeClient, sensors: NativeClient) -> None:
         last_s = int(time.time())
         while not self.stop.is_set():
             await asyncio.sleep(0.5)
@@ -116,7 +116,7 @@ class Feed(threading.Thread):
             last_s = now_s
 
 
-async def send_in_turn(client: Client, events: Iterable[Event]) -> None:
+async def send_in_turn(client: NativeClient, events: Iterable[Event]) -> None:
     """Pieces to one partition after the other: all that matters here is that all have some."""
     pieces: dict[int, list[Event]] = {}
     partitions = (await client.properties()).partitions

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 
 
-async def read_all(client: Client) -> dict[str, list[Event]]:
+async def read_all(client: NativeClient) -> dict[str, list[Event]]:
     """Every event of every partition, in order."""
     found: dict[str, list[Event]] = {}
     for partition in (await client.properties()).partitions:
@@ -27,7 +27,7 @@ async def read_all(client: Client) -> dict[str, list[Event]]:
 
 def events_of(hub: EmbeddedHub, name: str = "sensors") -> dict[str, list[Event]]:
     async def run() -> dict[str, list[Event]]:
-        async with Client(hub.connection_string(name)) as client:
+        async with NativeClient(hub.connection_string(name)) as client:
             return await read_all(client)
 
     return asyncio.run(run())
@@ -37,7 +37,7 @@ def await_events(hub: EmbeddedHub, name: str = "sensors", deadline_s: float = 10
     """Until something has come to every partition of a hub."""
 
     async def run() -> list[list[Event]]:
-        async with Client(hub.connection_string(name)) as client:
+        async with NativeClient(hub.connection_string(name)) as client:
             partitions = (await client.properties()).partitions
             readers = [await client.reader(ReaderOptions(one)) for one in partitions]
             return await asyncio.gather(*(one.receive(1, deadline_s) for one in readers))

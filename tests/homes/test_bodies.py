@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.amqp.messages import encode_batch
-from pumphouse.client.batches import write_event
+from pumphouse.client.batches import encode_event
 from pumphouse.homes import schema
 from pumphouse.homes.simulator.bodies import CHUNK, DROP, pack, stencil
 from pumphouse.homes.simulator.partitions import partitions_of
@@ -24,14 +24,14 @@ MISHAPS = Mishaps(malformed=0.05, faults=0.05, duplicates=0.05)
 @pytest.mark.parametrize("mishaps", [Mishaps(), MISHAPS])
 def test_packed_records_are_a_batch_as_the_client_writes_it(mishaps: Mishaps) -> None:
     batch = Town(200, 3, mishaps=mishaps).minute(MINUTE)
-    messages = [write_event(event) for event in batch.events()]
+    messages = [encode_event(event) for event in batch.events()]
     assert batch.packed.records(0, len(batch)) == encode_batch(messages)
 
 
 def test_a_run_of_records_is_a_batch_too() -> None:
     batch = Town(20, 3).minute(MINUTE)
     events = list(batch.events())[7:31]
-    assert batch.packed.records(7, 31) == encode_batch(map(write_event, events))
+    assert batch.packed.records(7, 31) == encode_batch(map(encode_event, events))
 
 
 def test_the_hub_finds_the_key_of_every_event() -> None:

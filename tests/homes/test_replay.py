@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.clock import SystemClock
 from pumphouse.errors import BadRecord, OptionError
 from pumphouse.homes import schema
@@ -186,7 +186,7 @@ def test_a_town_has_homes() -> None:
 async def test_a_real_sensor_network_goes_through_a_hub_unchanged(event_hub: EmbeddedHub) -> None:
     event_hub.create_hub("sensors", 4)
     what = ReplaySource(read_recording(as_csv()), homes=4, start_ms=START, slot_s=60)
-    async with Client(event_hub.connection_string("sensors")) as client:
+    async with NativeClient(event_hub.connection_string("sensors")) as client:
         tally = await send(client, what, None, SystemClock(), asyncio.Event())
         found = await read_all(client)
     assert tally.sent == 2 * len(samples()) == 2 * 18_914

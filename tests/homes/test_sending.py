@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pumphouse.client.base import RetryOptions
 from pumphouse.client.factory import open_client
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.clock import MovableClock, SystemClock
 from pumphouse.errors import HubNotFound, OptionError
 from pumphouse.homes.schema import MINUTE_MS, decode_reading
@@ -32,9 +32,9 @@ PARTITIONS = 4
 
 
 @pytest.fixture
-async def client(event_hub: EmbeddedHub) -> AsyncIterator[Client]:
+async def client(event_hub: EmbeddedHub) -> AsyncIterator[NativeClient]:
     event_hub.create_hub("sensors", PARTITIONS)
-    async with Client(event_hub.connection_string("sensors")) as client:
+    async with NativeClient(event_hub.connection_string("sensors")) as client:
         yield client
 
 
@@ -42,14 +42,16 @@ def source(town: Town, minutes: int, slot_s: int = 60) -> TownSource:
     return TownSource(town, START, START + minutes * MINUTE_MS, slot_s)
 
 
-async def sent_at_once(client: Client, what: TownSource) -> sending.Tally:
+async def sent_at_once(client: NativeClient, what: TownSource) -> sending.Tally:
     return await send(client, what, None, SystemClock(), asyncio.Event())
 
 
 # -- all of it, in place and order
 
 
-async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(client: Client) -> None:
+async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(
+    client: NativeClient,
+) -> None:
     town = Town(120, 3)
     tally = await sent_at_once(client, source(town, 3, slot_s=20))
     assert tally.sent == 120 * 5 * 3
@@ -69,7 +71,9 @@ async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(client:
     assert sorted(bodies) == sorted(body for m in minutes for body in town.minute(m).bodies())
 
 
-async def test_the_official_client_sends_the_same(client: Client, event_hub: EmbeddedHub) -> None:
+async def test_the_official_client_sends_the_same(
+    client: NativeClient, event_hub: EmbeddedHub
+) -> None:
     town = Town(12, 3)
     connection = event_hub.connection_string("sensors")
     async with open_client(connection, driver="azure") as official:
@@ -86,7 +90,7 @@ async def test_the_official_client_sends_the_same(client: Client, event_hub: Emb
     }
 
 
-async def test_mishaps_are_counted(client: Client) -> None:
+async def test_mishaps_are_counted(client: NativeClient) -> None:
     town = Town(200, 3, mishaps=Mishaps(late=0.1, duplicates=0.1, malformed=0.1))
     tally = await sent_at_once(client, source(town, 3))
     bodies = [e.body for events in (await read_all(client)).values() for e in events]
@@ -96,7 +100,7 @@ async def test_mishaps_are_counted(client: Client) -> None:
     assert 200 < tally.late < 400
 
 
-async def test_producers_that_share_a_town_send_it_once(client: Client) -> None:
+async def test_producers_that_share_a_town_send_it_once(client: NativeClient) -> None:
     town = Town(50, 3)
     for part in range(3):
         await sent_at_once(client, TownSource(town, START, START + MINUTE_MS, 60, (part, 3)))
@@ -108,7 +112,7 @@ async def test_a_hub_that_throttles_gets_everything_in_the_end() -> None:
     """One throughput unit takes a thousand events a second; three times that is due at once."""
     patient = RetryOptions(attempts=100, first_s=0.05, most_s=0.2)
     with EmbeddedHub({"sensors": 2}, tier="standard", throughput_units=1) as hub:
-        async with Client(hub.connection_string("sensors"), retry=patient) as client:
+        async with NativeClient(hub.connection_string("sensors"), retry=patient) as client:
             tally = await sent_at_once(client, source(Town(600, 1), 1, slot_s=10))
             assert tally.sent == 3000
             found = await read_all(client)
@@ -116,12 +120,12 @@ async def test_a_hub_that_throttles_gets_everything_in_the_end() -> None:
 
 
 async def test_a_hub_that_is_not_there_is_said_so(event_hub: EmbeddedHub) -> None:
-    async with Client(event_hub.connection_string(), "nowhere") as client:
+    async with NativeClient(event_hub.connection_string(), "nowhere") as client:
         with pytest.raises(HubNotFound):
             await sent_at_once(client, source(Town(1), 1))
 
 
-async def test_a_hub_that_goes_away_ends_it_with_one_error(client: Client) -> None:
+async def test_a_hub_that_goes_away_ends_it_with_one_error(client: NativeClient) -> None:
     town = Town(50, 1)
 
     async def vanish() -> None:
@@ -181,7 +185,7 @@ async def test_in_real_time_a_slow_start_is_made_up_for() -> None:
     assert Pace(START - 3_600_000, 1.0, clock).elapsed_s == 0  # these are old ones
 
 
-async def test_readings_go_out_second_by_second(client: Client) -> None:
+async def test_readings_go_out_second_by_second(client: NativeClient) -> None:
     """Sixty times as fast as life: a minute of readings in a second, and not all at its end."""
     progress: list[int] = []
     what = source(Town(600, 1), 2, slot_s=5)
@@ -193,7 +197,7 @@ async def test_readings_go_out_second_by_second(client: Client) -> None:
     assert len([taken for taken in progress if taken]) > 10
 
 
-async def test_a_stop_ends_it_and_what_was_taken_is_counted(client: Client) -> None:
+async def test_a_stop_ends_it_and_what_was_taken_is_counted(client: NativeClient) -> None:
     stop = asyncio.Event()
 
     def report(progress: Progress) -> None:
@@ -207,7 +211,7 @@ async def test_a_stop_ends_it_and_what_was_taken_is_counted(client: Client) -> N
 
 
 async def test_a_stop_is_heard_even_if_the_hub_takes_nothing(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: NativeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "STOP_S", 0.1)
     stuck = asyncio.Event()
@@ -218,12 +222,14 @@ async def test_a_stop_is_heard_even_if_the_hub_takes_nothing(
         return 0
 
     stop = asyncio.Event()
-    monkeypatch.setattr("pumphouse.client.native.sender.Sender.deliver", lambda self, it: never(it))
+    monkeypatch.setattr(
+        "pumphouse.client.native.sender.NativeSender.deliver", lambda self, it: never(it)
+    )
     tally = await sent_when_stopped(client, stop)
     assert tally.sent == 0
 
 
-async def sent_when_stopped(client: Client, stop: asyncio.Event) -> sending.Tally:
+async def sent_when_stopped(client: NativeClient, stop: asyncio.Event) -> sending.Tally:
     endless = TownSource(Town(3000, 1), START, None, 60)
     return await send(client, endless, None, SystemClock(), stop)
 

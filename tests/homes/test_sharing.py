@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pumphouse.cli.homes.run import own_name
-from pumphouse.client.connection_string import parse
+from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.errors import OptionError
 from pumphouse.homes.namespace import Place
 from pumphouse.homes.pipeline import PipelineOptions
@@ -70,7 +70,7 @@ class Street:
 
     def owned(self, name: str) -> set[str]:
         async def ask() -> set[str]:
-            namespace = parse(self.hub.connection_string()).authority
+            namespace = parse_connection_string(self.hub.connection_string()).authority
             async with open_store(self.store) as store:
                 listed = await store.list_ownership(Group(namespace, ACTIVITY_HUB, "watch"))
             return {row.partition for row in listed.ownerships if row.owner == name}

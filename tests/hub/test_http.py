@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.hub.http_caller import DEADLINE_S, Caller
@@ -50,7 +50,7 @@ async def test_hubs(hub: EmbeddedHub, api: Caller) -> None:
 
 async def test_partitions_and_who_reads_them(hub: EmbeddedHub, api: Caller) -> None:
     hub.create_group("eh", "Audit")
-    async with Client(hub.connection_string("eh")) as client:
+    async with NativeClient(hub.connection_string("eh")) as client:
         await (await client.sender("0")).send([Event(b"x") for _ in range(10)])
         options = ReaderOptions("0", group="audit", epoch=7)
         reader = await client.reader(options)
@@ -72,7 +72,7 @@ async def test_partitions_and_who_reads_them(hub: EmbeddedHub, api: Caller) -> N
 
 
 async def test_lag_is_what_a_reader_was_not_sent(hub: EmbeddedHub, api: Caller) -> None:
-    async with Client(hub.connection_string("eh")) as client:
+    async with NativeClient(hub.connection_string("eh")) as client:
         sender = await client.sender("0")
         for _ in range(5):
             await sender.send([Event(b"x") for _ in range(1000)])
@@ -91,7 +91,7 @@ async def test_lag_is_what_a_reader_was_not_sent(hub: EmbeddedHub, api: Caller) 
 
 
 async def test_rates(hub: EmbeddedHub, api: Caller) -> None:
-    async with Client(hub.connection_string("eh")) as client:
+    async with NativeClient(hub.connection_string("eh")) as client:
         await (await client.sender("0")).send([Event(b"x") for _ in range(500)])
         reader = await client.reader(ReaderOptions("0"))
         await reader.receive(500, DEADLINE_S)

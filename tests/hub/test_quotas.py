@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
-from pumphouse.client.native.client import Client
-from pumphouse.client.native.reader import Reader
+from pumphouse.client.native.client import NativeClient
+from pumphouse.client.native.reader import NativeReader
 from pumphouse.errors import AmqpError, ConnectionFailed, OptionError, QuotaExceeded
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
@@ -203,8 +203,8 @@ class StandingClock:
         await asyncio.sleep(seconds)
 
 
-def client_of(hub: EmbeddedHub) -> Client:
-    return Client(hub.connection_string("eh"), clock=hub.namespace.clock)
+def client_of(hub: EmbeddedHub) -> NativeClient:
+    return NativeClient(hub.connection_string("eh"), clock=hub.namespace.clock)
 
 
 async def test_events_that_come_too_fast_are_refused() -> None:
@@ -215,7 +215,7 @@ async def test_events_that_come_too_fast_are_refused() -> None:
 
 async def check_refusal(hub: EmbeddedHub, clock: StandingClock) -> None:
     at_once = RetryOptions(attempts=0)
-    async with Client(hub.connection_string("eh"), clock=clock, retry=at_once) as client:
+    async with NativeClient(hub.connection_string("eh"), clock=clock, retry=at_once) as client:
         sender = await client.sender("0")
         await sender.send([Event(b"x") for _ in range(1000)])
         with pytest.raises(ConnectionFailed, match="server-busy") as refused:
@@ -261,7 +261,7 @@ async def test_readers_get_no_more_than_their_pace() -> None:
             rest -= await take(reader, min(rest, 4096))  # it goes on without being asked
 
 
-async def take(reader: Reader, count: int) -> int:
+async def take(reader: NativeReader, count: int) -> int:
     left = count
     async with asyncio.timeout(DEADLINE_S):
         while left:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pumphouse.client.connection_string import parse
+from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.errors import OptionError
 from pumphouse.leases.model import Group
 from pumphouse.leases.store_url import open_store
@@ -57,7 +57,7 @@ def run(frame: DataFrame, folder: Path) -> None:
 
 def checkpoints(store: Path, hub: Hub) -> dict[str, tuple[int | None, str | None]]:
     async def look() -> dict[str, tuple[int | None, str | None]]:
-        group = Group(parse(hub.connection).authority, "sensors", "$Default")
+        group = Group(parse_connection_string(hub.connection).authority, "sensors", "$Default")
         async with open_store(store) as opened:
             found = await opened.list_checkpoints(group)
         return {one.partition: (one.sequence, one.offset) for one in found}

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.connection_string import parse
+from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.client.factory import open_client
 from pumphouse.events import EARLIEST
 from pumphouse.leases.model import Group
@@ -19,7 +19,7 @@ from .runs import Run
 
 
 async def written(store: str, hub: Hub) -> dict[str, int | None]:
-    group = Group(parse(hub.connection).authority, "sensors", "$Default")
+    group = Group(parse_connection_string(hub.connection).authority, "sensors", "$Default")
     async with open_store(store) as opened:
         return {one.partition: one.sequence for one in await opened.list_checkpoints(group)}
 
@@ -29,7 +29,7 @@ async def test_a_partition_that_cannot_be_asked_holds_up_no_other(hub: Hub, tmp_
     for partition in "01":
         await asyncio.to_thread(hub.send, *"abc", partition=partition)
     store = f"sqlite://{tmp_path}/leases.db"
-    mirrored = MirroredHub(parse(hub.connection), "$Default", store)
+    mirrored = MirroredHub(parse_connection_string(hub.connection), "$Default", store)
     ends = {"0": 2, "1": 3}
     mirrored.follow(
         SourceProgress("sensors", ends, ends, {}, (), reader=mirrored.reader), PositionHistory()
@@ -55,7 +55,7 @@ async def test_the_progress_of_another_group_is_not_ours(hub: Hub, tmp_path: Pat
     hub.house.create_group("sensors", "other")
     await asyncio.to_thread(hub.send, *"abc", partition="0")
     store = f"sqlite://{tmp_path}/leases.db"
-    mirrored = MirroredHub(parse(hub.connection), "$Default", store)
+    mirrored = MirroredHub(parse_connection_string(hub.connection), "$Default", store)
     for group, sequences in (("other", {}), ("$Default", {"0": 2})):
         source = await asyncio.to_thread(reported, hub, consumerGroup=group)
         memory = PositionHistory()

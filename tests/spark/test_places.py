@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.connection_string import parse
+from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.leases.model import Group
@@ -270,7 +270,9 @@ def check_lag(told: dict[str, Any], hubs: Hubs, folder: Path) -> None:
 
 def mirrored(hubs: Hubs, folder: Path) -> dict[str, int | None]:
     async def look() -> dict[str, int | None]:
-        group = Group(parse(hubs.connection("sensors")).authority, "sensors", "$Default")
+        group = Group(
+            parse_connection_string(hubs.connection("sensors")).authority, "sensors", "$Default"
+        )
         async with open_store(f"sqlite://{folder}/leases.db") as store:
             return {one.partition: one.sequence for one in await store.list_checkpoints(group)}
 

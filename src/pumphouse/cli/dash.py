@@ -150,10 +150,10 @@ class GroupDefaults:
     """Where groups are found: the hub and store that they share."""
 
     def __init__(self, connection: str, hub: str, store: str, lease_s: float) -> None:
-        from pumphouse.client.connection_string import read_place
+        from pumphouse.client.base import read_connection_string
 
         self.connection, self.store, self.lease_s = connection, store, lease_s
-        self.hub = read_place(connection, hub).hub
+        self.hub = read_connection_string(connection, hub).hub
 
     def split(self, name: str) -> tuple[str, str]:
         """Hub and group out of HUB/GROUP, or GROUP alone."""

@@ -10,7 +10,7 @@ from pumphouse.cli.common import console
 from pumphouse.cli.common.options import connection_option, output_option
 
 if TYPE_CHECKING:
-    from pumphouse.client.native.client import Client
+    from pumphouse.client.base import HubClient
 
 ACTIONS = ("drop", "delay", "refuse", "detach", "throttle", "freeze")
 MOMENTS = ("connect", "attach", "send", "deliver")
@@ -41,7 +41,7 @@ def add(connection: str | None, output: str, **fault: Any) -> None:
 
     given = {name: value for name, value in fault.items() if value is not None}
 
-    async def say(client: Client) -> int:
+    async def say(client: HubClient) -> int:
         return await (await client.management()).plan_fault(**given)
 
     number = with_client(connection, None, say)
@@ -58,7 +58,7 @@ def list_faults(connection: str | None, output: str) -> None:
     """List the faults that are planned."""
     from pumphouse.cli.common.hub_connection import with_client
 
-    async def say(client: Client) -> list[dict[str, Any]]:
+    async def say(client: HubClient) -> list[dict[str, Any]]:
         return await (await client.management()).faults()
 
     found = with_client(connection, None, say)
@@ -79,7 +79,7 @@ def clear(number: int | None, connection: str | None, output: str) -> None:
     """Take away the fault with this NUMBER, or all of them."""
     from pumphouse.cli.common.hub_connection import with_client
 
-    async def say(client: Client) -> None:
+    async def say(client: HubClient) -> None:
         await (await client.management()).cancel_fault(number)
 
     with_client(connection, None, say)

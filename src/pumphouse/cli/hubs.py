@@ -11,8 +11,7 @@ from pumphouse.cli.common.options import PARTITIONS, connection_option, output_o
 from pumphouse.events import to_datetime
 
 if TYPE_CHECKING:
-    from pumphouse.client.base import HubProperties
-    from pumphouse.client.native.client import Client
+    from pumphouse.client.base import HubClient, HubProperties
 
 
 @click.group()
@@ -65,7 +64,7 @@ def list_hubs(connection: str | None, output: str) -> None:
     """List the hubs of the namespace."""
     from pumphouse.cli.common.hub_connection import with_client
 
-    async def say(client: Client) -> list[HubProperties]:
+    async def say(client: HubClient) -> list[HubProperties]:
         return await (await client.management()).hubs()
 
     found = with_client(connection, None, say)

@@ -22,13 +22,12 @@ from pumphouse.cli.common.options import (
     output_option,
     verbose_option,
 )
+from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import EventTooLarge, PumphouseError
 from pumphouse.events import Event
 
 if TYPE_CHECKING:
-    from pumphouse.client.native.client import Client
-    from pumphouse.client.native.sender import Sender
-    from pumphouse.clock import Clock
+    from pumphouse.client.base import HubClient, Sender
 
 PIECE = 1000  # events handed to the sender at once, without --rate
 PIECES_PER_S = 20  # with it: often enough to look steady, seldom enough to be cheap
@@ -138,11 +137,11 @@ def stdin() -> IO[bytes]:
     return sys.stdin.buffer
 
 
-async def send_all(client: Client, plan: SendPlan, advance: Callable[[int], None]) -> int:
+async def send_all(client: HubClient, plan: SendPlan, advance: Callable[[int], None]) -> int:
     """Send a whole plan; how many events the hub has taken."""
     sender = await client.sender(plan.partition)
     try:
-        await send_pieces(sender, plan, RateLimiter(plan.rate, client.clock), advance)
+        await send_pieces(sender, plan, RateLimiter(plan.rate, SystemClock()), advance)
     except PumphouseError as failed:
         if isinstance(failed, EventTooLarge) and not sender.accepted:
             # As the hub would have said it: the command itself was understood.

@@ -29,7 +29,7 @@ from pumphouse.events import FORMS, Event, Position, parse_position
 
 if TYPE_CHECKING:
     from pumphouse.cli.common.event_streams import Span
-    from pumphouse.client.native.client import Client
+    from pumphouse.client.base import HubClient
 
 LAST = 10
 BLOCK = 200  # events written at once: a write for each would be most of the work
@@ -142,7 +142,7 @@ class EventPrinter:
         return self.left > 0
 
 
-async def run(client: Client, query: TailQuery, show: Callable[[list[Event]], bool]) -> None:
+async def run(client: HubClient, query: TailQuery, show: Callable[[list[Event]], bool]) -> None:
     from pumphouse.cli.common.event_streams import follow, merge, open_streams
 
     spans = [span for span in await find_spans(client, query) if query.follow or not span.empty]
@@ -156,7 +156,7 @@ async def run(client: Client, query: TailQuery, show: Callable[[list[Event]], bo
         await follow(streams, show)
 
 
-async def find_spans(client: Client, query: TailQuery) -> list[Span]:
+async def find_spans(client: HubClient, query: TailQuery) -> list[Span]:
     from pumphouse.cli.common.event_streams import span_for
 
     every = (await client.properties()).partitions

@@ -1,23 +1,23 @@
-"""The seam: what a client of a hub can do, whichever driver does it.
+"""The public protocols of the client: what it offers, whichever driver implements it.
 
-Two drivers stand behind it: `native` (our AMQP, the default for the embedded hub) and `azure` (the
-official SDK, the default for the real service). Processors, the command line and Spark know only
-what is written here.
+Two drivers implement them: `native` (our AMQP, the default for the embedded hub) and `azure` (the
+official SDK, the default for the real service). Code outside this package imports only this module,
+`factory` and `bulk`.
 
-    open_client -> HubClient -> Reader, Sender, properties
-                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    open_client -> HubClient -> Reader, Sender, ManagementClient, properties
+                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-The contract, held by one suite for both drivers (tests/client/contract):
+One test suite holds the contract for both drivers (tests/client/contract):
 
-* A reader delivers the events of one partition in order, each once: after a broken connection it
-  goes on behind the last event it handed out. Its position is settled before it asks for the first
-  event, so that what arrives after `reader()` returned is never missed, `latest` included.
-* Breaks that pass by themselves (a lost connection, a detach, throttling) are mended behind the
-  caller's back, within `RetryOptions`. What does not pass is raised: ReaderEvicted, AuthError,
-  HubNotFound, OptionError, and ConnectionFailed once the patience is used up.
-* A sender's `send` returns when the hub has acknowledged every event. If a connection breaks while
-  a batch is under way nobody can know its outcome; it is sent again, so it may then be there twice.
-* Every call ends: there is a deadline on all of them.
+* A reader delivers the events of one partition in order, each once. After a broken connection it
+  resumes after the last event that it returned. Its start position is resolved before `reader()`
+  returns, so events that arrive later are never missed, also with `latest`.
+* Transient failures (a lost connection, a detach, throttling) are retried within `RetryOptions`
+  without the caller noticing. Permanent failures are raised: ReaderEvicted, AuthError, HubNotFound,
+  OptionError, and ConnectionFailed after the last attempt.
+* `Sender.send` returns after the hub has acknowledged every event. If a connection breaks while a
+  batch is pending, its outcome is unknown. It is sent again, so its events may be stored twice.
+* Every call has a deadline.
 """
 
 from __future__ import annotations
@@ -26,27 +26,60 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
+from pumphouse.client.batches import Payload, batch_section, encode_event, prepared_batch
+from pumphouse.client.connection_string import (
+    ConnectionString,
+    parse_connection_string,
+    read_connection_string,
+)
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, Event, Position
+
+__all__ = [
+    "BATCH_EVENTS_MAX",
+    "DEFAULT_GROUP",
+    "PREFETCH",
+    "PREFETCH_BYTES_MAX",
+    "AccessToken",
+    "BatchSender",
+    "ConnectionString",
+    "HubClient",
+    "HubProperties",
+    "ManagementClient",
+    "MessageReader",
+    "PartitionEnd",
+    "PartitionProperties",
+    "Payload",
+    "Reader",
+    "ReaderOptions",
+    "RetryOptions",
+    "Sender",
+    "TokenCredential",
+    "batch_section",
+    "encode_event",
+    "parse_connection_string",
+    "prepared_batch",
+    "read_connection_string",
+]
 
 DEFAULT_GROUP = "$Default"
 PREFETCH = 300  # as the official clients
 PREFETCH_BYTES_MAX = 16 * 1024 * 1024
-BATCH_EVENTS_MAX = 1000  # so that what one refusal takes down has a bound
+BATCH_EVENTS_MAX = 1000  # bounds the number of events that one refused batch affects
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderOptions:
-    """What to read, from where, and as whom."""
+    """The partition to read, the start position, and the identity of the reader."""
 
     partition: str
     group: str = DEFAULT_GROUP
     position: Position = EARLIEST
-    epoch: int | None = None  # None reads beside others; a number evicts all lower ones
+    epoch: int | None = None  # None shares the partition; a number evicts readers of lower epochs
     prefetch: int = PREFETCH
-    prefetch_bytes_max: int = PREFETCH_BYTES_MAX  # of what waits to be received, give or take one
-    name: str = ""  # who we are, in the hub's messages to those we evict
-    track_end: bool = False  # keep `Reader.end` up to date: it costs some bytes per event
+    prefetch_bytes_max: int = PREFETCH_BYTES_MAX  # of buffered events; one event may exceed it
+    name: str = ""  # shown by the hub to the readers that this one evicts
+    track_end: bool = False  # keep `Reader.end` up to date: costs some bytes per event
 
     def __post_init__(self) -> None:
         if self.prefetch < 1:
@@ -59,9 +92,9 @@ class ReaderOptions:
 
 @dataclass(frozen=True, slots=True)
 class RetryOptions:
-    """How patiently a break is mended: delays double from `first_s` to `most_s`, with jitter."""
+    """Retries of transient failures: delays double from `first_s` to `most_s`, with jitter."""
 
-    attempts: int = 8  # in a row; one that succeeds starts the count anew
+    attempts: int = 8  # in a row; a success resets the count
     first_s: float = 0.2
     most_s: float = 30.0
 
@@ -75,6 +108,8 @@ class RetryOptions:
 
 @dataclass(frozen=True, slots=True)
 class HubProperties:
+    """A hub and its partitions."""
+
     name: str
     created_ms: int
     partitions: tuple[str, ...]
@@ -82,18 +117,37 @@ class HubProperties:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProperties:
+    """The first and the last event of a partition."""
+
     hub: str
     partition: str
-    first_sequence: int  # the oldest still there; above `last_sequence` if there is none
-    last_sequence: int  # -1 if there has never been one
-    last_offset: str  # "-1" likewise
+    first_sequence: int  # the oldest stored event; above `last_sequence` if there is none
+    last_sequence: int  # -1 if the partition never had an event
+    last_offset: str  # "-1" if the partition never had an event
     last_enqueued_ms: int
     empty: bool
+
+    def ends_before(self, position: Position) -> bool:
+        """Whether all stored events lie before a position.
+
+        False also where only reading can answer, because offsets need not be numbers.
+        """
+        if self.empty:
+            return True
+        after = not position.inclusive
+        if position.kind == "time":
+            return self.last_enqueued_ms < int(position.value) + after
+        if position.kind == "sequence":
+            return self.last_sequence < int(position.value) + after
+        numeric = position.value.isdecimal() and self.last_offset.isdecimal()
+        if position.kind == "offset" and numeric:
+            return int(self.last_offset) < int(position.value) + after
+        return False
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnd:
-    """The newest event of a partition, as the hub knew it when it sent the last one we received."""
+    """The newest event of a partition at the time when the hub sent the last received event."""
 
     sequence: int
     offset: str
@@ -102,7 +156,7 @@ class PartitionEnd:
 
 
 class AccessToken(Protocol):
-    """What azure-identity hands out; nothing of it but these two is used."""
+    """A token of azure-identity, reduced to the two attributes in use."""
 
     @property
     def token(self) -> str: ...
@@ -122,24 +176,35 @@ class Reader(Protocol):
 
     @property
     def end(self) -> PartitionEnd | None:
-        """The newest event known of; None unless asked for with `track_end`, or not known yet."""
+        """The newest known event; None without `track_end` and before the first event."""
 
     async def receive(self, max_events: int = 100, deadline_s: float = 1.0) -> list[Event]:
-        """The next events, as soon as there is one; none if the deadline passes.
+        """The next events, as soon as there is one; an empty list at the deadline.
 
-        A reader that was evicted or cut off for good hands out what has arrived, then raises why.
+        A reader that is evicted or permanently disconnected returns its buffered events first and
+        then raises the reason.
         """
 
     async def close(self) -> None:
-        """Leave the partition. What was prefetched is forgotten."""
+        """Detach from the partition and drop the prefetched events."""
+
+
+class MessageReader(Protocol):
+    """Reads one partition as encoded AMQP messages."""
+
+    async def receive_messages(self, max_events: int = 100, deadline_s: float = 1.0) -> list[bytes]:
+        """The next messages, as soon as there is one; after a reconnect one may come twice."""
+
+    async def close(self) -> None:
+        """Detach from the partition and drop the prefetched messages."""
 
 
 class Sender(Protocol):
-    """Sends to one partition, or to a hub that chooses by key or in turn."""
+    """Sends to one partition, or to a hub that chooses the partition by key or in turn."""
 
     @property
     def accepted(self) -> int:
-        """How many events the hub has taken for sure."""
+        """The number of events that the hub has acknowledged."""
 
     async def send(
         self,
@@ -149,28 +214,72 @@ class Sender(Protocol):
         batch_bytes_max: int | None = None,
         under_way_max: int | None = None,
     ) -> int:
-        """Send events in as few batches as fit; how many they were, once all are acknowledged.
+        """Send events in as few batches as possible; returns their number, all acknowledged.
 
-        `batch_bytes_max` makes batches smaller than the hub would take them, `under_way_max` says
-        how many may wait for their acknowledgement at the same time; neither can be raised above
-        what is usual.
+        `batch_bytes_max` lowers the size of a batch below the limit of the hub. `under_way_max`
+        lowers the number of batches that wait for their acknowledgement at the same time.
 
-        Events with a partition key keep their order among those of the same key. An event that is
-        too large for the hub raises OptionError before anything of its batch is sent.
+        Events with the same partition key keep their order. An event that is too large for the hub
+        raises OptionError before any event of its batch is sent.
         """
 
     async def close(self) -> None: ...
 
 
+class BatchSender(Sender, Protocol):
+    """A sender to one partition that also takes batches that the caller has encoded."""
+
+    @property
+    def size_max(self) -> int:
+        """The largest batch that the hub accepts, in bytes."""
+
+    async def deliver(self, payload: Payload) -> int:
+        """Send one encoded batch; returns its number of events, all acknowledged."""
+
+
+class ManagementClient(Protocol):
+    """Creates, lists and deletes hubs, consumer groups and faults of an embedded hub."""
+
+    async def hub(self, name: str) -> HubProperties: ...
+
+    async def partition(self, hub: str, partition: str) -> PartitionProperties: ...
+
+    async def hubs(self) -> list[HubProperties]: ...
+
+    async def create_hub(self, name: str, partitions: int) -> HubProperties: ...
+
+    async def grow_hub(self, name: str, partitions: int) -> HubProperties:
+        """Raise the number of partitions of a hub."""
+
+    async def delete_hub(self, name: str) -> None: ...
+
+    async def groups(self, hub: str) -> list[str]: ...
+
+    async def create_group(self, hub: str, group: str) -> None: ...
+
+    async def delete_group(self, hub: str, group: str) -> None: ...
+
+    async def faults(self) -> list[dict[str, Any]]: ...
+
+    async def plan_fault(self, **fault: Any) -> int:
+        """Plan a fault; the returned number cancels it."""
+
+    async def cancel_fault(self, number: int | None = None) -> None:
+        """Cancel one fault, or all of them."""
+
+
 class HubClient(Protocol):
-    """A hub, over one or several connections: `async with open_client(...) as client`."""
+    """A client of one hub: `async with open_client(...) as client`.
+
+    The last three methods are optional capabilities. A driver that has one overrides the method.
+    """
 
     @property
     def hub(self) -> str: ...
 
     @property
     def namespace(self) -> str:
-        """The host that checkpoints and leases are filed under, as the official clients do."""
+        """The host under which checkpoints and leases are stored, as the official clients do."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -183,3 +292,23 @@ class HubClient(Protocol):
     async def properties(self) -> HubProperties: ...
 
     async def partition_properties(self, partition: str) -> PartitionProperties: ...
+
+    @property
+    def has_batch_sender(self) -> bool:
+        """Whether the driver sends batches that the caller has encoded."""
+        return False
+
+    async def batch_sender(self, partition: str) -> BatchSender:
+        """A sender of encoded batches to one partition; OptionError if the driver has none."""
+        raise OptionError(f"{type(self).__name__} cannot send encoded batches: use driver='native'")
+
+    async def message_reader(self, options: ReaderOptions) -> MessageReader:
+        """A reader of encoded messages; OptionError if the driver has none."""
+        raise OptionError(f"{type(self).__name__} cannot read encoded messages: use driver='azure'")
+
+    async def management(self) -> ManagementClient:
+        """The management calls of an embedded hub; OptionError if the driver has none."""
+        raise OptionError(
+            f"{type(self).__name__} cannot create or delete hubs: use driver='native' "
+            "with an embedded hub, or the portal of the service"
+        )

@@ -3,7 +3,7 @@
 Events of one batch go to one partition together, so a batch holds events of one partition key. A
 batch never passes the size that the hub allows on the link.
 
-    list[Event] -> cut -> Payload -> Sender        transfer -> read_event -> Event
+    list[Event] -> cut -> Payload -> Sender        transfer -> decode_event -> Event
                    ^^^ this module                             ^^^^^^^^^^ and this
 """
 
@@ -79,7 +79,7 @@ def cut(events: Iterable[Event], size_max: int, count_max: int) -> Iterator[Payl
     bundles: dict[str | None, Bundle] = {}
     held = 0
     for event in events:
-        key, message = event.partition_key, write_event(event)
+        key, message = event.partition_key, encode_event(event)
         if len(message) > size_max:
             raise too_large(len(message), size_max)
         bundle = bundles.get(key)
@@ -98,7 +98,7 @@ def cut(events: Iterable[Event], size_max: int, count_max: int) -> Iterator[Payl
     yield from (bundle.seal() for bundle in bundles.values())
 
 
-def write_event(event: Event) -> bytes:
+def encode_event(event: Event) -> bytes:
     """An event as a message, section by section: there is nothing in it but these three."""
     return b"".join(
         (
@@ -114,12 +114,12 @@ def key_section(key: str | None) -> bytes:
     return b"".join(map_section(MESSAGE_ANNOTATIONS, annotations_of(key)))
 
 
-def section_of(message: bytes) -> bytes:
+def batch_section(message: bytes) -> bytes:
     """A message as it stands in a batch, for those who put their own batches together."""
     return data_section(message)
 
 
-def packed(sections: bytes, event_count: int) -> Payload:
+def prepared_batch(sections: bytes, event_count: int) -> Payload:
     """A batch of messages that stand there already, each with its own key."""
     return Payload(sections, BATCH_FORMAT, event_count)
 
@@ -128,7 +128,7 @@ def annotations_of(key: str | None) -> dict[Any, Any]:
     return {} if key is None else {KEY: key}
 
 
-def read_event(payload: bytes, partition: str) -> Event:
+def decode_event(payload: bytes, partition: str) -> Event:
     """The event in a message that was read from a partition."""
     message = decode_message(payload)
     notes = message.annotations

@@ -53,7 +53,7 @@ class ConnectionString:
         return f"sb://{self.authority}/{path}"
 
 
-def read_place(
+def read_connection_string(
     text: str | ConnectionString, hub: str = "", *, keyless: bool = False
 ) -> ConnectionString:
     """A connection string, or just the host of a namespace, and the hub that is meant.
@@ -62,7 +62,9 @@ def read_place(
     """
     if isinstance(text, str):
         named = "=" in text or ";" in text
-        text = parse(text, keyless=keyless) if named else parse_host(text, keyless)
+        text = (
+            parse_connection_string(text, keyless=keyless) if named else parse_host(text, keyless)
+        )
     if not keyless and not text.key and not text.signature:
         raise wrong("has neither SharedAccessKey nor SharedAccessSignature")
     return replace(text, hub=hub) if hub else text
@@ -81,7 +83,7 @@ def parse_host(text: str, keyless: bool) -> ConnectionString:
     return ConnectionString(host, port or TLS_PORT, authority)
 
 
-def parse(text: str, *, keyless: bool = False) -> ConnectionString:
+def parse_connection_string(text: str, *, keyless: bool = False) -> ConnectionString:
     """Read a connection string; OptionError if something is missing or odd."""
     parts = split(text)
     endpoint = parts.get("endpoint") or parts.get("hostname")

@@ -1,11 +1,10 @@
-"""Which driver speaks to a hub: our own AMQP, or the official SDK.
+"""Opens a client of a hub and chooses its driver: our own AMQP, or the official SDK.
 
-    connection string, driver -> open_client -> native.Client or azure.AzureClient
+    connection string, driver -> open_client -> NativeClient or AzureClient
                                  ^^^^^^^^^^^ this module
 
-Without a wish, an embedded hub is spoken to by the native driver, and the real service by the SDK
-that its makers test against it. Both keep the same contract (`base`), so the choice is one of speed
-and of trust, not of behaviour.
+With `driver="auto"` an embedded hub is opened with the native driver, and the real service with its
+own SDK. Both drivers keep the same contract (`base`) and differ in speed only.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pumphouse.client.base import HubClient, RetryOptions
-from pumphouse.client.connection_string import ConnectionString, read_place
+from pumphouse.client.connection_string import ConnectionString, read_connection_string
 from pumphouse.errors import OptionError
 
 DRIVERS = ("auto", "native", "azure")
@@ -31,15 +30,17 @@ def open_client(
     endpoint: str | None = None,
     ca_file: str | Path | None = None,
     retry: RetryOptions | None = None,
+    first_retry: RetryOptions | None = None,
 ) -> HubClient:
-    """A client of a hub, to be used in an `async with` block.
+    """A client of a hub, for use in an `async with` block.
 
     `connection` is a connection string, or the host of a namespace if a `credential` is given: one
-    of azure-identity, or a SharedAccessSignature as text. `transport` is "tcp" or "websocket";
-    `endpoint` (HOST:PORT) leads elsewhere than the connection string; `ca_file` is what to trust in
-    place of what the machine does.
+    of azure-identity, or a SharedAccessSignature as text. `transport` is "tcp" or "websocket".
+    `endpoint` (HOST:PORT) replaces the address of the connection string. `ca_file` replaces the
+    certificate authorities of this machine. `first_retry` replaces `retry` for the first connection
+    of the native driver; the azure driver connects on the first call.
     """
-    place = read_place(connection, hub, keyless=credential is not None)
+    address = read_connection_string(connection, hub, keyless=credential is not None)
     options: dict[str, Any] = {
         "credential": credential,
         "transport": transport,
@@ -47,22 +48,22 @@ def open_client(
         "ca_file": ca_file,
         "retry": retry,
     }
-    if choose_driver(place, driver) == "native":
-        from pumphouse.client.native.client import Client
+    if choose_driver(address, driver) == "native":
+        from pumphouse.client.native.client import NativeClient
 
-        return Client(place, **options)
-    from pumphouse.client.azure.client import AzureClient  # says so itself if the SDK is missing
+        return NativeClient(address, **options, first_retry=first_retry)
+    from pumphouse.client.azure.client import AzureClient  # raises OptionError without the SDK
 
-    return AzureClient(place, **options)
+    return AzureClient(address, **options)
 
 
-def choose_driver(place: ConnectionString, driver: str) -> str:
-    """The driver that is meant: for `auto`, native wherever a hub of ours is likely."""
+def choose_driver(address: ConnectionString, driver: str) -> str:
+    """The driver for an address; `auto` means native for plain or loopback addresses."""
     if driver not in DRIVERS:
         raise OptionError(f"driver must be one of {', '.join(DRIVERS)} (got {driver!r})")
     if driver != "auto":
         return driver
-    return "native" if not place.tls or is_loopback(place.host) else "azure"
+    return "native" if not address.tls or is_loopback(address.host) else "azure"
 
 
 def is_loopback(host: str) -> bool:

@@ -1,23 +1,36 @@
-"""Where a position lies in a partition, as far as that can be told without reading."""
+"""Positions after an event or after a whole partition, and the partition end in a message."""
 
 from __future__ import annotations
 
-from pumphouse.client.base import PartitionProperties
-from pumphouse.events import Position
+from pumphouse.amqp.messages import decode_message
+from pumphouse.amqp.types import Symbol
+from pumphouse.client.base import PartitionEnd, PartitionProperties
+from pumphouse.events import EARLIEST, Event, Position
 
 
-def beyond_the_end(position: Position, found: PartitionProperties) -> bool:
-    """Whether all events lie before a position, so that waiting for one would be in vain.
+def position_after(event: Event) -> Position:
+    """The position directly after an event."""
+    if event.sequence is not None:
+        return Position("sequence", str(event.sequence))
+    return Position("offset", str(event.offset))
 
-    False also where only reading can tell: offsets need not be numbers.
-    """
-    if found.empty:
-        return True
-    behind = not position.inclusive
-    if position.kind == "time":
-        return found.last_enqueued_ms < int(position.value) + behind
-    if position.kind == "sequence":
-        return found.last_sequence < int(position.value) + behind
-    if position.kind == "offset" and position.value.isdecimal() and found.last_offset.isdecimal():
-        return int(found.last_offset) < int(position.value) + behind
-    return False
+
+def position_after_all(partition: PartitionProperties) -> Position:
+    """The position directly after the last stored event."""
+    if partition.last_sequence < 0:
+        return EARLIEST
+    return Position("sequence", str(partition.last_sequence))
+
+
+def partition_end(message: bytes) -> PartitionEnd | None:
+    """The partition end in the delivery annotations of a message; None without them."""
+    annotations = decode_message(message).delivery_annotations
+    try:
+        return PartitionEnd(
+            sequence=int(annotations[Symbol("last_enqueued_sequence_number")]),
+            offset=str(annotations[Symbol("last_enqueued_offset")]),
+            enqueued_ms=int(annotations[Symbol("last_enqueued_time_utc")]),
+            retrieved_ms=int(annotations[Symbol("runtime_info_retrieval_time_utc")]),
+        )
+    except KeyError:
+        return None

@@ -2,7 +2,7 @@
 
 A partition is read in batches, and the events of a batch are mostly laid out alike: one of them is
 learned from, and the others are cut as it was. What is like no other is read alone, by
-`read_event`; both say the same.
+`decode_event`; both say the same.
 
     Reader.receive -> payloads -> read_events -> events
                                   ^^^^^^^^^^^ this module
@@ -18,7 +18,7 @@ from pumphouse.amqp.columnar.cells import BODY, Place
 from pumphouse.amqp.columnar.learned import NotAlike
 from pumphouse.amqp.columnar.patterns import Pattern, Row, digits, learn_pattern
 from pumphouse.amqp.messages import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS
-from pumphouse.client.batches import ENQUEUED, KEY, OFFSET, SEQUENCE, read_event
+from pumphouse.client.batches import ENQUEUED, KEY, OFFSET, SEQUENCE, decode_event
 from pumphouse.errors import MalformedBytes
 from pumphouse.events import Event
 
@@ -110,13 +110,13 @@ def read_mixed(payloads: Sequence[bytes], partition: str) -> list[Event]:
             lessons -= 1
             pattern = learn(payloads[left[0]])
         if pattern is None:
-            found[left[0]] = read_event(payloads[left[0]], partition)
+            found[left[0]] = decode_event(payloads[left[0]], partition)
             left = left[1:]
             continue
         KNOWN.remember(pattern)
         left = read_alike(pattern, payloads, left, partition, found)
     for at in left:
-        found[at] = read_event(payloads[at], partition)
+        found[at] = decode_event(payloads[at], partition)
     return cast("list[Event]", found)
 
 

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from pumphouse.client.base import HubClient, Sender
-from pumphouse.client.connection_string import ConnectionString
+from pumphouse.client.base import ConnectionString, HubClient, Sender
 from pumphouse.client.factory import open_client
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event

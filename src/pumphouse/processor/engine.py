@@ -36,8 +36,7 @@ from contextlib import AsyncExitStack, suppress
 from random import Random
 from typing import Any, Self
 
-from pumphouse.client.base import DEFAULT_GROUP, HubClient
-from pumphouse.client.connection_string import ConnectionString
+from pumphouse.client.base import DEFAULT_GROUP, ConnectionString, HubClient
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import OptionError, OwnershipLost, PumphouseError, StoreError

@@ -30,8 +30,7 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Protocol, Self
 
-from pumphouse.client.base import DEFAULT_GROUP, HubClient
-from pumphouse.client.connection_string import read_place
+from pumphouse.client.base import DEFAULT_GROUP, HubClient, read_connection_string
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock
 from pumphouse.errors import OptionError, OwnershipLost
@@ -173,7 +172,7 @@ class EventProcessorHost:
         )
         return cls(
             host_name,
-            read_place(event_hub_connection_string, event_hub_path),
+            read_connection_string(event_hub_connection_string, event_hub_path),
             consumer_group,
             store=store,
             partition_manager_options=manager,

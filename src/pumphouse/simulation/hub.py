@@ -16,6 +16,7 @@ from random import Random
 from typing import NoReturn, Self
 
 from pumphouse.client.base import (
+    HubClient,
     HubProperties,
     PartitionEnd,
     PartitionProperties,
@@ -184,7 +185,7 @@ class SimHub:
                 log.wake()
 
 
-class SimClient:
+class SimClient(HubClient):
     """One host's way to the hub."""
 
     hub, namespace = HUB, NAMESPACE

@@ -20,7 +20,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from pumphouse.client.base import HubClient, PartitionProperties, ReaderOptions
-from pumphouse.client.positions import beyond_the_end
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import AuthError, ConnectionFailed, HubNotFound, PumphouseError
 from pumphouse.events import LATEST, Position
@@ -202,7 +201,7 @@ class HubState:
     async def find(self, partition: str, position: Position, epoch: int | None = None) -> int:
         client = await self.client()
         found = await client.partition_properties(partition)
-        if beyond_the_end(position, found):
+        if found.ends_before(position):
             return found.last_sequence + 1
         options = ReaderOptions(
             partition, self.options.group, position, epoch=epoch or self.epoch, prefetch=1

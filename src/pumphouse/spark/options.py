@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from pumphouse.client.base import RetryOptions
-from pumphouse.client.connection_string import ConnectionString, parse
+from pumphouse.client.base import ConnectionString, RetryOptions, parse_connection_string
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Position
 from pumphouse.spark.catalogue import BOTH, BY_NAME, READ, REMOVED_BY_NAME, WRITE, Option
@@ -223,7 +222,7 @@ def read_connection(values: OptionValues) -> ConnectionString:
                 "connectionString is not one (no Name=Value in it); if it was encrypted for the "
                 "Scala connector, give it as it was before: nothing here writes it anywhere"
             )
-        return parse(text)
+        return parse_connection_string(text)
     if not namespace:
         raise OptionError(
             "no hub to talk to: set connectionString, or fullyQualifiedNamespace with a credential"

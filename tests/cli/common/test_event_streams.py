@@ -9,8 +9,8 @@ import pytest
 
 from pumphouse.cli.common.event_streams import PartitionStream, Span, follow, merge, span_for
 from pumphouse.client.base import PartitionProperties
-from pumphouse.client.native.client import Client
-from pumphouse.client.native.reader import Reader
+from pumphouse.client.native.client import NativeClient
+from pumphouse.client.native.reader import NativeReader
 from pumphouse.events import EARLIEST, LATEST, NEVER_MS, Event, Position
 
 
@@ -86,7 +86,7 @@ class Shelf:
 def stream(partition: str, end: int, *batches: list[Event], first_now: int = 0) -> PartitionStream:
     shelf = Shelf(*batches, first_now=first_now)
     span = Span(partition, EARLIEST, end, empty=end < 0)
-    return PartitionStream(cast(Client, shelf), cast(Reader, shelf), span)
+    return PartitionStream(cast(NativeClient, shelf), cast(NativeReader, shelf), span)
 
 
 def events(partition: str, *times: int, start: int = 0) -> list[Event]:

@@ -23,7 +23,7 @@ from websockets.typing import Subprotocol
 from pumphouse.amqp.messages import Message, encode_message
 from pumphouse.client.bulk.client import BulkClient, RangeOptions, read_range
 from pumphouse.client.bulk.streams import open_stream
-from pumphouse.client.connection_string import parse
+from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.client.routes import Route
 from pumphouse.client.sas import sign
 from pumphouse.errors import AuthError, ConnectionFailed, HubUntrusted, OptionError
@@ -134,7 +134,7 @@ class Broken(Identity):
 
 
 def signature(house: EmbeddedHub, hub: str, lasts_s: int = 100) -> str:
-    given = parse(house.connection_string(hub))
+    given = parse_connection_string(house.connection_string(hub))
     resource = given.resource(hub)
     return sign(resource, given.key_name, given.key, int(time.time()) + lasts_s)
 
@@ -165,7 +165,7 @@ def test_a_host_and_an_identity(house: EmbeddedHub) -> None:
 def test_signatures_and_keys(house: EmbeddedHub) -> None:
     eh = filled(house)
     made = signature(house, eh.name)
-    given = parse(eh.connection)
+    given = parse_connection_string(eh.connection)
     for credential in (
         made,
         AzureSasCredential(made),

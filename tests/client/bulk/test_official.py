@@ -38,7 +38,7 @@ from pumphouse.client.bulk.client import (
     read_range,
 )
 from pumphouse.client.bulk.texts import text_of
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.client.rows import KNOWN
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
@@ -303,7 +303,7 @@ def read_one_by_one(eh: Entity, count: int) -> list[Event]:
 
     async def read() -> list[Event]:
         found: list[Event] = []
-        async with Client(eh.connection) as client, asyncio.timeout(WAIT_S):
+        async with NativeClient(eh.connection) as client, asyncio.timeout(WAIT_S):
             reader = await client.reader(ReaderOptions("0"))
             while len(found) < count:
                 found += await reader.receive(count - len(found), 5.0)

@@ -18,7 +18,7 @@ from pumphouse.client.bulk.client import (
     read_range,
 )
 from pumphouse.client.bulk.streams import Stream
-from pumphouse.client.connection_string import parse
+from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.client.routes import Route
 from pumphouse.errors import (
     AmqpError,
@@ -163,7 +163,11 @@ def test_a_name_given_apart(house: EmbeddedHub) -> None:
     eh = filled(house)
     namespace = house.connection_string()
     assert sequences(read_range(namespace, "0", 0, 3, hub=eh.name)) == [0, 1, 2]
-    assert sequences(read_range(parse(namespace), "0", 0, 3, hub=eh.name)) == [0, 1, 2]
+    assert sequences(read_range(parse_connection_string(namespace), "0", 0, 3, hub=eh.name)) == [
+        0,
+        1,
+        2,
+    ]
     with pytest.raises(OptionError, match="no hub is named"):
         read_range(namespace, "0", 0, 3)
 

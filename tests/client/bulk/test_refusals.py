@@ -16,8 +16,8 @@ from pumphouse.client.bulk.client import (
     RangeOptions,
     read_range,
 )
-from pumphouse.client.connection_string import parse
-from pumphouse.client.native.connection import WireOptions
+from pumphouse.client.connection_string import parse_connection_string
+from pumphouse.client.native.connection import ConnectionOptions
 from pumphouse.client.native.tokens import RENEW_S
 from pumphouse.client.sas import sign
 from pumphouse.clock import MovableClock
@@ -203,7 +203,7 @@ def test_both_sides_hear_that_the_other_lives() -> None:
         eh.put(numbered(range(3)))
         later = threading.Timer(2.0, eh.put, [numbered(range(3, 6))])
         later.start()
-        with BulkClient(eh.connection, options=WireOptions(idle_s=0.2)) as client:
+        with BulkClient(eh.connection, options=ConnectionOptions(idle_s=0.2)) as client:
             assert sequences(client.read_range("0", 0, 6)) == list(range(6))
         later.join()
 
@@ -241,7 +241,7 @@ def test_a_token_that_is_refused_later() -> None:
 def test_a_token_made_by_someone_else_is_not_renewed(eh: Entity, house: EmbeddedHub) -> None:
     eh.put(numbered(range(20)))
     clock = MovableClock()
-    given = parse(eh.connection)
+    given = parse_connection_string(eh.connection)
     resource = given.resource(eh.name)
     signature = sign(resource, given.key_name, given.key, int(time.time()) + 100)
     lent = replace(given, key="", key_name="", signature=signature)
@@ -292,7 +292,7 @@ class Peer:
 )
 def test_a_peer_that_is_no_hub(said: bytes, why: str) -> None:
     peer = Peer(said)
-    options = WireOptions(connect_s=0.3)
+    options = ConnectionOptions(connect_s=0.3)
     with pytest.raises(ConnectionFailed, match=why), BulkClient(peer.connection, options=options):
         pass
     peer.close()

@@ -17,7 +17,7 @@ import pytest
 
 from pumphouse.client.azure.client import AzureClient
 from pumphouse.client.base import HubClient, Reader, ReaderOptions, RetryOptions
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.links.consumer import Outlet
@@ -26,7 +26,7 @@ from pumphouse.hub.namespace import Partition
 # No judgement depends on speed: this only ends a wait for something that will not come.
 DEADLINE_S = 60.0
 
-DRIVERS: dict[str, Callable[..., HubClient]] = {"native": Client, "azure": AzureClient}
+DRIVERS: dict[str, Callable[..., HubClient]] = {"native": NativeClient, "azure": AzureClient}
 DOORS = ("plain", "tls", "ws", "wss")
 every_door = pytest.mark.parametrize("door", DOORS)
 

@@ -26,7 +26,7 @@ from pumphouse.amqp.types import (
     UShort,
 )
 from pumphouse.client.base import HubClient
-from pumphouse.client.native.client import Client
+from pumphouse.client.native.client import NativeClient
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
 from pumphouse.hub.routing import partition_for
@@ -102,7 +102,7 @@ async def test_properties_of_every_type(client: HubClient) -> None:
 
 async def test_whatever_others_have_sent_can_be_read(client: HubClient, place: Place) -> None:
     properties = BOTH_CAN_SEND | ONLY_NATIVE_SENDS
-    async with Client(place.hub.connection_string(place.name)) as other:
+    async with NativeClient(place.hub.connection_string(place.name)) as other:
         await (await other.sender("0")).send([Event(b"x", properties)])
     [event] = await read(client, "0", 1)
     assert typed(event.properties) == typed(properties)

@@ -15,9 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from pumphouse.client.base import PartitionProperties, ReaderOptions
-from pumphouse.client.native.client import Client
-from pumphouse.client.native.reader import Reader
+from pumphouse.client.base import HubClient, PartitionProperties, Reader, ReaderOptions
 from pumphouse.events import Event, Position
 
 TAKE = 500  # events at once
@@ -64,7 +62,7 @@ def reaches(position: Position, partition: PartitionProperties) -> bool:
 class PartitionStream:
     """One partition."""
 
-    def __init__(self, client: Client, reader: Reader, span: Span) -> None:
+    def __init__(self, client: HubClient, reader: Reader, span: Span) -> None:
         self.client = client
         self.reader = reader
         self.span = span
@@ -106,7 +104,7 @@ def age(event: Event) -> tuple[int, int, str]:
     return event.enqueued_ms or 0, sequence(event), event.partition or ""
 
 
-async def open_streams(client: Client, group: str, spans: Sequence[Span]) -> list[PartitionStream]:
+async def open_streams(client: HubClient, group: str, spans: Sequence[Span]) -> list[PartitionStream]:
     return [
         PartitionStream(
             client,

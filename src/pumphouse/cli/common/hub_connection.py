@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from pumphouse.cli.common.options import ca_file, need_connection
-from pumphouse.client.base import RetryOptions
-from pumphouse.client.native.client import Client
-from pumphouse.client.native.management import Management
+from pumphouse.client.base import HubClient, ManagementClient, RetryOptions
+from pumphouse.client.factory import open_client
 
 T = TypeVar("T")
 
@@ -20,12 +19,13 @@ RECONNECT_RETRY = RetryOptions(attempts=5, most_s=2.0)
 
 
 def with_client(
-    connection: str | None, hub: str | None, say: Callable[[Client], Awaitable[T]]
+    connection: str | None, hub: str | None, say: Callable[[HubClient], Awaitable[T]]
 ) -> T:
     """Connect, let `say` do the talking, hang up."""
-    client = Client(
+    client = open_client(
         need_connection(connection),
         hub or "",
+        driver="native",
         ca_file=ca_file(),
         retry=RECONNECT_RETRY,
         first_retry=CONNECT_RETRY,
@@ -39,11 +39,11 @@ def with_client(
 
 
 def with_management(
-    connection: str | None, hub: str | None, ask: Callable[[Management, str], Awaitable[T]]
+    connection: str | None, hub: str | None, ask: Callable[[ManagementClient, str], Awaitable[T]]
 ) -> T:
     """A call about one hub: the one named, or that of the connection string."""
 
-    async def say(client: Client) -> T:
+    async def say(client: HubClient) -> T:
         return await ask(await client.management(), client.hub)
 
     return with_client(connection, hub, say)

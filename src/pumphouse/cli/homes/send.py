@@ -245,15 +245,12 @@ def connect(connection: str, hub: str, driver: str) -> HubClient:
     """Patient with a hub that throttles, but not with one that is not there."""
     from pumphouse.cli.common.hub_connection import CONNECT_RETRY
     from pumphouse.client.base import RetryOptions
-    from pumphouse.client.connection_string import read_place
-    from pumphouse.client.factory import choose_driver, open_client
-    from pumphouse.client.native.client import Client
+    from pumphouse.client.factory import open_client
 
     patient = RetryOptions(attempts=30, most_s=5.0)
-    place = read_place(connection, hub)
-    if choose_driver(place, driver) == "native":
-        return Client(place, ca_file=ca_file(), retry=patient, first_retry=CONNECT_RETRY)
-    return open_client(place, driver="azure", ca_file=ca_file(), retry=patient)
+    return open_client(
+        connection, hub, driver=driver, ca_file=ca_file(), retry=patient, first_retry=CONNECT_RETRY
+    )
 
 
 class SendReporter:

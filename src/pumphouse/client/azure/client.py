@@ -28,31 +28,36 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
 from pumphouse.client.azure.calls import Caller, bounded
 from pumphouse.client.azure.link import SdkLink
 from pumphouse.client.base import (
+    HubClient,
     HubProperties,
+    MessageReader,
     PartitionProperties,
     Reader,
     ReaderOptions,
     RetryOptions,
     Sender,
 )
-from pumphouse.client.connection_string import TLS_PORT, ConnectionString, read_place
+from pumphouse.client.connection_string import TLS_PORT, ConnectionString, read_connection_string
 from pumphouse.client.credentials import credential_for
-from pumphouse.client.native.reader import behind_all
+from pumphouse.client.positions import position_after_all
 from pumphouse.client.routes import WSS_PORT, Route, route_for
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import AmqpError, OptionError
 from pumphouse.events import Position, to_ms
 
+if TYPE_CHECKING:
+    from pumphouse.client.azure.reader import AzureReader
+
 RECEIVER_NAME = b"com.microsoft:receiver-name"
 
 
-class AzureClient:
+class AzureClient(HubClient):
     """A hub, over as many connections as the SDK opens. Nothing is opened before it is needed."""
 
     def __init__(
@@ -69,7 +74,7 @@ class AzureClient:
         rng: Random | None = None,
     ) -> None:
         self._sdk = load_sdk()
-        self.connection = read_place(connection, hub, keyless=credential is not None)
+        self.connection = read_connection_string(connection, hub, keyless=credential is not None)
         self.route = route_for(self.connection, transport, endpoint)
         credential_for(self.connection, credential)  # says so if it is none
         self._credential = credential
@@ -108,13 +113,20 @@ class AzureClient:
 
     # -- reading and sending ----------------------------------------------------------------------
 
+    async def message_reader(self, options: ReaderOptions) -> MessageReader:
+        """A reader of encoded messages, in the order of their events."""
+        return await self._open_reader(options)
+
     async def reader(self, options: ReaderOptions) -> Reader:
+        return await self._open_reader(options)
+
+    async def _open_reader(self, options: ReaderOptions) -> AzureReader:
         from pumphouse.client.azure.reader import AzureReader
 
         start = options.position
         if start.kind == "latest":
             # Asked for again after a broken connection, "latest" would be another place.
-            start = behind_all(await self.partition_properties(options.partition))
+            start = position_after_all(await self.partition_properties(options.partition))
 
         async def attach(position: Position, arrived: Callable[[bytes], None]) -> SdkLink:
             link = SdkLink(self._consumer(options, position), arrived)

@@ -22,7 +22,7 @@ from typing import TypeVar
 from pumphouse.client.azure.calls import Caller
 from pumphouse.client.azure.link import SdkLink
 from pumphouse.client.base import PartitionEnd, ReaderOptions
-from pumphouse.client.native.reader import behind, end_from
+from pumphouse.client.positions import partition_end, position_after
 from pumphouse.client.rows import read_events
 from pumphouse.errors import LocalProtocolError, PumphouseError
 from pumphouse.events import Event, Position
@@ -87,8 +87,8 @@ class AzureReader:
         """
         return await self._wait(self._take, max_events, deadline_s)
 
-    async def receive_payloads(self, max_events: int = 100, deadline_s: float = 1.0) -> list[bytes]:
-        """The same as messages that nobody has decoded; after a break one may come again."""
+    async def receive_messages(self, max_events: int = 100, deadline_s: float = 1.0) -> list[bytes]:
+        """The next encoded messages; after a reconnect one may come twice."""
         return await self._wait(self._take_payloads, max_events, deadline_s)
 
     async def _wait(
@@ -124,7 +124,7 @@ class AzureReader:
             self._bytes -= sum(map(len, payloads))
             self._room.set()
             if self.options.track_end:
-                self._end = end_from(payloads[-1]) or self._end
+                self._end = partition_end(payloads[-1]) or self._end
         return payloads
 
     def _without_repeats(self, events: list[Event]) -> list[Event]:
@@ -195,7 +195,7 @@ class AzureReader:
         last = self._last
         if self._waiting:
             last = read_events([self._waiting[-1]], self.options.partition)[0]
-        return self._start if last is None else behind(last)
+        return self._start if last is None else position_after(last)
 
     def _arrived(self, payload: bytes) -> None:
         self._waiting.append(payload)

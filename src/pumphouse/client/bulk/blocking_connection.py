@@ -6,7 +6,7 @@ ends. All protocol lives in `amqp`; this file moves bytes, and no wait in it is 
 What comes in is kept in an `Inbox`. Transfers on the link that is being read stay there, to be
 turned into columns by the thousand; every other frame is handed to the connection at once.
 
-    BulkClient, RangeReader -> BlockingWire -> amqp.Connection, Inbox -> Stream
+    BulkClient, RangeReader -> BlockingConnection -> amqp.Connection, Inbox -> Stream
                                ^^^^^^^^^^^^ this module
 """
 
@@ -42,7 +42,7 @@ from pumphouse.amqp.performatives import (
 from pumphouse.amqp.session import Session
 from pumphouse.client.bulk.streams import Stream
 from pumphouse.client.errors import refusal, told
-from pumphouse.client.native.connection import FRAME_BYTES_MAX, WireOptions
+from pumphouse.client.native.connection import FRAME_BYTES_MAX, ConnectionOptions
 from pumphouse.client.native.requests import REPLY_CREDIT, value_of
 from pumphouse.client.native.transports import cause
 from pumphouse.client.routes import Route
@@ -121,7 +121,7 @@ class Inbox:
         self.end = left
 
 
-class BlockingWire:
+class BlockingConnection:
     """A connection with one session. A failure breaks it for good."""
 
     session: Session
@@ -130,14 +130,14 @@ class BlockingWire:
         self,
         stream: Stream,
         route: Route,
-        options: WireOptions | None = None,
+        options: ConnectionOptions | None = None,
         *,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         clock: Clock | None = None,
     ) -> None:
         self.stream = stream
         self.place = route.place
-        self.options = options or WireOptions()
+        self.options = options or ConnectionOptions()
         self.clock: Clock = clock or SystemClock()
         self.amqp = Connection(
             CLIENT,
@@ -161,7 +161,7 @@ class BlockingWire:
         self._numbers = count(1)
 
     def __repr__(self) -> str:
-        return f"<BlockingWire {self.place} {self.amqp.state}>"
+        return f"<BlockingConnection {self.place} {self.amqp.state}>"
 
     # -- what users call --------------------------------------------------------------------------
 

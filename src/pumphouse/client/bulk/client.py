@@ -33,7 +33,7 @@ from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.performatives import FIRST, RECEIVER, SETTLED, Source, Target
 from pumphouse.amqp.types import Symbol
 from pumphouse.client.base import HubProperties, PartitionProperties, RetryOptions
-from pumphouse.client.bulk.blocking_connection import BlockingWire
+from pumphouse.client.bulk.blocking_connection import BlockingConnection
 from pumphouse.client.bulk.ranges import (
     BATCH_ROWS_MAX,
     CREDIT_WINDOW,
@@ -45,9 +45,9 @@ from pumphouse.client.bulk.ranges import (
 )
 from pumphouse.client.bulk.streams import Stream, open_stream
 from pumphouse.client.bulk.tokens import BlockingToken, check_blocking
-from pumphouse.client.connection_string import ConnectionString, read_place
+from pumphouse.client.connection_string import ConnectionString, read_connection_string
 from pumphouse.client.credentials import credential_for
-from pumphouse.client.native.connection import FRAME_BYTES_MAX, WireOptions
+from pumphouse.client.native.connection import FRAME_BYTES_MAX, ConnectionOptions
 from pumphouse.client.native.management import HUB, PARTITION, hub_from, partition_from
 from pumphouse.client.native.transports import tls_context
 from pumphouse.client.retries import delay_s, exhausted, passes
@@ -151,14 +151,14 @@ class BulkClient:
         context: ssl.SSLContext | None = None,
         retry: RetryOptions | None = None,
         connect: Connect | None = None,
-        options: WireOptions | None = None,
+        options: ConnectionOptions | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         clock: Clock | None = None,
         rng: Random | None = None,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         check_blocking(credential)
-        self.connection = read_place(connection, hub, keyless=credential is not None)
+        self.connection = read_connection_string(connection, hub, keyless=credential is not None)
         self.hub = self.connection.hub
         self.route = route_for(self.connection, transport, endpoint)
         self.credential = credential_for(self.connection, credential)
@@ -166,12 +166,12 @@ class BulkClient:
         self.context = context
         self.retry = retry or RetryOptions()
         self.connect: Connect = connect or self.open_stream
-        self.options = options or WireOptions()
+        self.options = options or ConnectionOptions()
         self.frame_bytes_max = frame_bytes_max  # what the hub may send at once
         self.clock: Clock = clock or SystemClock()
         self.rng = rng or Random()
         self.pause = pause
-        self._wire: BlockingWire | None = None
+        self._wire: BlockingConnection | None = None
         self._span: Span | None = None  # that is being read
         self._reader: RangeReader | None = None  # of it, unless the connection is broken
         self._within = False  # a `with` block
@@ -199,7 +199,7 @@ class BulkClient:
             wire.close()
 
     @property
-    def wire(self) -> BlockingWire:
+    def wire(self) -> BlockingConnection:
         if self._wire is None:
             raise OptionError(f"{self!r} is to be used in a `with` block")
         return self._wire
@@ -212,7 +212,7 @@ class BulkClient:
     def open(self) -> None:
         """Connect, log in, show the token."""
         stream = self.connect(self.route, self.options.connect_s)
-        self._wire = BlockingWire(
+        self._wire = BlockingConnection(
             stream,
             self.route,
             self.options,

@@ -23,7 +23,11 @@ from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.session import INCOMING_WINDOW
 from pumphouse.client.base import DEFAULT_GROUP, PartitionProperties
 from pumphouse.client.bulk.arrow import ALL_COLUMNS, Batches, schema_of
-from pumphouse.client.bulk.blocking_connection import HELD_BYTES_MAX, READ_BYTES_MIN, BlockingWire
+from pumphouse.client.bulk.blocking_connection import (
+    HELD_BYTES_MAX,
+    READ_BYTES_MIN,
+    BlockingConnection,
+)
 from pumphouse.errors import (
     AmqpError,
     AuthError,
@@ -110,7 +114,7 @@ class RangeClient(Protocol):
     """What a range is read through."""
 
     @property
-    def wire(self) -> BlockingWire: ...
+    def wire(self) -> BlockingConnection: ...
 
     def keep_token(self) -> None:
         """Renew the token if it is time."""

@@ -1,6 +1,6 @@
 """Blocking sockets to a hub: plain, encrypted, or inside a WebSocket.
 
-    Route -> open_stream -> Stream -> BlockingWire
+    Route -> open_stream -> Stream -> BlockingConnection
              ^^^^^^^^^^^ this module
 
 The twin of transports.py for code that runs no event loop; what goes wrong is told in the same

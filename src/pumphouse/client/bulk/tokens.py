@@ -15,7 +15,7 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-from pumphouse.client.bulk.blocking_connection import BlockingWire
+from pumphouse.client.bulk.blocking_connection import BlockingConnection
 from pumphouse.client.credentials import ASK_S, Credential, Token, renewal_at
 from pumphouse.client.native.tokens import expiration
 from pumphouse.clock import Clock
@@ -34,12 +34,12 @@ class BlockingToken:
         self.renew_at = 0.0
         self._renewal: str | None = None  # the call that puts the next one
 
-    def put(self, wire: BlockingWire) -> None:
+    def put(self, wire: BlockingConnection) -> None:
         """Show a token on a connection that has none, and wait until it is taken."""
         self._renewal = None
         self.settle(wire, self.send(wire))
 
-    def keep(self, wire: BlockingWire) -> None:
+    def keep(self, wire: BlockingConnection) -> None:
         """Renew the token in time. One that someone else made cannot be renewed: it just ends."""
         if self._renewal is not None and wire.replied(self._renewal):
             self.settle(wire, self._renewal)
@@ -48,7 +48,7 @@ class BlockingToken:
         if due and self._renewal is None:
             self._renewal = self.send(wire)
 
-    def send(self, wire: BlockingWire) -> str:
+    def send(self, wire: BlockingConnection) -> str:
         """Send a new token; the number of the call."""
         now = self.clock.now()
         token = ask_for_token(self.credential, self.resource, now)
@@ -61,7 +61,7 @@ class BlockingToken:
         }
         return wire.ask(CBS, asked, token.text)
 
-    def settle(self, wire: BlockingWire, number: str) -> None:
+    def settle(self, wire: BlockingConnection, number: str) -> None:
         try:
             wire.reply(number, CBS)
         except AuthError as refused:

@@ -1,6 +1,6 @@
 """AMQP inside a WebSocket, over a blocking socket that may or may not be encrypted.
 
-    socket -> WebSocketStream.recv_into -> BlockingWire
+    socket -> WebSocketStream.recv_into -> BlockingConnection
               ^^^^^^^^^^^^^^^ this module
 
 The twin of websocket.py for code that runs no event loop. The payload of each frame is copied once,

@@ -1,11 +1,11 @@
 """The native client: a hub, and everything that can be done with it, in our own AMQP.
 
-async with Client(connection_string) as client:
+async with NativeClient(connection_string) as client:
     await (await client.sender()).send([Event(b"hello")])
     reader = await client.reader(ReaderOptions("0"))
     events = await reader.receive(max_events=100, deadline_s=5.0)
 
-Client -> Management, Sender, Reader -> Line -> Wire
+NativeClient -> NativeManagement, NativeSender, NativeReader -> ReconnectingConnection -> Connection
 ^^^^^^ this module
 """
 
@@ -16,27 +16,29 @@ import ssl
 from pathlib import Path
 from random import Random
 from typing import Any, Self
+from warnings import warn
 from weakref import WeakSet
 
 from pumphouse.client.base import (
+    HubClient,
     HubProperties,
     PartitionProperties,
     ReaderOptions,
     RetryOptions,
 )
-from pumphouse.client.connection_string import ConnectionString, read_place
+from pumphouse.client.connection_string import ConnectionString, read_connection_string
 from pumphouse.client.credentials import credential_for
-from pumphouse.client.native.connection import WireOptions
-from pumphouse.client.native.management import Management
-from pumphouse.client.native.reader import Reader
-from pumphouse.client.native.reconnect import Line, LineOptions
-from pumphouse.client.native.sender import Sender
+from pumphouse.client.native.connection import ConnectionOptions
+from pumphouse.client.native.management import NativeManagement
+from pumphouse.client.native.reader import NativeReader
+from pumphouse.client.native.reconnect import ConnectionSettings, ReconnectingConnection
+from pumphouse.client.native.sender import NativeSender
 from pumphouse.client.routes import route_for
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import OptionError
 
 
-class Client:
+class NativeClient(HubClient):
     """A hub, or (without a hub's name) a namespace of hubs, over one connection.
 
     `connection` is a connection string, or just the host of a namespace if a `credential` is given.
@@ -56,30 +58,32 @@ class Client:
         context: ssl.SSLContext | None = None,
         retry: RetryOptions | None = None,
         first_retry: RetryOptions | None = None,
-        options: WireOptions | None = None,
+        options: ConnectionOptions | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
-        self.connection = read_place(connection, hub, keyless=credential is not None)
+        self.connection = read_connection_string(connection, hub, keyless=credential is not None)
         self.clock: Clock = clock or SystemClock()
-        self.line = Line(
-            LineOptions(
+        self.line = ReconnectingConnection(
+            ConnectionSettings(
                 self.connection,
                 route_for(self.connection, transport, endpoint),
                 credential_for(self.connection, credential),
                 ca_file,
                 context,
-                options or WireOptions(),
+                options or ConnectionOptions(),
                 retry or RetryOptions(),
                 self.clock,
                 rng or Random(),
             )
         )
         self._first_retry = first_retry
-        self._readers: WeakSet[Reader] = WeakSet()
+        self._readers: WeakSet[NativeReader] = WeakSet()
 
     def __repr__(self) -> str:
-        return f"<Client {self.line.options.route.place} {self.connection.hub or 'namespace'}>"
+        return (
+            f"<NativeClient {self.line.options.route.place} {self.connection.hub or 'namespace'}>"
+        )
 
     @property
     def hub(self) -> str:
@@ -111,25 +115,40 @@ class Client:
 
     # -- what a hub offers ------------------------------------------------------------------------
 
-    async def sender(self, partition: str | None = None) -> Sender:
+    async def sender(self, partition: str | None = None) -> NativeSender:
         """A sender to one partition, or to the hub, which chooses by key or in turn."""
-        sender = Sender(self.line, self.hub, partition)
+        sender = NativeSender(self.line, self.hub, partition)
         await sender.open()
         return sender
 
-    async def reader(self, options: ReaderOptions) -> Reader:
+    @property
+    def has_batch_sender(self) -> bool:
+        return True
+
+    async def batch_sender(self, partition: str) -> NativeSender:
+        """A sender of encoded batches to one partition."""
+        return await self.sender(partition)
+
+    async def reader(self, options: ReaderOptions) -> NativeReader:
         """A reader of one partition. What arrives from now on is not missed."""
-        reader = Reader(self.line, self.hub, options)
+        reader = NativeReader(self.line, self.hub, options)
         await reader.open()
         self._readers.add(reader)
         return reader
 
-    async def management(self) -> Management:
+    async def management(self) -> NativeManagement:
         """The calls about hubs, partitions and groups."""
-        return Management(self.line)
+        return NativeManagement(self.line)
 
     async def properties(self) -> HubProperties:
-        return await Management(self.line).hub(self.hub)
+        return await NativeManagement(self.line).hub(self.hub)
 
     async def partition_properties(self, partition: str) -> PartitionProperties:
-        return await Management(self.line).partition(self.hub, partition)
+        return await NativeManagement(self.line).partition(self.hub, partition)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Client":
+        warn(f"{__name__}.Client is now NativeClient", DeprecationWarning, stacklevel=2)
+        return NativeClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@
 All protocol lives in `amqp`. This file moves bytes, wakes whoever waits for an answer, and does
 what the passing of time asks for: heartbeats in one direction, a dead hub noticed in the other.
 
-    Sender, Reader, Calls -> Wire -> amqp.Connection -> socket
+    NativeSender, NativeReader, RequestClient -> Connection -> amqp.Connection -> socket
                              ^^^^ this module
 """
 
@@ -18,10 +18,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol, cast
+from warnings import warn
 
 from pumphouse.amqp import credit
 from pumphouse.amqp import events as amqp
-from pumphouse.amqp.connection import CLIENT, Connection, Limits
+from pumphouse.amqp.connection import CLIENT, Limits
+from pumphouse.amqp.connection import Connection as AmqpConnection
 from pumphouse.amqp.links import Link, SenderLink
 from pumphouse.amqp.performatives import RECEIVER, Attach, Error, Open
 from pumphouse.amqp.session import Session
@@ -30,7 +32,16 @@ from pumphouse.client.native.transports import cause, open_transport
 from pumphouse.client.routes import Route
 from pumphouse.errors import AuthError, ConnectionFailed, ProtocolError, PumphouseError
 
-__all__ = ["LinkUser", "Wire", "WireOptions", "break_off", "cause", "connect", "refusal", "told"]
+__all__ = [
+    "Connection",
+    "ConnectionOptions",
+    "LinkHandler",
+    "break_off",
+    "cause",
+    "connect",
+    "refusal",
+    "told",
+]
 
 log = logging.getLogger("pumphouse.client")
 
@@ -40,7 +51,7 @@ TICK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class WireOptions:
+class ConnectionOptions:
     """How long we wait."""
 
     connect_s: float = 10.0  # until the hub has opened the connection
@@ -49,7 +60,7 @@ class WireOptions:
     idle_s: float = 60.0  # a hub that says nothing for so long is taken for dead
 
 
-class LinkUser(Protocol):
+class LinkHandler(Protocol):
     """Whoever has attached a link, and is told what happens to it."""
 
     def delivered(self, delivery: amqp.Delivered) -> None:
@@ -65,16 +76,16 @@ class LinkUser(Protocol):
         """The link is gone."""
 
 
-class Wire(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """A connection with one session. Made by `connect`; a failure breaks it for good."""
 
     transport: asyncio.Transport
 
-    def __init__(self, place: str, hostname: str, options: WireOptions) -> None:
+    def __init__(self, place: str, hostname: str, options: ConnectionOptions) -> None:
         self.place = place
         self.options = options
         self.loop = asyncio.get_running_loop()
-        self.amqp = Connection(
+        self.amqp = AmqpConnection(
             CLIENT,
             Open(
                 container_id=uuid.uuid4().hex,
@@ -95,7 +106,7 @@ class Wire(asyncio.Protocol):
         self._names = count(1)
 
     def __repr__(self) -> str:
-        return f"<Wire {self.place} {'broken' if self.failure else self.amqp.state}>"
+        return f"<Connection {self.place} {'broken' if self.failure else self.amqp.state}>"
 
     @property
     def session(self) -> Session:
@@ -104,7 +115,7 @@ class Wire(asyncio.Protocol):
 
     # -- what users call --------------------------------------------------------------------------
 
-    async def attach(self, user: LinkUser, role: bool, **fields: Any) -> tuple[Link, Attach]:
+    async def attach(self, user: LinkHandler, role: bool, **fields: Any) -> tuple[Link, Attach]:
         """Ask for a link; the hub's answer, or its refusal as an error."""
         self.check()
         link = self.session.attach(self.new_name(), role, **fields)
@@ -308,7 +319,7 @@ class Wire(asyncio.Protocol):
         for user in self.users():
             user.stirred()
 
-    def users(self) -> list[LinkUser]:
+    def users(self) -> list[LinkHandler]:
         links = self._session.links.values() if self._session is not None else ()
         return [link.user for link in links if link.user is not None]
 
@@ -348,11 +359,11 @@ class Wire(asyncio.Protocol):
 
 
 async def connect(
-    route: Route, options: WireOptions | None = None, context: ssl.SSLContext | None = None
-) -> Wire:
+    route: Route, options: ConnectionOptions | None = None, context: ssl.SSLContext | None = None
+) -> Connection:
     """Connect to a hub, up to an open connection with a session."""
-    options = options or WireOptions()
-    wire = Wire(route.place, route.hostname, options)
+    options = options or ConnectionOptions()
+    wire = Connection(route.place, route.hostname, options)
     try:
         async with wire.within(options.connect_s, "open the connection"):
             await open_transport(route, wire, context)
@@ -373,3 +384,10 @@ def break_off(future: asyncio.Future[Any], why: PumphouseError) -> None:
 
 def reason(exc: Exception | None) -> str:
     return f" ({exc})" if exc is not None else "; the other side hung up"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "WireOptions":
+        warn(f"{__name__}.WireOptions is now ConnectionOptions", DeprecationWarning, stacklevel=2)
+        return ConnectionOptions
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,7 +3,7 @@
 READ is the service's own operation. The rest is understood by the embedded hub only (see
 hub/links/management.py): the service does that over HTTP, in its control plane.
 
-    Client -> Management -> Line -> Calls
+    NativeClient -> NativeManagement -> ReconnectingConnection -> RequestClient
               ^^^^^^^^^^ this module
 
 A question is asked again if the connection broke before it was answered. A change is not: nobody
@@ -17,7 +17,11 @@ from typing import Any
 
 from pumphouse.amqp.types import Array, Int
 from pumphouse.client.base import HubProperties, PartitionProperties
-from pumphouse.client.native.reconnect import MANAGEMENT, Contact, Line
+from pumphouse.client.native.reconnect import (
+    MANAGEMENT,
+    AuthorizedConnection,
+    ReconnectingConnection,
+)
 from pumphouse.errors import RemoteProtocolError
 
 HUB, PARTITION = "com.microsoft:eventhub", "com.microsoft:partition"
@@ -30,10 +34,10 @@ NAMESPACE = ""  # the path that all hubs lie below
 QUESTIONS = ("READ", "QUERY")
 
 
-class Management:
+class NativeManagement:
     """The calls that a client makes to $management."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: ReconnectingConnection) -> None:
         self.line = line
 
     async def hub(self, name: str) -> HubProperties:
@@ -79,7 +83,7 @@ class Management:
         await self.ask("DELETE", FAULT, NAMESPACE, **({} if number is None else {"id": number}))
 
     async def ask(self, operation: str, kind: str, path: str, **asked: Any) -> Any:
-        def once(contact: Contact) -> Awaitable[Any]:
+        def once(contact: AuthorizedConnection) -> Awaitable[Any]:
             return ask_once(contact, operation, kind, path, **asked)
 
         if operation in QUESTIONS:
@@ -87,14 +91,18 @@ class Management:
         return await once(await self.line.contact())
 
 
-async def ask_once(contact: Contact, operation: str, kind: str, path: str, **asked: Any) -> Any:
+async def ask_once(
+    contact: AuthorizedConnection, operation: str, kind: str, path: str, **asked: Any
+) -> Any:
     """One call, with a token for the path that the hub will check it against."""
     await contact.tokens.cover(path)
     calls = await contact.calls(MANAGEMENT)
     return await calls.ask({"operation": operation, "type": kind, **asked})
 
 
-async def ask_partition(contact: Contact, hub: str, partition: str) -> PartitionProperties:
+async def ask_partition(
+    contact: AuthorizedConnection, hub: str, partition: str
+) -> PartitionProperties:
     found = await ask_once(contact, "READ", PARTITION, hub, name=hub, partition=partition)
     return partition_from(found)
 

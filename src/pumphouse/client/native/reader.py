@@ -5,7 +5,7 @@ So an event is neither missed nor handed out twice, whatever happens to the conn
 start is settled before the first link is attached: "latest" is looked up once and is from then on
 a number, so that a break before the first event skips nothing.
 
-    Wire -> Reader.run_delivered -> buffer -> receive -> rows.read_events -> Event
+    Connection -> NativeReader.run_delivered -> buffer -> receive -> rows.read_events -> Event
             ^^^^^^ this module
 """
 
@@ -20,34 +20,34 @@ from typing import Any
 
 from pumphouse.amqp.events import Delivered
 from pumphouse.amqp.links import ReceiverLink
-from pumphouse.amqp.messages import decode_message
 from pumphouse.amqp.performatives import FIRST, RECEIVER, SETTLED, Source, Target
 from pumphouse.amqp.types import Symbol
-from pumphouse.client.base import PartitionEnd, PartitionProperties, ReaderOptions
-from pumphouse.client.native.connection import Wire
+from pumphouse.client.base import PartitionEnd, ReaderOptions
+from pumphouse.client.native.connection import Connection
 from pumphouse.client.native.management import ask_partition
 from pumphouse.client.native.prefetch import SIZE_GUESS, Bounds, credit_for, guess_size
-from pumphouse.client.native.reconnect import Contact, Line
+from pumphouse.client.native.reconnect import AuthorizedConnection, ReconnectingConnection
+from pumphouse.client.positions import partition_end, position_after, position_after_all
 from pumphouse.client.retries import judge
 from pumphouse.client.rows import read_events
 from pumphouse.client.selectors import filter_for
 from pumphouse.errors import AuthError, LocalProtocolError, PumphouseError
-from pumphouse.events import EARLIEST, Event, Position
+from pumphouse.events import Event, Position
 
 RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"
 
 
-class Reader:
-    """Reads one partition. Made by `Client.reader`."""
+class NativeReader:
+    """Reads one partition. Made by `NativeClient.reader`."""
 
-    def __init__(self, line: Line, hub: str, options: ReaderOptions) -> None:
+    def __init__(self, line: ReconnectingConnection, hub: str, options: ReaderOptions) -> None:
         self.line = line
         self.hub = hub
         self.options = options
         self.address = f"{hub}/ConsumerGroups/{options.group}/Partitions/{options.partition}"
         self.start = options.position  # settled once `open` is done
         self.link: ReceiverLink | None = None
-        self.wire: Wire | None = None  # that the link is on
+        self.wire: Connection | None = None  # that the link is on
         self._bounds = Bounds(options.prefetch, options.prefetch_bytes_max)
         self._buffer: deque[bytes] = deque()
         self._bytes = 0  # in the buffer
@@ -63,12 +63,12 @@ class Reader:
 
     def __repr__(self) -> str:
         state = "lost" if self._lost else "attached" if self.link else "detached"
-        return f"<Reader {self.address} {state} {len(self._buffer)} waiting>"
+        return f"<NativeReader {self.address} {state} {len(self._buffer)} waiting>"
 
     @property
     def end(self) -> PartitionEnd | None:
         """The newest event of the partition that the hub has told of."""
-        return None if self._newest is None else end_from(self._newest)
+        return None if self._newest is None else partition_end(self._newest)
 
     # -- attaching --------------------------------------------------------------------------------
 
@@ -76,13 +76,13 @@ class Reader:
         """Settle where to start, and attach."""
         await self.line.persist(self.open_once)
 
-    async def open_once(self, contact: Contact) -> None:
+    async def open_once(self, contact: AuthorizedConnection) -> None:
         if self.start.kind == "latest":
             found = await ask_partition(contact, self.hub, self.options.partition)
-            self.start = behind_all(found)
+            self.start = position_after_all(found)
         await self.attach(contact)
 
-    async def attach(self, contact: Contact) -> None:
+    async def attach(self, contact: AuthorizedConnection) -> None:
         await contact.tokens.cover(self.hub)
         self._fell = None
         link, _ = await contact.wire.attach(
@@ -116,7 +116,7 @@ class Reader:
         last = self._last
         if self._buffer:
             last = read_events([self._buffer[-1]], self.options.partition)[0]
-        return self.start if last is None else behind(last)
+        return self.start if last is None else position_after(last)
 
     # -- what the user calls ----------------------------------------------------------------------
 
@@ -286,31 +286,3 @@ class Reader:
         """There will be no further event."""
         self._lost = self._lost or why
         self._stir.set()
-
-
-def behind(event: Event) -> Position:
-    """The place just behind an event."""
-    if event.sequence is not None:
-        return Position("sequence", str(event.sequence))
-    return Position("offset", str(event.offset))
-
-
-def behind_all(partition: PartitionProperties) -> Position:
-    """The place behind the last event that there has been so far."""
-    if partition.last_sequence < 0:
-        return EARLIEST
-    return Position("sequence", str(partition.last_sequence))
-
-
-def end_from(message: bytes) -> PartitionEnd | None:
-    """What a message that the hub sent says of the end of its partition."""
-    said = decode_message(message).delivery_annotations
-    try:
-        return PartitionEnd(
-            sequence=int(said[Symbol("last_enqueued_sequence_number")]),
-            offset=str(said[Symbol("last_enqueued_offset")]),
-            enqueued_ms=int(said[Symbol("last_enqueued_time_utc")]),
-            retrieved_ms=int(said[Symbol("runtime_info_retrieval_time_utc")]),
-        )
-    except KeyError:
-        return None

@@ -4,8 +4,8 @@ A client has one line, shared by all its readers, senders and questions. A *cont
 connection on it, with its tokens. Whoever needs the hub asks for the contact; if there is none, one
 is dialled, once for all who wait, with back-off and within the patience that `RetryOptions` gives.
 
-    Reader, Sender, Management -> Line.persist -> Line.contact -> Contact -> Wire
-                                  ^^^^^^^^^^^^ this module ^^^^^^^^^^^^^^^
+    NativeReader, NativeSender, NativeManagement -> ReconnectingConnection -> AuthorizedConnection
+                                                    ^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, Self, TypeVar
 from pumphouse.client.base import RetryOptions
 from pumphouse.client.connection_string import ConnectionString
 from pumphouse.client.credentials import Credential
-from pumphouse.client.native.connection import Wire, WireOptions, connect
-from pumphouse.client.native.requests import Calls
+from pumphouse.client.native.connection import Connection, ConnectionOptions, connect
+from pumphouse.client.native.requests import RequestClient
 from pumphouse.client.native.tokens import Tokens
 from pumphouse.client.native.transports import tls_context
 from pumphouse.client.retries import delay_s, judge
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class LineOptions:
+class ConnectionSettings:
     """Where a line leads, what opens it, and how patient it is."""
 
     connection: ConnectionString
@@ -47,27 +47,27 @@ class LineOptions:
     credential: Credential
     ca_file: str | Path | None = None
     context: ssl.SSLContext | None = None  # in place of `ca_file`, for whoever wants to choose all
-    waits: WireOptions = field(default_factory=WireOptions)
+    waits: ConnectionOptions = field(default_factory=ConnectionOptions)
     retry: RetryOptions = field(default_factory=RetryOptions)
     clock: Clock = field(default_factory=SystemClock)
     rng: Random = field(default_factory=Random)
 
 
-class Contact:
+class AuthorizedConnection:
     """One connection, from its first word to its end. Made by `open`."""
 
-    def __init__(self, wire: Wire, options: LineOptions) -> None:
+    def __init__(self, wire: Connection, options: ConnectionSettings) -> None:
         self.wire = wire
         self.tokens = Tokens(self.put, options.connection, options.credential, options.clock)
-        self._calls: dict[str, Calls] = {}
+        self._calls: dict[str, RequestClient] = {}
         self._opening = asyncio.Lock()  # so that two who ask at once open it once
         self._keeping = asyncio.create_task(self.keep_tokens(), name="token renewal")
 
     def __repr__(self) -> str:
-        return f"<Contact {self.wire!r}>"
+        return f"<AuthorizedConnection {self.wire!r}>"
 
     @classmethod
-    async def open(cls, options: LineOptions, context: ssl.SSLContext | None) -> Self:
+    async def open(cls, options: ConnectionSettings, context: ssl.SSLContext | None) -> Self:
         wire = await connect(options.route, options.waits, context)
         contact = cls(wire, options)
         try:
@@ -81,12 +81,12 @@ class Contact:
     def alive(self) -> bool:
         return self.wire.failure is None
 
-    async def calls(self, node: str) -> Calls:
+    async def calls(self, node: str) -> RequestClient:
         """The links to $cbs or $management; made anew if the hub has closed them."""
         async with self._opening:
             found = self._calls.get(node)
             if found is None or found.broken:
-                found = self._calls[node] = await Calls.open(self.wire, node)
+                found = self._calls[node] = await RequestClient.open(self.wire, node)
         return found
 
     async def put(self, asked: Mapping[str, Any], token: Any) -> None:
@@ -108,26 +108,26 @@ class Contact:
             await self.wire.close()
 
 
-class Line:
+class ReconnectingConnection:
     """The way to a hub, whatever happens to the connection."""
 
-    def __init__(self, options: LineOptions) -> None:
+    def __init__(self, options: ConnectionSettings) -> None:
         self.options = options
         self._context = options.context
-        self._contact: Contact | None = None
-        self._dialling: asyncio.Task[Contact] | None = None
+        self._contact: AuthorizedConnection | None = None
+        self._dialling: asyncio.Task[AuthorizedConnection] | None = None
         self._closed = asyncio.Event()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed.is_set() else "up" if self.current is not None else "down"
-        return f"<Line {self.options.route.place} {state}>"
+        return f"<ReconnectingConnection {self.options.route.place} {state}>"
 
     @property
-    def current(self) -> Contact | None:
+    def current(self) -> AuthorizedConnection | None:
         """The living connection, if there is one."""
         return self._contact if self._contact is not None and self._contact.alive else None
 
-    async def contact(self, retry: RetryOptions | None = None) -> Contact:
+    async def contact(self, retry: RetryOptions | None = None) -> AuthorizedConnection:
         """The living connection; one is made if there is none, within the line's patience."""
         if self._closed.is_set():
             raise self.hung_up()
@@ -141,7 +141,7 @@ class Line:
             self._dialling.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await self.wait_for(self._dialling)
 
-    async def wait_for(self, dialling: asyncio.Task[Contact]) -> Contact:
+    async def wait_for(self, dialling: asyncio.Task[AuthorizedConnection]) -> AuthorizedConnection:
         try:
             return await asyncio.shield(dialling)
         except asyncio.CancelledError:
@@ -150,7 +150,7 @@ class Line:
                 raise self.hung_up() from None
             raise
 
-    async def dial(self, retry: RetryOptions) -> Contact:
+    async def dial(self, retry: RetryOptions) -> AuthorizedConnection:
         """Connect, as often as patience allows."""
         failures = 0
         while True:
@@ -163,18 +163,22 @@ class Line:
                 log.debug("dial again failures=%d why=%s", failures, failed)
             await self.options.clock.sleep(delay_s(failures, retry, self.options.rng))
 
-    async def dial_once(self) -> Contact:
+    async def dial_once(self) -> AuthorizedConnection:
         if self.options.route.tls and self._context is None:
             # Reading what a machine trusts takes a while, and happens on the disk.
             self._context = await asyncio.to_thread(tls_context, self.options.ca_file)
         if self._contact is not None:
             await self._contact.close()
-        self._contact = await Contact.open(self.options, self._context)
+        self._contact = await AuthorizedConnection.open(self.options, self._context)
         log.debug("connect place=%s", self.options.route.place)
         return self._contact
 
     async def persist(
-        self, ask: Callable[[Contact], Awaitable[T]], *, failures: int = 0, again: bool = False
+        self,
+        ask: Callable[[AuthorizedConnection], Awaitable[T]],
+        *,
+        failures: int = 0,
+        again: bool = False,
     ) -> T:
         """Do something over the line; what passes by itself is tried again, within patience.
 

@@ -3,7 +3,7 @@
 AMQP has one-way links only. A call is a message on one link and a message back on another, found
 again by its correlation id; a status code says how it went, as in HTTP.
 
-    Tokens, Management -> Calls -> Wire
+    Tokens, NativeManagement -> RequestClient -> Connection
                           ^^^^^ this module
 """
 
@@ -24,7 +24,7 @@ from pumphouse.amqp.messages import (
     encode_message,
 )
 from pumphouse.amqp.performatives import RECEIVER, SENDER, SETTLED, Source, Target
-from pumphouse.client.native.connection import Wire, break_off
+from pumphouse.client.native.connection import Connection, break_off
 from pumphouse.errors import (
     AmqpError,
     AuthError,
@@ -37,13 +37,13 @@ from pumphouse.errors import (
 REPLY_CREDIT = 50  # calls that may be under way at once
 
 
-class Calls:
+class RequestClient:
     """One node, with a link to ask and a link to be answered."""
 
     asking: SenderLink
     answering: ReceiverLink
 
-    def __init__(self, wire: Wire, node: str) -> None:
+    def __init__(self, wire: Connection, node: str) -> None:
         self.wire = wire
         self.node = node
         # The hub tells the reply links of a session apart by this address.
@@ -59,7 +59,7 @@ class Calls:
         return self._lost is not None
 
     @classmethod
-    async def open(cls, wire: Wire, node: str) -> Self:
+    async def open(cls, wire: Connection, node: str) -> Self:
         calls = cls(wire, node)
         answering, _ = await wire.attach(
             calls,

@@ -4,7 +4,7 @@ Several batches may be under way at once: waiting for each before the next would
 per batch. But of those whose order matters (to one partition; of one key) only one is, so that one
 that is refused for the moment and sent again is not overtaken.
 
-    Client.sender -> Sender -> batches.cut -> Wire.post -> outcome
+    NativeClient.sender -> NativeSender -> batches.cut -> Connection.post -> outcome
                      ^^^^^^ this module
 
 A batch that the hub refused is sent again, exactly it. A batch whose outcome got lost with the
@@ -32,8 +32,8 @@ from pumphouse.amqp.performatives import (
 from pumphouse.client.base import BATCH_EVENTS_MAX
 from pumphouse.client.batches import Payload, cut
 from pumphouse.client.errors import refusal
-from pumphouse.client.native.connection import Wire
-from pumphouse.client.native.reconnect import Contact, Line
+from pumphouse.client.native.connection import Connection
+from pumphouse.client.native.reconnect import AuthorizedConnection, ReconnectingConnection
 from pumphouse.errors import AmqpError, AuthError, LocalProtocolError, PumphouseError
 from pumphouse.events import Event
 
@@ -41,10 +41,12 @@ SIZE_MAX = 1024 * 1024  # of a message, if the hub names no limit
 UNDER_WAY_MAX = 8  # batches that wait for their outcome; up to 1 MiB each
 
 
-class Sender:
-    """Sends events and waits until the hub has taken them. Made by `Client.sender`."""
+class NativeSender:
+    """Sends events and waits until the hub has taken them. Made by `NativeClient.sender`."""
 
-    def __init__(self, line: Line, hub: str, partition: str | None = None) -> None:
+    def __init__(
+        self, line: ReconnectingConnection, hub: str, partition: str | None = None
+    ) -> None:
         self.line = line
         self.hub = hub
         self.partition = partition
@@ -52,21 +54,21 @@ class Sender:
         self.size_max = SIZE_MAX
         self.accepted = 0  # events that the hub has taken
         self.link: SenderLink | None = None
-        self.wire: Wire | None = None  # that the link is on
+        self.wire: Connection | None = None  # that the link is on
         self._attaching = asyncio.Lock()  # so that batches under way share one link
         self._room = asyncio.Event()
         self._fell: PumphouseError | None = None  # why the link is gone
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<Sender {self.address} {self.accepted} accepted>"
+        return f"<NativeSender {self.address} {self.accepted} accepted>"
 
     # -- attaching --------------------------------------------------------------------------------
 
     async def open(self) -> None:
         await self.line.persist(self.attached)
 
-    async def attached(self, contact: Contact) -> SenderLink:
+    async def attached(self, contact: AuthorizedConnection) -> SenderLink:
         """The link, attached anew if it was lost."""
         async with self._attaching:
             if self._closed:
@@ -76,7 +78,7 @@ class Sender:
             assert self.link is not None
             return self.link
 
-    async def attach(self, contact: Contact) -> None:
+    async def attach(self, contact: AuthorizedConnection) -> None:
         await contact.tokens.cover(self.hub)
         self.link, self._fell = None, None
         link, answer = await contact.wire.attach(
@@ -122,7 +124,7 @@ class Sender:
     async def deliver(self, payload: Payload) -> int:
         """Send a payload until the hub has taken it or said no for good; its number of events."""
 
-        async def once(contact: Contact) -> None:
+        async def once(contact: AuthorizedConnection) -> None:
             try:
                 await self.deliver_once(contact, payload)
             except AuthError:
@@ -134,7 +136,7 @@ class Sender:
         self.accepted += payload.event_count
         return payload.event_count
 
-    async def deliver_once(self, contact: Contact, payload: Payload) -> None:
+    async def deliver_once(self, contact: AuthorizedConnection, payload: Payload) -> None:
         link = await self.attached(contact)
         wire = contact.wire
         async with wire.within(wire.options.answer_s, "make room for a batch"):
@@ -145,7 +147,7 @@ class Sender:
         async with wire.within(wire.options.answer_s, "acknowledge a batch"):
             check_outcome(await outcome)
 
-    def may_send(self, link: SenderLink, wire: Wire) -> bool:
+    def may_send(self, link: SenderLink, wire: Connection) -> bool:
         wire.check()
         if link is not self.link:
             raise self._fell or AmqpError("amqp:link:detach-forced", "the link was lost")
@@ -179,7 +181,7 @@ class Sender:
 class Flight:
     """The batches of one `send` that are under way, at most one of each key."""
 
-    def __init__(self, sender: Sender, under_way_max: int = UNDER_WAY_MAX) -> None:
+    def __init__(self, sender: NativeSender, under_way_max: int = UNDER_WAY_MAX) -> None:
         self.sender = sender
         self.under_way_max = under_way_max
         self._tasks: dict[asyncio.Task[int], str | None] = {}  # with the key of each

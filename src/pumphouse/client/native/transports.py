@@ -1,6 +1,6 @@
 """Sockets to a hub: plain, encrypted, or inside a WebSocket.
 
-    Route -> open_transport -> Wire.connection_made
+    Route -> open_transport -> Connection.connection_made
              ^^^^^^^^^^^^^^ this module
 
 What goes wrong is told in a sentence that says where, why and what to do. A certificate that we do

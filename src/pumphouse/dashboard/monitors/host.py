@@ -18,7 +18,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from pumphouse.client.connection_string import read_place
+from pumphouse.client.base import read_connection_string
 from pumphouse.clock import SystemClock
 from pumphouse.dashboard.monitors.host_processes import CONNECTION_VAR, FACES, STORE_VAR
 from pumphouse.events import Event
@@ -153,7 +153,7 @@ async def until(stop: asyncio.Event, running: Awaitable[None]) -> None:
 
 
 def place(given: argparse.Namespace) -> Any:
-    return read_place(os.environ[CONNECTION_VAR], given.hub)
+    return read_connection_string(os.environ[CONNECTION_VAR], given.hub)
 
 
 def store() -> CheckpointStore:

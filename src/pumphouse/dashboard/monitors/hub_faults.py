@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumphouse.client.native.client import Client
+from pumphouse.client.base import HubClient
+from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 
 # What can be chosen, in words, and what it means to the hub. Each has an end of its own, or is
@@ -72,5 +73,5 @@ class HubFaults:
         async with self._client() as client:
             await (await client.management()).cancel_fault(number)
 
-    def _client(self) -> Client:
-        return Client(self._connection, ca_file=self._ca_file)
+    def _client(self) -> HubClient:
+        return open_client(self._connection, driver="native", ca_file=self._ca_file)

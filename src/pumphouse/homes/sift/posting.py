@@ -20,9 +20,7 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from pumphouse.client.base import HubClient
-from pumphouse.client.batches import packed, section_of, write_event
-from pumphouse.client.native.client import Client
+from pumphouse.client.base import HubClient, batch_section, encode_event, prepared_batch
 from pumphouse.events import Event
 from pumphouse.homes.simulator.partitions import partitions_of
 from pumphouse.spark.identity import open_hub
@@ -90,7 +88,7 @@ async def deliver(mail: Mail, activity: SinkOptions, deadletter: SinkOptions) ->
     """All of it, acknowledged; or an exception, and Spark runs the task again."""
     if mail.activities:
         async with open_hub(activity.identity) as client:
-            if isinstance(client, Client):
+            if client.has_batch_sender:
                 await by_partition(client, mail.activities, activity)
             else:
                 await plainly(client, mail.activities, activity)
@@ -104,7 +102,7 @@ async def plainly(client: HubClient, events: Sequence[Event], options: SinkOptio
         await (await client.sender()).send(events)
 
 
-async def by_partition(client: Client, events: Sequence[Event], options: SinkOptions) -> None:
+async def by_partition(client: HubClient, events: Sequence[Event], options: SinkOptions) -> None:
     async with asyncio.timeout(options.identity.operation_timeout_s):
         partitions = (await client.properties()).partitions
     numbers = np.array([int((event.partition_key or "h0")[1:]) for event in events], np.int32)
@@ -117,12 +115,12 @@ async def by_partition(client: Client, events: Sequence[Event], options: SinkOpt
 
 
 async def to_partition(
-    client: Client, partition: str, events: Sequence[Event], options: SinkOptions
+    client: HubClient, partition: str, events: Sequence[Event], options: SinkOptions
 ) -> None:
-    sender = await client.sender(partition)
+    sender = await client.batch_sender(partition)
     for some in messages(events, min(MESSAGE_BYTES, sender.size_max)):
         async with asyncio.timeout(options.send_timeout_s):
-            await sender.deliver(packed(b"".join(some), len(some)))
+            await sender.deliver(prepared_batch(b"".join(some), len(some)))
 
 
 def messages(events: Iterable[Event], size_max: int) -> Iterator[list[bytes]]:
@@ -130,7 +128,7 @@ def messages(events: Iterable[Event], size_max: int) -> Iterator[list[bytes]]:
     some: list[bytes] = []
     size = 0
     for event in events:
-        section = section_of(write_event(event))
+        section = batch_section(encode_event(event))
         if some and size + len(section) > size_max:
             yield some
             some, size = [], 0

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pumphouse.client.batches import section_of, write_event
+from pumphouse.client.base import batch_section, encode_event
 from pumphouse.events import Event
 from pumphouse.homes import schema
 from pumphouse.homes.schema import MODES, SENSORS, Reading, encode_reading, home_id
@@ -119,7 +119,7 @@ class Stencil:
 def stencil() -> Stencil:
     """Cut from what the client and the schema write for one reading, so that it fits both."""
     body = _widest()
-    row = section_of(write_event(Event(body, partition_key=home_id(0))))
+    row = batch_section(encode_event(Event(body, partition_key=home_id(0))))
     head, key = row.index(body), row.index(home_id(0).encode()) + 1
     names = max(map(len, SENSORS))
     rows = [row.replace(b"SENSOR", s.encode() + DROP * (names - len(s))) for s in SENSORS]
@@ -257,7 +257,7 @@ def _record(columns: Columns, i: int) -> bytes:
     body = encode_reading(reading)
     if columns.mark[i] & MALFORMED:
         body = mishaps.broken(body, reading.seq + int(columns.home[i]) + int(columns.sensor[i]))
-    return section_of(write_event(Event(body, partition_key=reading.home)))
+    return batch_section(encode_event(Event(body, partition_key=reading.home)))
 
 
 def check_limits(minute: int) -> None:

@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from pumphouse.client.batches import section_of, write_event
+from pumphouse.client.base import batch_section, encode_event
 from pumphouse.errors import BadRecord, OptionError
 from pumphouse.events import Event, to_ms
 from pumphouse.homes import schema
@@ -293,7 +293,7 @@ class ReplaySource:
         at = self.start_ms + (int(track.times[row]) + shift) % self.period_ms
         name = schema.home_id(home)
         body = self.body(track, row, name, at)
-        return section_of(write_event(Event(body, partition_key=name)))
+        return batch_section(encode_event(Event(body, partition_key=name)))
 
     def body(self, track: Track, row: int, home: str, at: int) -> bytes:
         """As `schema.encode_reading` would write it, only quicker."""

@@ -23,9 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pumphouse.client.base import HubClient, Sender
-from pumphouse.client.batches import Payload, packed
-from pumphouse.client.native.client import Client
+from pumphouse.client.base import HubClient, Payload, Sender, prepared_batch
 from pumphouse.clock import Clock
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
@@ -211,10 +209,10 @@ async def hurry(lanes: Lanes, running: Sequence[asyncio.Task[None]], stop: async
 
 
 async def lanes_to(client: HubClient, partitions: Sequence[str], partition_of: Ints) -> Lanes:
-    if not isinstance(client, Client):
+    if not client.has_batch_sender:
         sender = await client.sender()
         return Lanes([sender], [Lane(sender.send)], cut_plain)
-    senders = [await client.sender(partition) for partition in partitions]
+    senders = [await client.batch_sender(partition) for partition in partitions]
     size_max = min(BATCH_BYTES_MAX, *(sender.size_max for sender in senders))
     cut = partial(cut_packed, partition_of=partition_of, lanes=len(senders), size_max=size_max)
     return Lanes(senders, [Lane(sender.deliver) for sender in senders], cut)
@@ -228,7 +226,7 @@ def cut_packed(
     for place, (first, last) in enumerate(pairwise(bounds.tolist())):
         while first < last:
             until = fitting(part.packed, first, last, size_max)
-            yield place, packed(part.packed.records(first, until), until - first)
+            yield place, prepared_batch(part.packed.records(first, until), until - first)
             first = until
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pumphouse.client.base import PartitionProperties
-from pumphouse.client.positions import beyond_the_end
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Event, Position
 from pumphouse.leases.model import Checkpoint, Group, Listing
@@ -79,7 +78,7 @@ def at_the_border(position: Position, found: PartitionProperties) -> Place | Non
         return newest if found.last_sequence >= 0 else oldest
     if position == EARLIEST:
         return oldest
-    if position == LATEST or beyond_the_end(position, found):
+    if position == LATEST or found.ends_before(position):
         return newest
     if position.kind == "sequence":
         following = int(position.value) + (not position.inclusive)

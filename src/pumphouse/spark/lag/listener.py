@@ -21,8 +21,13 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pumphouse.client.base import DEFAULT_GROUP, HubClient, ReaderOptions
-from pumphouse.client.connection_string import ConnectionString, read_place
+from pumphouse.client.base import (
+    DEFAULT_GROUP,
+    ConnectionString,
+    HubClient,
+    ReaderOptions,
+    read_connection_string,
+)
 from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.events import Position
@@ -68,7 +73,7 @@ class EventHubsLagListener(StreamingQueryListener):
         self.lags: dict[tuple[str, str], Lag] = {}
         self._mirrored: MirroredHub | None = None
         if store:
-            place = read_place(connection, keyless=credential is not None)
+            place = read_connection_string(connection, keyless=credential is not None)
             self._mirrored = MirroredHub(place, group, store, credential)
         self._memories: dict[tuple[str, str], PositionHistory] = {}
 

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from pumphouse.client.bulk.client import BulkClient
-from pumphouse.client.native.connection import WireOptions
+from pumphouse.client.bulk import BulkClient, ConnectionOptions
 from pumphouse.errors import PumphouseError
 from pumphouse.spark.identity import make_credential
 from pumphouse.spark.options import HubIdentity
@@ -97,7 +96,7 @@ def hang_up(client: BulkClient) -> None:
 
 def connect(identity: HubIdentity) -> BulkClient:
     """A connection of its own, open; `operationTimeout` can only make us less patient."""
-    usual, most_s = WireOptions(), identity.operation_timeout_s
+    usual, most_s = ConnectionOptions(), identity.operation_timeout_s
     client = BulkClient(
         identity.connection,
         identity.hub,

@@ -20,8 +20,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from pumphouse.client.bulk.arrow import TYPES
-from pumphouse.client.bulk.client import EventsGone, RangeOptions, RangeTimeout
+from pumphouse.client.bulk import (
+    TYPES,
+    EventsGone,
+    RangeOptions,
+    RangeTimeout,
+    read_range_of_messages,
+)
 from pumphouse.errors import PumphouseError, ReaderEvicted
 from pumphouse.spark.advice import with_advice
 from pumphouse.spark.identity import open_hub
@@ -166,10 +171,10 @@ def read_with_reconnects(task: Task, piece: SpanProgress, options: RangeOptions)
 def read_once(task: Task, piece: SpanProgress, options: RangeOptions) -> Iterator[pa.RecordBatch]:
     partition, first, last = piece.span.partition, piece.next, piece.span.last
     if task.identity.driver == "azure":
-        from pumphouse.client.azure.ranges import read_range
-
         client = open_hub(task.identity)
-        yield from read_range(client, partition, first, last, options, task.reading.prefetch)
+        yield from read_range_of_messages(
+            client, partition, first, last, options, task.reading.prefetch
+        )
         return
     with connections.borrow(task.identity) as bulk:
         yield from bulk.read_range(partition, first, last, options)

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pumphouse.client.base import HubClient, Sender
-from pumphouse.client.batches import write_event
+from pumphouse.client.base import HubClient, Sender, encode_event
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import (
     AuthError,
@@ -217,7 +216,7 @@ class TaskWriter:
             ) from None
         except EventTooLarge as failed:
             # It need not be the body: properties count as well.
-            largest = max(rows, key=lambda row: len(write_event(row.event)))
+            largest = max(rows, key=lambda row: len(encode_event(row.event)))
             raise PumphouseError(
                 f"row {largest.number} of the task, with a body of {len(largest.event.body):,} "
                 f"bytes: {failed}"
