@@ -23,15 +23,13 @@ if TYPE_CHECKING:
         RetryOptions as RetryOptions,
         Sender as Sender,
     )
-    from pumphouse.client.bulk.client import (
+    from pumphouse.client.bulk import (
         BulkClient as BulkClient,
-        read_range as read_range,
-    )
-    from pumphouse.client.bulk.ranges import (
         EventsGone as EventsGone,
         HubRecreated as HubRecreated,
         RangeOptions as RangeOptions,
         RangeTimeout as RangeTimeout,
+        read_range as read_range,
     )
     from pumphouse.client.factory import open_client as open_client
     from pumphouse.clock import (
@@ -112,8 +110,9 @@ _NAMES_OF_MODULE = {
         "HubClient HubProperties PartitionEnd PartitionProperties Reader ReaderOptions "
         "RetryOptions Sender"
     ),
-    "pumphouse.client.bulk.client": "BulkClient read_range",
-    "pumphouse.client.bulk.ranges": "EventsGone HubRecreated RangeOptions RangeTimeout",
+    "pumphouse.client.bulk": (
+        "BulkClient EventsGone HubRecreated RangeOptions RangeTimeout read_range"
+    ),
     "pumphouse.client.factory": "open_client",
     "pumphouse.clock": "Clock MovableClock",
     "pumphouse.errors": (
