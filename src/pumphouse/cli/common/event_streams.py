@@ -104,7 +104,9 @@ def age(event: Event) -> tuple[int, int, str]:
     return event.enqueued_ms or 0, sequence(event), event.partition or ""
 
 
-async def open_streams(client: HubClient, group: str, spans: Sequence[Span]) -> list[PartitionStream]:
+async def open_streams(
+    client: HubClient, group: str, spans: Sequence[Span]
+) -> list[PartitionStream]:
     return [
         PartitionStream(
             client,
