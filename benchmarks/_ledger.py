@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pumphouse.errors import StoreMisused
 from pumphouse.leases.model import Checkpoint, Ownership
-from pumphouse.simulation.loop import Seat
+from pumphouse.simulation.loop import HostProcess
 
 
 class Measured(NamedTuple):
@@ -131,25 +131,27 @@ class Ledger:
         if isinstance(failed, ExceptionGroup):
             self.failures.append(f"{failed!r} {failed.exceptions!r}")
 
-    # -- as the watcher of a simulated store ------------------------------------------------------
+    # -- as the observer of a simulated store ------------------------------------------------------
 
-    def row_written(self, seat: Seat, before: Ownership | None, row: Ownership) -> None:
+    def row_written(self, process: HostProcess, before: Ownership | None, row: Ownership) -> None:
         self.wrote(row.partition, row.owner)
 
-    def row_answered(self, seat: Seat, row: Ownership, sent_s: float) -> None:
+    def row_answered(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
         """When its writer hears of it does not matter here."""
 
-    def row_heard(self, seat: Seat, row: Ownership, sent_s: float) -> None:
+    def row_heard(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
         """Nor what a host knows."""
 
-    def checkpoint_sent(self, seat: Seat, mark: Checkpoint) -> None:
+    def checkpoint_sent(self, process: HostProcess, mark: Checkpoint) -> None:
         """Nor where somebody wants to be."""
 
-    def checkpoint_written(self, seat: Seat, before: Checkpoint | None, mark: Checkpoint) -> None:
+    def checkpoint_written(
+        self, process: HostProcess, before: Checkpoint | None, mark: Checkpoint
+    ) -> None:
         """Where somebody is does not matter here."""
 
-    def misused(self, seat: Seat, why: StoreMisused) -> None:
+    def misused(self, process: HostProcess, why: StoreMisused) -> None:
         raise why
 
-    def store_failed(self, seat: Seat, kind: str, partitions: Sequence[str]) -> None:
+    def store_failed(self, process: HostProcess, kind: str, partitions: Sequence[str]) -> None:
         raise AssertionError("nothing goes wrong here")

@@ -27,7 +27,7 @@ from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.simulation.hub import HUB, NAMESPACE, SimHub
-from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
+from pumphouse.simulation.loop import HostClock, HostProcess, SimLoop
 from pumphouse.simulation.run import quiet
 from pumphouse.simulation.store import HostStore, SimStore
 
@@ -81,7 +81,7 @@ class Stage:
         self.ledger.done(partition, sequences)
 
 
-Cast = Callable[[Seat], Actor]
+Cast = Callable[[HostProcess], Actor]
 Troupe = Callable[[Stage], Cast]
 
 
@@ -100,7 +100,7 @@ def ours(strategy: Strategy, options: ProcessorOptions) -> Turn:
 
     def troupe(stage: Stage) -> Cast:
         store = CountedStore(stage.ledger, Group(NAMESPACE, HUB), options.lease_s)
-        return lambda seat: OurHost(seat, stage, store, strategy, options)
+        return lambda process: OurHost(process, stage, store, strategy, options)
 
     return Turn(troupe, options.interval_s)
 
@@ -112,9 +112,9 @@ class CountedStore(SimStore):
         super().__init__(ledger, group, lease_s)
         self.ledger = ledger
 
-    def claim(self, seat: Seat, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
+    def claim(self, process: HostProcess, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
         self.ledger.calls += len(rows)
-        return super().claim(seat, rows)
+        return super().claim(process, rows)
 
     def list_rows(self) -> Listing:
         self.ledger.calls += 1
@@ -134,7 +134,7 @@ class OurHost:
 
     def __init__(
         self,
-        seat: Seat,
+        process: HostProcess,
         stage: Stage,
         store: SimStore,
         strategy: Strategy,
@@ -143,13 +143,13 @@ class OurHost:
         self.stage = stage
         rng = Random(stage.rng.getrandbits(64))
         self.processor = Processor(
-            lambda: stage.hub.client(seat, rng),
-            store=HostStore(store, seat, Random(rng.getrandbits(64)), Counter()),
+            lambda: stage.hub.client(process, rng),
+            store=HostStore(store, process, Random(rng.getrandbits(64)), Counter()),
             strategy=strategy,
-            host=seat.name,
+            host=process.name,
             options=options,
             on_error=stage.ledger.reported,
-            clock=SeatClock(),
+            clock=HostClock(),
             rng=Random(rng.getrandbits(64)),
         )
 
@@ -237,17 +237,17 @@ class Fleet:
 
     def __init__(self, loop: SimLoop, stage: Stage, cast: Cast) -> None:
         self.loop, self.stage, self.cast = loop, stage, cast
-        self.hosts: dict[str, tuple[Seat, Actor]] = {}
+        self.hosts: dict[str, tuple[HostProcess, Actor]] = {}
         self.tasks: list[asyncio.Task[None]] = []
         self._named = 0
 
     async def come(self) -> None:
         self._named += 1
-        seat = Seat(f"host-{self._named:02}")
-        context = self.loop.sit(seat)
-        actor = context.run(self.cast, seat)
-        self.stage.ledger.came(seat.name)
-        self.hosts[seat.name] = (seat, actor)
+        process = HostProcess(f"host-{self._named:02}")
+        context = self.loop.context_of(process)
+        actor = context.run(self.cast, process)
+        self.stage.ledger.came(process.name)
+        self.hosts[process.name] = (process, actor)
         await self.loop.create_task(actor.start(), context=context)
 
     async def come_later(self, seconds: float) -> None:
@@ -260,21 +260,21 @@ class Fleet:
             coming = self.come_later(rng.uniform(0, TOGETHER_S))
             self.tasks.append(asyncio.create_task(coming))
         for name in rng.sample(sorted(self.hosts), scene.dies):
-            seat, _ = self.hosts.pop(name)
+            process, _ = self.hosts.pop(name)
             self.stage.ledger.went(name)
-            self.loop.kill(seat)
-            self.stage.hub.drop(seat)
+            self.loop.kill(process)
+            self.stage.hub.drop(process)
         for name in rng.sample(sorted(self.hosts), scene.leaves):
-            seat, actor = self.hosts.pop(name)
-            leaving = self.loop.create_task(actor.stop(), context=self.loop.sit(seat))
-            self.tasks.append(asyncio.create_task(self._leave(seat, leaving)))
+            process, actor = self.hosts.pop(name)
+            leaving = self.loop.create_task(actor.stop(), context=self.loop.context_of(process))
+            self.tasks.append(asyncio.create_task(self._leave(process, leaving)))
 
-    async def _leave(self, seat: Seat, leaving: asyncio.Task[None]) -> None:
+    async def _leave(self, process: HostProcess, leaving: asyncio.Task[None]) -> None:
         await leaving
-        self.stage.ledger.went(seat.name)
-        self.loop.kill(seat)
-        self.stage.hub.drop(seat)
+        self.stage.ledger.went(process.name)
+        self.loop.kill(process)
+        self.stage.hub.drop(process)
 
     def end(self) -> None:
-        for seat, _ in self.hosts.values():
-            self.loop.kill(seat)
+        for process, _ in self.hosts.values():
+            self.loop.kill(process)

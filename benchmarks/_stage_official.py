@@ -31,7 +31,7 @@ from pumphouse.client.base import ReaderOptions
 from pumphouse.errors import ReaderEvicted
 from pumphouse.events import EARLIEST, Position
 from pumphouse.simulation.hub import HUB, NAMESPACE, SimClient, SimReader
-from pumphouse.simulation.loop import Seat
+from pumphouse.simulation.loop import HostProcess
 
 INTERVAL_S = 30.0  # its default
 PREFETCH = 300
@@ -45,7 +45,7 @@ def official(kind: str) -> Turn:
         vars(_ownership_manager)["time"] = Time(stage.ledger)
         random.seed(stage.rng.getrandbits(64))  # it draws from the one that everybody shares
         store = EtagStore(stage.ledger, stage.rng)
-        return lambda seat: OfficialHost(seat, stage, store, kind)
+        return lambda process: OfficialHost(process, stage, store, kind)
 
     return Turn(troupe, INTERVAL_S)
 
@@ -61,12 +61,12 @@ class Time:
 
 
 class OfficialHost:
-    def __init__(self, seat: Seat, stage: Stage, store: EtagStore, kind: str) -> None:
+    def __init__(self, process: HostProcess, stage: Stage, store: EtagStore, kind: str) -> None:
         self.stage = stage
         # What stands in for client, store and events has no more than it asks of them.
-        client: Any = Client(stage, seat)
+        client: Any = Client(stage, process)
         handle: Any = self._handle
-        kept: Any = SeatStore(store, seat)
+        kept: Any = ProcessStore(store, process)
         self.processor = EventProcessor(
             client,
             "$Default",
@@ -76,7 +76,7 @@ class OfficialHost:
             initial_event_position="-1",
             load_balancing_strategy=LoadBalancingStrategy(kind),
         )
-        self.processor._id = self.processor._ownership_manager.owner_id = seat.name
+        self.processor._id = self.processor._ownership_manager.owner_id = process.name
 
     async def _handle(self, context: Any, events: list[Received]) -> None:
         await self.stage.work(context.partition_id, [event.sequence_number for event in events])
@@ -113,14 +113,14 @@ class EtagStore:
         return dict(written)
 
 
-class SeatStore:
+class ProcessStore:
     """One host's way to the store."""
 
-    def __init__(self, store: EtagStore, seat: Seat) -> None:
-        self.store, self.seat = store, seat
+    def __init__(self, store: EtagStore, process: HostProcess) -> None:
+        self.store, self.process = store, process
 
     async def _travel(self) -> None:
-        if self.seat.dead:
+        if self.process.dead:
             raise asyncio.CancelledError
         await asyncio.sleep(self.store.rng.uniform(0.001, 0.02))
 
@@ -177,8 +177,8 @@ class Client:
     _config = Config
     eventhub_name = HUB
 
-    def __init__(self, stage: Stage, seat: Seat) -> None:
-        self._client = stage.hub.client(seat, Random(stage.rng.getrandbits(64)))
+    def __init__(self, stage: Stage, process: HostProcess) -> None:
+        self._client = stage.hub.client(process, Random(stage.rng.getrandbits(64)))
 
     async def get_partition_ids(self) -> list[str]:
         return list((await self._client.properties()).partitions)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.stores import STORES, Place, ready
+from tests.leases.contract.stores import STORES, Place, ready
 
 
 @pytest.fixture(params=STORES.values(), ids=list(STORES))

@@ -19,7 +19,7 @@ from pumphouse.leases.model import (
     hand_over,
     nominate,
 )
-from tests.leases.fleet import LEASE_S, census_of, listing_of, partitions_of
+from tests.leases.strategies.fleet import LEASE_S, census_of, listing_of, partitions_of
 
 # -- what is whose --------------------------------------------------------------------------------
 

@@ -11,12 +11,12 @@ import pytest
 
 from pumphouse.errors import CheckpointRefused, OwnershipLost, StoreError, StoreMisused
 from pumphouse.leases.checkpoints import ATTEMPTS, CheckpointWriter
-from pumphouse.leases.flaky import FlakyStore, Mishap, Rates, Script
 from pumphouse.leases.model import Checkpoint, Ownership, claim
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore
 from pumphouse.leases.stores.memory import MemoryStore
-from tests.leases.contract.asking import checkpoints, granted, mark_of
-from tests.leases.stores import GROUP
+from tests.leases.contract.calls import checkpoints, granted, mark_of
+from tests.leases.contract.stores import GROUP
+from tests.leases.flaky_store import Fault, FlakyStore, RandomFaults, ScriptedFaults
 
 
 def writer(store: CheckpointStore, epoch: int = 5) -> CheckpointWriter:
@@ -68,7 +68,7 @@ async def test_a_lease_that_runs_out_between_two_tries_ends_them(store: Checkpoi
     flaky = FlakyStore(store)
     one = CheckpointWriter(flaky, GROUP, "0", 5, lambda: next(asked))
     await one.stamp()
-    flaky.plan = Script(["before"])
+    flaky.plan = ScriptedFaults(["before"])
     with pytest.raises(OwnershipLost):
         await one.advance(3, "3")
     assert await stored(store) == (None, 5)
@@ -100,9 +100,9 @@ async def test_a_stamp_over_an_old_listing_takes_what_is_there(store: Checkpoint
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
-async def test_a_stamp_whose_answer_was_lost(store: CheckpointStore, mishap: Mishap) -> None:
+async def test_a_stamp_whose_answer_was_lost(store: CheckpointStore, mishap: Fault) -> None:
     await write_by_hand(store, 20, epoch=3)
-    flaky = FlakyStore(store, Script([mishap]))
+    flaky = FlakyStore(store, ScriptedFaults([mishap]))
     one = writer(flaky)
     assert (await one.stamp()).sequence == 20
     assert await stored(store) == (20, 5)
@@ -188,10 +188,10 @@ async def test_an_owner_is_fenced_off_by_the_next(store: CheckpointStore) -> Non
 
 
 @pytest.mark.parametrize("mishaps", [["before"], ["after"], ["before", "after"], ["after"] * 2])
-async def test_an_answer_that_was_lost(store: CheckpointStore, mishaps: list[Mishap]) -> None:
+async def test_an_answer_that_was_lost(store: CheckpointStore, mishaps: list[Fault]) -> None:
     flaky = FlakyStore(store)
     one = await stamped(flaky)
-    flaky.plan = Script(mishaps)
+    flaky.plan = ScriptedFaults(mishaps)
     assert (await one.advance(20, "20")).sequence == 20
     assert await stored(store) == (20, 5)
     await one.advance(21, "21")
@@ -201,7 +201,7 @@ async def test_an_answer_that_was_lost(store: CheckpointStore, mishaps: list[Mis
 async def test_an_answer_that_was_lost_and_a_later_owner(store: CheckpointStore) -> None:
     one = await stamped(store)
     await one.advance(20, "20")
-    flaky = FlakyStore(store, Script(["before"]))
+    flaky = FlakyStore(store, ScriptedFaults(["before"]))
     one._store = flaky
     await stamped(store, 6)
     with pytest.raises(OwnershipLost):
@@ -215,8 +215,8 @@ async def test_a_store_that_stays_silent(store: CheckpointStore) -> None:
         flaky = FlakyStore(store)
         one = await stamped(flaky, epoch)
         before = (await stored(store))[0]
-        mishaps: list[Mishap] = ["after", "failed"] if arrived else ["before"] * ATTEMPTS
-        flaky.plan = Script(mishaps)
+        mishaps: list[Fault] = ["after", "failed"] if arrived else ["before"] * ATTEMPTS
+        flaky.plan = ScriptedFaults(mishaps)
         with pytest.raises(StoreError):
             await one.advance(at, "x")
         assert (await stored(store))[0] == (at if arrived else before)
@@ -252,9 +252,9 @@ async def test_a_listing_that_is_old(store: CheckpointStore) -> None:
     flaky = FlakyStore(store)
     one = await stamped(flaky)
     await flaky.list_checkpoints(GROUP)
-    flaky.plan = Script(["after", "stale"])
+    flaky.plan = ScriptedFaults(["after", "stale"])
     assert (await one.advance(20, "20")).sequence == 20
-    flaky.plan = Script(["before", "stale"])
+    flaky.plan = ScriptedFaults(["before", "stale"])
     assert (await one.advance(21, "21")).sequence == 21
     assert await stored(store) == (21, 5)
 
@@ -315,7 +315,7 @@ async def test_a_raised_epoch_that_did_not_arrive_is_mended(store: CheckpointSto
     flaky = FlakyStore(store)
     one = await stamped(flaky)
     await one.advance(20, "20")
-    flaky.plan = Script(["before"] * ATTEMPTS)
+    flaky.plan = ScriptedFaults(["before"] * ATTEMPTS)
     with pytest.raises(StoreError):
         await one.restamp(9)
     assert await stored(store) == (20, 5)
@@ -323,7 +323,7 @@ async def test_a_raised_epoch_that_did_not_arrive_is_mended(store: CheckpointSto
     assert await stored(store) == (20, 9)
     await write_by_hand(store, 40)
     assert (await one.advance(21, "21")).sequence == 40
-    flaky.plan = Script(["before"] * ATTEMPTS)
+    flaky.plan = ScriptedFaults(["before"] * ATTEMPTS)
     with pytest.raises(StoreError):
         await one.restamp(11)
     await one.advance(22, "22")  # and nobody who is ahead of us is taken back
@@ -358,7 +358,7 @@ async def test_a_fight_has_an_end() -> None:
             return await store.list_checkpoints(GROUP)
 
     one = await stamped(store)
-    one._store = Fought(store, Script(["before"] * 100))
+    one._store = Fought(store, ScriptedFaults(["before"] * 100))
     with pytest.raises(StoreError, match=f"in {ATTEMPTS} attempts"):
         await one.advance(20, "20")
 
@@ -392,7 +392,7 @@ async def test_a_chain_of_owners_under_mishaps(seed: int, sdk: float, stale: flo
     """
     rng = Random(seed)
     store = MemoryStore()
-    flaky = FlakyStore(store, Rates(rng, before=0.2, after=0.2, stale=stale, failed=0.1))
+    flaky = FlakyStore(store, RandomFaults(rng, before=0.2, after=0.2, stale=stale, failed=0.1))
     handled = reached = -1
     old: CheckpointWriter | None = None
     row: Ownership | None = None

@@ -6,9 +6,17 @@ from itertools import product
 
 import pytest
 
-from pumphouse.leases.fencing import Done, Lost, Write, is_ahead, is_erased, next_step, same_place
+from pumphouse.leases.fencing import (
+    AlreadyStored,
+    FencedOff,
+    RetryWrite,
+    is_ahead,
+    is_erased,
+    next_step,
+    same_place,
+)
 from pumphouse.leases.model import Checkpoint
-from tests.leases.stores import GROUP
+from tests.leases.contract.stores import GROUP
 
 
 def mark(at: int | None, epoch: int, etag: str = "") -> Checkpoint:
@@ -18,7 +26,7 @@ def mark(at: int | None, epoch: int, etag: str = "") -> Checkpoint:
 
 def step(
     known: Checkpoint | None, wanted: Checkpoint, found: Checkpoint | None, in_doubt: bool
-) -> Done | Write | Lost:
+) -> AlreadyStored | RetryWrite | FencedOff:
     """After silence if there is a doubt, after a refusal if there is none."""
     return next_step(known, wanted, found, in_doubt=in_doubt, refused=not in_doubt)
 
@@ -26,25 +34,25 @@ def step(
 # We have epoch 5 and had written 20; now we want to write 30. What is stored is ... so we ...
 ADVANCING = [
     # at, epoch, in doubt -> answer
-    (20, 6, False, Lost(6)),  # a later owner has stamped it
-    (20, 6, True, Lost(6)),
-    (30, 6, True, Lost(6)),  # ... after our write had arrived
-    (30, 5, True, Done(mark(30, 5, "new"))),  # our write had arrived, its answer was lost
-    (20, 5, True, Write(mark(30, 5, "new"))),  # it had not
-    (25, 5, True, Write(mark(30, 5, "new"))),  # an earlier one of ours had
-    (10, 5, True, Write(mark(30, 5, "old"))),  # rewound by hand, or an old listing: try again
-    (40, 5, True, Done(mark(40, 5, "new"))),  # an attempt of ours that found an SDK ahead
-    (10, 5, False, Lost(5)),
-    (20, 5, False, Lost(5)),
-    (30, 5, False, Lost(5)),  # nobody but us may have our epoch, and we did not write
-    (20, 0, False, Write(mark(30, 5, "new"))),  # an official SDK, no further than we are
-    (30, 0, False, Write(mark(30, 5, "new"))),
-    (10, 0, False, Write(mark(30, 5, "new"))),  # it went back: that is undone
-    (40, 0, False, Write(mark(40, 5, "new"))),  # it got further: fenced, and left there
-    (40, 0, True, Write(mark(40, 5, "new"))),
-    (None, 0, False, Write(mark(30, 5, "new"))),
-    (20, 4, False, Write(mark(30, 5, "new"))),
-    (40, 4, False, Write(mark(40, 5, "new"))),
+    (20, 6, False, FencedOff(6)),  # a later owner has stamped it
+    (20, 6, True, FencedOff(6)),
+    (30, 6, True, FencedOff(6)),  # ... after our write had arrived
+    (30, 5, True, AlreadyStored(mark(30, 5, "new"))),  # our write had arrived, its answer was lost
+    (20, 5, True, RetryWrite(mark(30, 5, "new"))),  # it had not
+    (25, 5, True, RetryWrite(mark(30, 5, "new"))),  # an earlier one of ours had
+    (10, 5, True, RetryWrite(mark(30, 5, "old"))),  # rewound by hand, or an old listing: try again
+    (40, 5, True, AlreadyStored(mark(40, 5, "new"))),  # an attempt of ours that found an SDK ahead
+    (10, 5, False, FencedOff(5)),
+    (20, 5, False, FencedOff(5)),
+    (30, 5, False, FencedOff(5)),  # nobody but us may have our epoch, and we did not write
+    (20, 0, False, RetryWrite(mark(30, 5, "new"))),  # an official SDK, no further than we are
+    (30, 0, False, RetryWrite(mark(30, 5, "new"))),
+    (10, 0, False, RetryWrite(mark(30, 5, "new"))),  # it went back: that is undone
+    (40, 0, False, RetryWrite(mark(40, 5, "new"))),  # it got further: fenced, and left there
+    (40, 0, True, RetryWrite(mark(40, 5, "new"))),
+    (None, 0, False, RetryWrite(mark(30, 5, "new"))),
+    (20, 4, False, RetryWrite(mark(30, 5, "new"))),
+    (40, 4, False, RetryWrite(mark(40, 5, "new"))),
 ]
 
 
@@ -56,20 +64,20 @@ def test_advancing(at: int | None, epoch: int, in_doubt: bool, answer: object) -
 
 def test_a_rewind_is_believed_once_a_write_was_refused() -> None:
     known, wanted, found = mark(20, 5, "old"), mark(30, 5, "old"), mark(10, 5, "new")
-    assert next_step(known, wanted, found, in_doubt=True, refused=True) == Lost(5)
+    assert next_step(known, wanted, found, in_doubt=True, refused=True) == FencedOff(5)
 
 
 # We have epoch 5 and have not stamped it yet; when we looked it stood at 20 with epoch 3.
 STAMPING = [
-    (20, 6, False, Lost(6)),
-    (20, 5, True, Write(mark(20, 5, "new"))),  # what was found may be old: a grant proves it
-    (20, 5, False, Lost(5)),  # a double: the row has been rewritten without its epoch
-    (30, 5, True, Write(mark(30, 5, "new"))),  # an earlier attempt of ours, over another place
-    (30, 3, False, Write(mark(30, 5, "new"))),  # the owner before us got further meanwhile
-    (20, 3, True, Write(mark(20, 5, "new"))),  # ours did not arrive
-    (10, 0, False, Write(mark(10, 5, "new"))),  # we have handled nothing: theirs is the truth
-    (40, 0, True, Write(mark(40, 5, "new"))),
-    (None, 4, False, Write(mark(None, 5, "new"))),
+    (20, 6, False, FencedOff(6)),
+    (20, 5, True, RetryWrite(mark(20, 5, "new"))),  # what was found may be old: a grant proves it
+    (20, 5, False, FencedOff(5)),  # a double: the row has been rewritten without its epoch
+    (30, 5, True, RetryWrite(mark(30, 5, "new"))),  # an earlier attempt of ours, over another place
+    (30, 3, False, RetryWrite(mark(30, 5, "new"))),  # the owner before us got further meanwhile
+    (20, 3, True, RetryWrite(mark(20, 5, "new"))),  # ours did not arrive
+    (10, 0, False, RetryWrite(mark(10, 5, "new"))),  # we have handled nothing: theirs is the truth
+    (40, 0, True, RetryWrite(mark(40, 5, "new"))),
+    (None, 4, False, RetryWrite(mark(None, 5, "new"))),
 ]
 
 
@@ -81,13 +89,13 @@ def test_stamping(at: int | None, epoch: int, in_doubt: bool, answer: object) ->
 
 # We go from epoch 5 to 7 at 20.
 RESTAMPING = [
-    (20, 7, True, Done(mark(20, 7, "new"))),
-    (20, 5, True, Write(mark(20, 7, "new"))),
-    (40, 5, True, Write(mark(40, 7, "new"))),
-    (20, 5, False, Lost(5)),  # refused, though nobody but us has this epoch: moved by hand
-    (20, 8, True, Lost(8)),
-    (20, 6, False, Write(mark(20, 7, "new"))),
-    (20, 0, False, Write(mark(20, 7, "new"))),
+    (20, 7, True, AlreadyStored(mark(20, 7, "new"))),
+    (20, 5, True, RetryWrite(mark(20, 7, "new"))),
+    (40, 5, True, RetryWrite(mark(40, 7, "new"))),
+    (20, 5, False, FencedOff(5)),  # refused, though nobody but us has this epoch: moved by hand
+    (20, 8, True, FencedOff(8)),
+    (20, 6, False, RetryWrite(mark(20, 7, "new"))),
+    (20, 0, False, RetryWrite(mark(20, 7, "new"))),
 ]
 
 
@@ -103,7 +111,7 @@ def test_a_checkpoint_that_was_deleted_is_written_anew(
     known: Checkpoint | None, in_doubt: bool
 ) -> None:
     wanted = mark(30, 5, "old")
-    assert step(known, wanted, None, in_doubt) == Write(mark(30, 5, ""))
+    assert step(known, wanted, None, in_doubt) == RetryWrite(mark(30, 5, ""))
 
 
 def test_what_holds_for_every_combination() -> None:
@@ -130,27 +138,27 @@ def check(
     found: Checkpoint,
     in_doubt: bool,
     refused: bool,
-    answer: Done | Write | Lost,
+    answer: AlreadyStored | RetryWrite | FencedOff,
 ) -> None:
     if found.epoch > wanted.epoch or (found.epoch == wanted.epoch and not in_doubt):
-        assert answer == Lost(found.epoch)
+        assert answer == FencedOff(found.epoch)
     match answer:
-        case Done(checkpoint):
+        case AlreadyStored(checkpoint):
             assert in_doubt
             assert checkpoint == found
             assert checkpoint.epoch == wanted.epoch
             assert known is None or not is_ahead(wanted, checkpoint)
-        case Write(checkpoint) if checkpoint.etag == "old":
+        case RetryWrite(checkpoint) if checkpoint.etag == "old":
             # Once more as before: only if nothing says that it cannot be granted.
             assert not refused
             assert checkpoint == wanted
-        case Write(checkpoint):
+        case RetryWrite(checkpoint):
             assert (checkpoint.epoch, checkpoint.etag) == (wanted.epoch, "new")
             # Not past what was handled: it is our place or one that somebody wrote down ...
             assert same_place(checkpoint, wanted) or same_place(checkpoint, found)
             # ... and not back from what is stored.
             assert not is_ahead(found, checkpoint)
-        case Lost(epoch):
+        case FencedOff(epoch):
             assert epoch == found.epoch
 
 

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from pumphouse.events import Event
-from pumphouse.leases.flaky import CALM, FlakyStore, Rates
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
+from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.audit import AuditedStore
 from tests.processor.fleet import Fleet
 from tests.processor.virtual import LoopClock, run
@@ -48,7 +48,7 @@ class Weather:
 
     async def join(self) -> None:
         rates = {"before": 0.1, "after": 0.1, "failed": 0.1, "stale": 0.1, "delay_s_max": 3.0}
-        store = FlakyStore(self.store, Rates(Random(self.rng.random()), **rates), self.clock)
+        store = FlakyStore(self.store, RandomFaults(Random(self.rng.random()), **rates), self.clock)
         self.stores.append(store)
         self.named += 1
         await self.fleet.add(f"h{self.named}", work=self.work, checkpoint=False, store=store)
@@ -76,7 +76,7 @@ class Weather:
 
     async def clear_up(self) -> None:
         for store in self.stores:
-            store.plan = CALM
+            store.plan = NO_FAULTS
         await self.fleet.send(5)
         await self.fleet.until_handled()
         await self.fleet.until_even()

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from pumphouse.errors import StoreError
-from pumphouse.leases.flaky import FlakyStore, Script
 from pumphouse.leases.model import Checkpoint, claim
 from pumphouse.leases.strategies import parse_strategy
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.pump import House
+from tests.leases.flaky_store import FlakyStore, ScriptedFaults
 from tests.processor.fleet import Fleet
 from tests.processor.test_lease_table import Ears
 from tests.processor.virtual import run
@@ -56,7 +56,7 @@ def test_a_listing_that_fails_changes_nothing() -> None:
             assert len(held) == 2
             store = cycle.house.store
             assert isinstance(store, FlakyStore)
-            store.plan = Script(["failed"])
+            store.plan = ScriptedFaults(["failed"])
             with pytest.raises(StoreError):
                 await cycle.once(set())
             assert cycle.house.leases.held == held
@@ -137,7 +137,7 @@ def test_what_is_heard_to_be_ours_and_cannot_be_confirmed_is_looked_at_again() -
             cycle = cycle_of(fleet, "a", "greedy")
             store = cycle.house.store
             assert isinstance(store, FlakyStore)
-            store.plan = Script(["after", "before"])
+            store.plan = ScriptedFaults(["after", "before"])
             assert [(await cycle.once(set())).owned for _ in range(3)] == [0, 0, 1]
             row = (await fleet.rows())["0"]
             assert (row.owner, row.epoch) == ("a", 1), "it was claimed once"
@@ -203,7 +203,7 @@ def test_a_claim_without_an_answer_is_no_lost_race() -> None:
             cycle = cycle_of(fleet, "a", "fixed:1")
             store = cycle.house.store
             assert isinstance(store, FlakyStore)
-            store.plan = Script(["after"])
+            store.plan = ScriptedFaults(["after"])
             assert (await cycle.once(set())).got == ()
             owners = [row.owner for row in (await fleet.rows()).values()]
             assert owners == ["a"]

@@ -14,11 +14,11 @@ from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 from pumphouse.events import LATEST, Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.flaky import CALM, FlakyStore, Rates
 from pumphouse.leases.model import Checkpoint
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.options import PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
+from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.place import HUB, Place, until
 from tests.processor.virtual import run
 
@@ -159,14 +159,14 @@ def test_what_cannot_be_renewed_is_released_after_the_lease() -> None:
 
             async with processor:
                 await until(lambda: processor.owned)
-                store.plan = Rates(Random(1), before=1.0)  # no renewal arrives any more
+                store.plan = RandomFaults(Random(1), before=1.0)  # no renewal arrives any more
                 since_s = place.clock.monotonic()
                 await until(lambda: released)
                 assert processor.owned == ()
                 (name, at_s), *_ = released
                 assert name == "0"
                 assert 20 <= at_s - since_s <= 40, "a lease, counted from the last renewal"
-                store.plan = CALM
+                store.plan = NO_FAULTS
 
     run(scenario())
 

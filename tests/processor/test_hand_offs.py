@@ -11,7 +11,6 @@ from pumphouse.errors import (
     HandlerStuck,
 )
 from pumphouse.events import Event
-from pumphouse.leases.flaky import FlakyStore, Rates
 from pumphouse.leases.model import (
     Granted,
     Group,
@@ -24,6 +23,7 @@ from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.term import StopReason
+from tests.leases.flaky_store import FlakyStore, RandomFaults
 from tests.processor.fleet import Fleet
 from tests.processor.virtual import LoopClock, run
 
@@ -166,7 +166,7 @@ def test_a_row_that_cannot_be_given_up_is_told_of() -> None:
             mute = MuteStore(fleet.store, clock=fleet.clock)
             host = await fleet.add("a", store=mute)
             await fleet.until(lambda: host.owned, "it to own it")
-            mute.plan = Rates(Random(1), before=1.0)
+            mute.plan = RandomFaults(Random(1), before=1.0)
             await host.stop()
             told = [str(failed) for _, partition, failed in fleet.errors if partition == "0"]
             assert "partition 0 could not be given up" in told[-1]

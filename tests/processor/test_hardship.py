@@ -14,7 +14,6 @@ from pumphouse.errors import (
     StoreError,
 )
 from pumphouse.events import Event
-from pumphouse.leases.flaky import CALM, FlakyStore, Rates, Script
 from pumphouse.leases.model import (
     Checkpoint,
     Group,
@@ -24,6 +23,7 @@ from pumphouse.leases.model import (
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutcome
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
+from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults, ScriptedFaults
 from tests.processor.fleet import OPTIONS, Fleet
 from tests.processor.virtual import LoopClock, run
 
@@ -54,7 +54,7 @@ class DeafStore(FlakyStore):
 
 
 def silence(store: FlakyStore) -> None:
-    store.plan = Rates(Random(1), **SILENT)
+    store.plan = RandomFaults(Random(1), **SILENT)
 
 
 # -- leases that run out --------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_a_store_that_comes_back_after_the_lease_is_claimed_anew() -> None:
                 await fleet.send(1)
                 await asyncio.sleep(1)
             assert fleet.hosts["a"].owned == ()
-            away.plan = CALM
+            away.plan = NO_FAULTS
             await fleet.until_handled()
             again = {n for p in fleet.partitions for n in fleet.sequences(p)
                      if fleet.sequences(p).count(n) > 1}  # fmt: skip
@@ -191,7 +191,7 @@ def test_a_store_outage_shorter_than_the_lease_is_not_noticed_by_handlers() -> N
                 await asyncio.sleep(1)
             await fleet.until_handled()
             assert set((await fleet.checkpoints()).values()) == {None}
-            shaky.plan = CALM
+            shaky.plan = NO_FAULTS
             await asyncio.sleep(5)
             assert set((await fleet.checkpoints()).values()) == {14}  # they have waited
             await asyncio.sleep(60)
@@ -247,7 +247,7 @@ def test_a_claim_without_an_answer_is_ours_once_the_listing_says_so() -> None:
 
     async def scene() -> None:
         async with Fleet(1, strategy="greedy") as fleet:
-            lossy = FlakyStore(fleet.store, Script(["after"]), fleet.clock)
+            lossy = FlakyStore(fleet.store, ScriptedFaults(["after"]), fleet.clock)
             await fleet.send()
             await fleet.add("a", store=lossy)
             await fleet.until(lambda: lossy.injected["after"], "the answer to be lost")
@@ -263,7 +263,9 @@ def test_a_claim_without_an_answer_is_ours_once_the_listing_says_so() -> None:
 def test_a_claim_that_never_arrived_is_made_again() -> None:
     async def scene() -> None:
         async with Fleet(1, strategy="greedy") as fleet:
-            await fleet.add("a", store=FlakyStore(fleet.store, Script(["before"]), fleet.clock))
+            await fleet.add(
+                "a", store=FlakyStore(fleet.store, ScriptedFaults(["before"]), fleet.clock)
+            )
             await fleet.send()
             await fleet.until_handled()
             assert (await fleet.rows())["0"].epoch == 1
@@ -284,7 +286,7 @@ def test_a_hand_over_without_an_answer_moves_the_partition_once(mishap: str) -> 
             async def lose_next_hand_over() -> None:
                 asked = {("a", "asked", partition) for partition in fleet.partitions}
                 await fleet.until(lambda: asked & set(fleet.words), "a to be asked")
-                lossy.plan = Script([mishap])  # type: ignore[list-item]
+                lossy.plan = ScriptedFaults([mishap])  # type: ignore[list-item]
 
             await asyncio.gather(fleet.add("b"), lose_next_hand_over())
             await fleet.until_even()
@@ -335,7 +337,7 @@ def test_stop_is_bounded_when_the_store_is_silent() -> None:
             host = await fleet.add("a", store=cut_off)
             await fleet.until_even()
 
-            class Hanging(Script):
+            class Hanging(ScriptedFaults):
                 def delay_s(self) -> float:
                     return 1e6
 

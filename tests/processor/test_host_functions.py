@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from pumphouse.events import Event
-from pumphouse.leases.flaky import CALM, FlakyStore, Rates
 from pumphouse.processor.host import EventProcessorHost, PartitionContext
 from pumphouse.processor.host_options import EventProcessorOptions
 from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy
+from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.place import Place, until
 from tests.processor.virtual import run
 
@@ -66,7 +66,7 @@ def test_a_function_is_called_with_no_event_after_the_lease_ran_out(
             async def on_message(context: PartitionContext, event: Event) -> None:
                 called.append(event.body)
                 if event.body == b"2":
-                    store.plan = Rates(Random(1), before=1.0)  # no renewal arrives any more
+                    store.plan = RandomFaults(Random(1), before=1.0)  # no renewal arrives any more
                     await asyncio.sleep(takes_s)
 
             await place.send("1", "2", "3", "4")
@@ -75,7 +75,7 @@ def test_a_function_is_called_with_no_event_after_the_lease_ran_out(
             await until(lambda: len(called) == 2)
             await asyncio.sleep(60)
             assert called == [b"1", b"2", b"3", b"4"][:calls]
-            store.plan = CALM
+            store.plan = NO_FAULTS
             await host.stop()
 
     run(scenario())

@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from pumphouse.errors import OwnershipLost, StoreError
-from pumphouse.leases.flaky import FlakyStore, Rates, Script
 from pumphouse.leases.model import (
     Granted,
     Group,
@@ -26,6 +25,7 @@ from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import Lease, due_on_watch
+from tests.leases.flaky_store import FlakyStore, RandomFaults, ScriptedFaults
 
 GROUP = Group("n", "h")
 OPTIONS = ProcessorOptions()
@@ -243,7 +243,7 @@ async def test_a_successor_is_heard_of_and_gets_it(desk: Desk) -> None:
 @pytest.mark.parametrize("mishaps", [["before"], ["after"], ["before", "after"]])
 async def test_giving_up_is_tried_until_it_is_known(desk: Desk, mishaps: list[str]) -> None:
     await desk.own()
-    desk.flaky.plan = Script(mishaps)  # type: ignore[arg-type]
+    desk.flaky.plan = ScriptedFaults(mishaps)  # type: ignore[arg-type]
     assert await desk.leases.give_up("0")
     assert (await desk.row()).owner == ""
     assert desk.leases.held == {}
@@ -251,7 +251,7 @@ async def test_giving_up_is_tried_until_it_is_known(desk: Desk, mishaps: list[st
 
 async def test_giving_up_ends_even_if_nobody_answers(desk: Desk) -> None:
     await desk.own()
-    desk.flaky.plan = Rates(Random(1), before=1.0)
+    desk.flaky.plan = RandomFaults(Random(1), before=1.0)
     assert not await desk.leases.give_up("0")
     assert desk.leases.held == {}
 
@@ -269,7 +269,7 @@ async def test_a_row_that_we_asked_for_is_taken_once(desk: Desk) -> None:
 
 
 async def test_an_unknown_claim_that_is_too_old_is_not_taken(desk: Desk) -> None:
-    desk.flaky.plan = Script(["after"])
+    desk.flaky.plan = ScriptedFaults(["after"])
     assert await desk.leases.claim([claim(None, "0", "me")]) == []
     desk.clock.time = OPTIONS.lease_s
     assert await desk.list() == []
@@ -304,7 +304,7 @@ async def test_what_was_handed_over_is_written_before_it_binds(
 async def test_a_claim_without_an_answer_binds_once_a_write_of_it_is_granted(
     desk: Desk, mishap: str
 ) -> None:
-    desk.flaky.plan = Script(["after", mishap])  # type: ignore[list-item]
+    desk.flaky.plan = ScriptedFaults(["after", mishap])  # type: ignore[list-item]
     assert await desk.leases.claim([claim(None, "0", "me")]) == []
     desk.clock.time = 2.0
     assert await desk.list() == []
@@ -317,7 +317,7 @@ async def test_a_claim_without_an_answer_binds_once_a_write_of_it_is_granted(
 
 async def test_a_renewal_without_an_answer_is_made_again_at_once(desk: Desk) -> None:
     await desk.own()
-    desk.flaky.plan = Script(["after"])
+    desk.flaky.plan = ScriptedFaults(["after"])
     desk.clock.time = 10.0
     desk.leases.count("0", 100)
     await desk.leases.renew(["0"])
@@ -350,7 +350,7 @@ async def test_only_the_owner_can_raise_the_epoch(desk: Desk) -> None:
 @pytest.mark.parametrize(("mishap", "epoch"), [("before", 1), ("after", 51)])
 async def test_a_raise_without_an_answer_is_found_out(desk: Desk, mishap: str, epoch: int) -> None:
     await desk.own()
-    desk.flaky.plan = Script([mishap])  # type: ignore[list-item]
+    desk.flaky.plan = ScriptedFaults([mishap])  # type: ignore[list-item]
     with pytest.raises(StoreError, match="could not be raised"):
         await desk.leases.raise_epoch("0", 50)
     assert (await desk.row()).epoch == epoch
@@ -394,7 +394,7 @@ async def test_two_writes_of_a_partition_never_overlap(desk: Desk) -> None:
 
 async def test_our_own_raise_that_was_not_answered_is_no_loss(desk: Desk) -> None:
     await desk.own()
-    desk.flaky.plan = Script(["after"])
+    desk.flaky.plan = ScriptedFaults(["after"])
     with pytest.raises(StoreError, match="could not be raised"):
         await desk.leases.raise_epoch("0", 50)
     assert await desk.list() == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from pumphouse.leases.flaky import CALM, FlakyStore, Rates
 from pumphouse.processor.options import ProcessorOptions
+from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.fleet import Fleet
 from tests.processor.virtual import run
 
@@ -18,7 +18,7 @@ def test_old_listings_cost_time_and_nothing_else() -> None:
         async with Fleet(6) as fleet:
             stores = [FlakyStore(fleet.store, clock=fleet.clock) for _ in range(3)]
             for name, store in zip("abc", stores, strict=True):
-                store.plan = Rates(Random(name), stale=0.5)
+                store.plan = RandomFaults(Random(name), stale=0.5)
                 await fleet.add(name, store=store)
             await fleet.until_even()
             for _ in range(60):
@@ -39,7 +39,9 @@ def test_a_slow_store_costs_time_and_nothing_else() -> None:
         # It takes several calls to hear of a hand-off, so there is more time for it.
         async with Fleet(6, options=ProcessorOptions(hand_off_s=30)) as fleet:
             slow_s = 0.9 * fleet.options.store_s
-            store = FlakyStore(fleet.store, Rates(Random(3), delay_s_max=slow_s), fleet.clock)
+            store = FlakyStore(
+                fleet.store, RandomFaults(Random(3), delay_s_max=slow_s), fleet.clock
+            )
             await fleet.add("a", store=store)
             await fleet.until_even()
             await fleet.add("b", store=store)
@@ -66,12 +68,12 @@ def test_calls_that_hang_are_given_up_and_the_fleet_goes_on_when_they_no_longer_
             for name in "ab":
                 await fleet.add(name, store=store)
             await fleet.until_even()
-            store.plan = Rates(Random(5), delay_s_max=hangs_s)
+            store.plan = RandomFaults(Random(5), delay_s_max=hangs_s)
             for _ in range(60):
                 await fleet.send(1)
                 await asyncio.sleep(5)
             assert any("did not answer" in str(failed) for _, _, failed in fleet.errors)
-            store.plan = CALM
+            store.plan = NO_FAULTS
             await fleet.until_handled()
             await fleet.until_even()
             fleet.check_order()

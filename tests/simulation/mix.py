@@ -11,7 +11,7 @@ from random import Random
 
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.simulation import PROFILES, Result, Scenario, simulate
-from pumphouse.simulation.faces import FACES
+from pumphouse.simulation.adapters import FACES
 from pumphouse.simulation.run import OPTIONS
 from pumphouse.simulation.store import SEMANTICS
 

@@ -94,10 +94,10 @@ def a_later_owner_is_overwritten(patch: Patch) -> None:
 
     def next_step(
         known: Any, wanted: Checkpoint, found: Checkpoint | None, **more: Any
-    ) -> fencing.Write:
+    ) -> fencing.RetryWrite:
         etag = "" if found is None else found.etag
         epoch = wanted.epoch if found is None else max(wanted.epoch, found.epoch)
-        return fencing.Write(replace(wanted, etag=etag, epoch=epoch))
+        return fencing.RetryWrite(replace(wanted, etag=etag, epoch=epoch))
 
     patch.setattr(checkpoints, "next_step", next_step)
     patch.setattr(CheckpointWriter, "_demand_lease", lambda self: None)

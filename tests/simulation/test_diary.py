@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pumphouse.simulation import Scenario, simulate
-from pumphouse.simulation.faces import FACES
+from pumphouse.simulation.adapters import FACES
 from pumphouse.simulation.store import SEMANTICS
 from tests.simulation import __main__ as long_run
 from tests.simulation.diary import BEGIN, END, Line, put_on_page, read, total, version, write

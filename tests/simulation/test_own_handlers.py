@@ -19,7 +19,7 @@ from pumphouse.processor.options import STOP, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.supervisor import PartitionSupervisor
 from pumphouse.simulation import PROFILES, Faults, Result, Scenario, parse_faults, simulate
-from pumphouse.simulation.faces import FACES
+from pumphouse.simulation.adapters import FACES
 from pumphouse.simulation.history import History
 
 SMALL: dict[str, Any] = {"hosts": 2, "partitions": 2, "hours": 0.2}

@@ -36,7 +36,7 @@ async def rested(partitions: int, hosts: int) -> Counter[str]:
         partitions=partitions, hosts=hosts, strategy="steady", face="pull", store="memory",
         options=OPTIONS, rng=Random(5), burst_s=40.0,
     )  # fmt: skip
-    fleet.set_weather(PROFILES["none"])
+    fleet.set_faults(PROFILES["none"])
     await asyncio.gather(*(fleet.add() for _ in range(hosts)))
     await asyncio.sleep(120)
     assert fleet.spread() <= 1

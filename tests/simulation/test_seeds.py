@@ -7,7 +7,7 @@ from itertools import cycle, islice, product
 import pytest
 
 from pumphouse.simulation import PROFILES, Scenario, simulate
-from pumphouse.simulation.faces import FACES
+from pumphouse.simulation.adapters import FACES
 from pumphouse.simulation.store import SEMANTICS
 
 STRATEGIES = ("steady", "greedy", "balanced", "eph", "eph_js", "steady:rates")

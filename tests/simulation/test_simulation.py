@@ -22,7 +22,7 @@ from pumphouse.simulation import PROFILES, Scenario, parse_faults, simulate
 from pumphouse.simulation.history import History
 from pumphouse.simulation.hub import HUB, NAMESPACE, SimHub
 from pumphouse.simulation.invariants.checks import Checks
-from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
+from pumphouse.simulation.loop import HostClock, HostProcess, SimLoop
 from pumphouse.simulation.run import OPTIONS
 from pumphouse.simulation.store import SimStore
 
@@ -96,15 +96,15 @@ def test_a_frozen_host_does_nothing_until_it_is_thawed_and_a_dead_one_never_agai
         assert isinstance(loop, SimLoop)
         heard: list[tuple[str, float]] = []
 
-        async def tick(seat: Seat) -> None:
+        async def tick(process: HostProcess) -> None:
             while True:
                 await asyncio.sleep(1)
-                heard.append((seat.name, loop.time()))
+                heard.append((process.name, loop.time()))
 
         ticking: list[asyncio.Task[None]] = []
-        frozen, dead, well = Seat("frozen"), Seat("dead"), Seat("well")
-        for seat in (frozen, dead, well):
-            ticking.append(loop.create_task(tick(seat), context=loop.sit(seat)))
+        frozen, dead, well = HostProcess("frozen"), HostProcess("dead"), HostProcess("well")
+        for process in (frozen, dead, well):
+            ticking.append(loop.create_task(tick(process), context=loop.context_of(process)))
         await asyncio.sleep(2.5)
         frozen.frozen = True
         loop.kill(dead)
@@ -126,7 +126,7 @@ def test_a_frozen_host_does_nothing_until_it_is_thawed_and_a_dead_one_never_agai
 
 def test_a_clock_may_be_wrong() -> None:
     async def scene() -> None:
-        right, wrong = SeatClock(), SeatClock(ahead_s=3600, rate=1.01)
+        right, wrong = HostClock(), HostClock(ahead_s=3600, rate=1.01)
         before_s, ahead_s = right.monotonic(), wrong.monotonic()
         await wrong.sleep(101)
         assert right.monotonic() - before_s == pytest.approx(100)
@@ -142,7 +142,7 @@ def test_a_clock_may_be_wrong() -> None:
 def test_an_evicted_reader_hands_out_what_has_arrived_and_then_says_why() -> None:
     async def scene() -> None:
         hub = SimHub(1, Random(1))
-        one, two = (hub.client(Seat(name), Random(1)) for name in ("one", "two"))
+        one, two = (hub.client(HostProcess(name), Random(1)) for name in ("one", "two"))
         first = await one.reader(ReaderOptions("0", epoch=1, name="one"))
         hub.publish("0", [b"a", b"b"])
         second = await two.reader(ReaderOptions("0", epoch=2, name="two"))
@@ -195,12 +195,12 @@ def test_what_a_store_tells(semantics: str, age_s: float, tells: bool) -> None:
     async def scene() -> None:
         store, _ = watched(semantics)
         await asyncio.sleep(0.25)
-        (granted,) = store.claim(Seat("one"), [claim(None, "0", "one")])
+        (granted,) = store.claim(HostProcess("one"), [claim(None, "0", "one")])
         assert isinstance(granted, Granted)
         await asyncio.sleep(9.5)
         (row,) = store.list_rows().ownerships
         assert row.age_s == pytest.approx(age_s)
-        (refused,) = store.claim(Seat("two"), [claim(None, "0", "two")])
+        (refused,) = store.claim(HostProcess("two"), [claim(None, "0", "two")])
         assert isinstance(refused, Refused)
         assert (refused.current is not None) == tells
 
@@ -218,7 +218,7 @@ def test_an_unknown_semantics_is_refused() -> None:
 def test_a_violation_says_what_and_where() -> None:
     async def scene() -> Checks:
         _, checks = watched("memory")
-        one, two = Seat("one"), Seat("two")
+        one, two = HostProcess("one"), HostProcess("two")
         checks.row_written(one, None, Ownership("0", "one", 3, "a"))
         checks.row_written(two, Ownership("0", "one", 3, "a"), Ownership("0", "two", 3, "b"))
         return checks
@@ -229,9 +229,9 @@ def test_a_violation_says_what_and_where() -> None:
     assert any("one writes 0 one epoch 3" in line for line in checks.scene)
 
 
-def handing(checks: Checks, seat: Seat, first: int, last: int) -> None:
+def handing(checks: Checks, process: HostProcess, first: int, last: int) -> None:
     batch = [Event(b"", {}, None, "0", n, str(128 * n), 0) for n in range(first, last + 1)]
-    checks.done(checks.start(seat, Client, 1, batch))
+    checks.done(checks.start(process, Client, 1, batch))
 
 
 class Client:
@@ -244,13 +244,13 @@ class Client:
 def test_what_retention_took_is_no_gap_and_what_it_left_is(first: int, broken: list[str]) -> None:
     async def scene() -> Checks:
         _, checks = watched("memory")
-        seat = Seat("one")
+        process = HostProcess("one")
         row = Ownership("0", "one", 1, "a")
-        checks.row_written(seat, None, row)
-        checks.row_answered(seat, row, checks.now_s)
-        handing(checks, seat, 0, 3)
+        checks.row_written(process, None, row)
+        checks.row_answered(process, row, checks.now_s)
+        handing(checks, process, 0, 3)
         assert checks.expired("0", 7) == 3
-        handing(checks, seat, first, 9)
+        handing(checks, process, first, 9)
         return checks
 
     checks = run(scene())
@@ -264,7 +264,7 @@ def test_an_owner_obeys_the_deadline_that_it_was_told(late_s: float, broken: lis
 
     async def scene() -> Checks:
         _, checks = watched("blob")
-        one, two = Seat("one"), Seat("two")
+        one, two = HostProcess("one"), HostProcess("two")
         row = Ownership("0", "one", 1, "a")
         checks.row_written(one, None, row)
         checks.row_answered(one, row, checks.now_s)

@@ -16,7 +16,7 @@ from typing import Any
 from azure.eventhub.aio import EventHubConsumerClient
 from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 
-from pumphouse.leases.store_url import read_place
+from pumphouse.leases.store_url import parse_store_url
 from tests.soak.host import stop_on_signal
 from tests.soak.records import Book, digest
 
@@ -69,7 +69,7 @@ class Served:
 async def run(job: Job) -> None:
     stop = stop_on_signal()
     served = Served(job, Book(Path(job.book), job.name))
-    place = read_place(job.store)
+    place = parse_store_url(job.store)
     consumer = EventHubConsumerClient.from_connection_string(
         job.connection,
         "$Default",

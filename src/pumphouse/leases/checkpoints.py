@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from pumphouse.errors import CheckpointRefused, OwnershipLost, StoreError, StoreMisused
 from pumphouse.leases import model
-from pumphouse.leases.fencing import Done, Lost, Write, is_erased, next_step
+from pumphouse.leases.fencing import AlreadyStored, FencedOff, RetryWrite, is_erased, next_step
 from pumphouse.leases.model import Checkpoint, Granted, Group, Refused, Unknown
 from pumphouse.leases.store import CheckpointStore
 
@@ -124,11 +124,11 @@ class CheckpointWriter:
             found = await self._found(outcome)
             refused = isinstance(outcome, Refused)
             match next_step(self._known, wanted, found, in_doubt=self._in_doubt, refused=refused):
-                case Done(ours):
+                case AlreadyStored(ours):
                     return self._keep(ours)
-                case Lost(epoch):
+                case FencedOff(epoch):
                     raise self._lose(epoch)
-                case Write(after):
+                case RetryWrite(after):
                     if is_erased(self._known, wanted, found):
                         await self._ask_the_row()
                     wanted = after

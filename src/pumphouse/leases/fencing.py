@@ -5,8 +5,8 @@ reads again and asks this module, which knows four kinds of writers: ourselves (
 was lost), a later owner, an official SDK that writes over everything without an epoch, and an
 administrator who moves checkpoints by hand.
 
-    CheckpointWriter -> store -> refused, unknown -> read again -> next_step -> Done | Write | Lost
-                                                                   ^^^^^^^^^ this module
+    refused, unknown -> read again -> next_step -> AlreadyStored | RetryWrite | FencedOff
+                                      ^^^^^^^^^ this module
 
 Two promises decide every case: a checkpoint never passes an event that nobody handled, and it never
 goes back behind one that somebody has written down as handled, if that can be told.
@@ -20,21 +20,21 @@ from pumphouse.leases.model import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class AlreadyStored:
     """What is stored is what we wanted to write."""
 
     found: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """Write this, over what was found."""
+class RetryWrite:
+    """RetryWrite this, over what was found."""
 
     wanted: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class FencedOff:
     """Somebody else speaks for the partition now, with this epoch."""
 
     epoch: int
@@ -47,7 +47,7 @@ def next_step(
     *,
     in_doubt: bool,
     refused: bool,
-) -> Done | Write | Lost:
+) -> AlreadyStored | RetryWrite | FencedOff:
     """What to do about a write of `wanted` now that `found` is stored.
 
     `known` is the last checkpoint that was certainly ours, None while we have not stamped it yet:
@@ -55,15 +55,15 @@ def next_step(
     of ours since then may or may not have arrived; `refused` that the last one certainly did not.
     """
     if found is None:
-        return Write(replace(wanted, etag=""))
+        return RetryWrite(replace(wanted, etag=""))
     if found.epoch > wanted.epoch:
-        return Lost(found.epoch)
+        return FencedOff(found.epoch)
     if found.epoch == wanted.epoch or (known is not None and found.epoch == known.epoch):
         return _in_our_name(known, wanted, found, in_doubt, refused)
     # An official SDK, or an owner before us: it has no say, but what it has handled is handled.
     if known is None or is_ahead(found, wanted):
-        return Write(replace(found, epoch=wanted.epoch))
-    return Write(replace(wanted, etag=found.etag))
+        return RetryWrite(replace(found, epoch=wanted.epoch))
+    return RetryWrite(replace(wanted, etag=found.etag))
 
 
 def is_erased(known: Checkpoint | None, wanted: Checkpoint, found: Checkpoint | None) -> bool:
@@ -78,21 +78,21 @@ def is_erased(known: Checkpoint | None, wanted: Checkpoint, found: Checkpoint | 
 
 def _in_our_name(
     known: Checkpoint | None, wanted: Checkpoint, found: Checkpoint, in_doubt: bool, refused: bool
-) -> Done | Write | Lost:
+) -> AlreadyStored | RetryWrite | FencedOff:
     """With our epoch: by ourselves if an answer was lost, otherwise by hand or by a double."""
     if not in_doubt:
-        return Lost(found.epoch)
+        return FencedOff(found.epoch)
     # One of our attempts. A stamp has no place of its own, it takes the one that it finds; and so
     # does an attempt that found an SDK ahead of us.
     if known is None or same_place(found, wanted) or is_ahead(found, wanted):
         ours = replace(found, epoch=wanted.epoch)
         # What was found may be old. An advance is done wherever it shows; a stamp takes over the
         # place that it finds, so it has to be written over exactly that.
-        return Done(found) if found == ours and known is not None else Write(ours)
+        return AlreadyStored(found) if found == ours and known is not None else RetryWrite(ours)
     if not is_ahead(known, found):
-        return Write(replace(wanted, etag=found.etag))
+        return RetryWrite(replace(wanted, etag=found.etag))
     # Moved back by hand, or we were told what was there before: a refusal will tell.
-    return Lost(found.epoch) if refused else Write(replace(wanted, etag=known.etag))
+    return FencedOff(found.epoch) if refused else RetryWrite(replace(wanted, etag=known.etag))
 
 
 def same_place(one: Checkpoint, other: Checkpoint) -> bool:

@@ -165,6 +165,13 @@ def aged(row: Ownership, elapsed_s: float) -> Ownership:
     )
 
 
+def aged_listing(listing: Listing, elapsed_s: float) -> Listing:
+    """The listing as it is `elapsed_s` later if nothing is written in between."""
+    rows = tuple(aged(row, elapsed_s) for row in listing.ownerships)
+    members = tuple(replace(member, age_s=member.age_s + elapsed_s) for member in listing.members)
+    return replace(listing, ownerships=rows, members=members)
+
+
 def renew(row: Ownership, rate: float | None = None) -> Ownership:
     """Go on owning it. A successor that waits is kept, with its deadline (see `aged`)."""
     return replace(row, rate=rate)

@@ -79,7 +79,7 @@ class CheckpointStore(Protocol):
 
 
 @runtime_checkable
-class MadeBeforehand(Protocol):
+class SupportsInitialise(Protocol):
     """A store that wants to know the partitions first, to make a place for each."""
 
     async def initialise(self, group: Group, partitions: Iterable[str]) -> None:

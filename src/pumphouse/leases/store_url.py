@@ -1,6 +1,6 @@
 """Which store is meant by a word on the command line or in an option?
 
-    "sqlite:///var/lib/leases.db" -> read_place -> StorePlace -> open_store -> SqliteStore
+    "sqlite:///var/lib/leases.db" -> parse_store_url -> StoreUrl -> open_store -> SqliteStore
                                      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
     memory:                              in this process only; gone with it
@@ -38,7 +38,7 @@ _CONTAINER = re.compile(r"(^|;)\s*Container(Name)?\s*=\s*(?P<name>[^;]*)", re.IG
 
 
 @dataclass(frozen=True, slots=True)
-class StorePlace:
+class StoreUrl:
     """Where rows are kept: a kind of store, and what that kind needs to find them."""
 
     kind: str  # memory, sqlite, blob or bloblease
@@ -48,10 +48,10 @@ class StorePlace:
     connection_string: str = field(default="", repr=False)
 
 
-def read_place(text: str | Path, container: str = "") -> StorePlace:
+def parse_store_url(text: str | Path, container: str = "") -> StoreUrl:
     """What a text means; OptionError, without repeating a secret, if it means nothing."""
     if isinstance(text, Path):
-        return StorePlace("sqlite", path=str(text))
+        return StoreUrl("sqlite", path=str(text))
     text = text.strip()
     if _SETTING.search(text):
         return _from_connection_string(text, container)
@@ -59,12 +59,12 @@ def read_place(text: str | Path, container: str = "") -> StorePlace:
         raise OptionError(f"a connection string of an event hub is no store; use {FORMS}")
     named = _SCHEME.fullmatch(text)
     if named is None:
-        return StorePlace("sqlite", path=_path(text))
+        return StoreUrl("sqlite", path=_path(text))
     scheme, rest = named["scheme"].lower(), named["rest"]
     if scheme == "memory" and rest in ("", "//"):
-        return StorePlace("memory")
+        return StoreUrl("memory")
     if scheme == "sqlite":
-        return StorePlace("sqlite", path=_path(_without_authority(rest)))
+        return StoreUrl("sqlite", path=_path(_without_authority(rest)))
     if scheme in BLOB_KINDS and rest.startswith("//"):
         return _from_url(scheme, rest)
     raise OptionError(f"{scheme}: names no store; use {FORMS}")
@@ -87,16 +87,16 @@ def _without_authority(rest: str) -> str:
     return re.sub("^//+", "/", rest)
 
 
-def _from_url(kind: str, rest: str) -> StorePlace:
+def _from_url(kind: str, rest: str) -> StoreUrl:
     account, _, container = rest[2:].partition("/")
     container = container.rstrip("/")
     if not account or not container or set("/?@#") & set(account + container):
         raise OptionError(f"a {kind} store is written {kind}://ACCOUNT/CONTAINER")
     host = account if "." in account else f"{account}.blob.core.windows.net"
-    return StorePlace(kind, account_url=f"https://{host}", container=container)
+    return StoreUrl(kind, account_url=f"https://{host}", container=container)
 
 
-def _from_connection_string(text: str, container: str) -> StorePlace:
+def _from_connection_string(text: str, container: str) -> StoreUrl:
     kind, _, rest = text.partition(":")
     if kind.lower() in BLOB_KINDS:
         kind, text = kind.lower(), rest
@@ -111,19 +111,19 @@ def _from_connection_string(text: str, container: str) -> StorePlace:
             "a storage connection string needs a container: add ;Container=NAME to it"
         )
     string = _CONTAINER.sub("", text).strip("; ")
-    return StorePlace(kind, container=container or named, connection_string=string)
+    return StoreUrl(kind, container=container or named, connection_string=string)
 
 
 def open_store(
-    place: str | Path | StorePlace, *, container: str = "", credential: Any = None, **options: Any
+    place: str | Path | StoreUrl, *, container: str = "", credential: Any = None, **options: Any
 ) -> CheckpointStore:
     """The store that is meant, to be used in an `async with` block.
 
     `container` and `credential` (of azure-identity, a key or a signature) are for blobs; further
     options are handed to the store itself.
     """
-    if not isinstance(place, StorePlace):
-        place = read_place(place, container)
+    if not isinstance(place, StoreUrl):
+        place = parse_store_url(place, container)
     if place.kind == "memory":
         from pumphouse.leases.stores.memory import MemoryStore
 
@@ -135,7 +135,7 @@ def open_store(
     return _open_blob(place, credential, options)
 
 
-def _open_blob(place: StorePlace, credential: Any, options: dict[str, Any]) -> CheckpointStore:
+def _open_blob(place: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
     if place.kind == "blob":
         from pumphouse.leases.stores.blob.store import BlobStore as Store
     else:

@@ -41,7 +41,7 @@ from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import OptionError, OwnershipLost, PumphouseError, StoreError
 from pumphouse.leases.model import Group
-from pumphouse.leases.store import CheckpointStore, MadeBeforehand
+from pumphouse.leases.store import CheckpointStore, SupportsInitialise
 from pumphouse.leases.strategies import Strategy, limited, parse_strategy
 from pumphouse.processor.cycle import Cycle, Report
 from pumphouse.processor.lease_table import LeaseTable
@@ -154,7 +154,7 @@ class Engine:
             await undo.enter_async_context(client)
             partitions = (await client.properties()).partitions
             self._house = self._furnish(client)
-            if isinstance(self._store, MadeBeforehand):
+            if isinstance(self._store, SupportsInitialise):
                 await self._store.initialise(self._house.group, partitions)
             self._cycle = Cycle(self._house, self.strategy, partitions)
             if self._stopping.is_set():

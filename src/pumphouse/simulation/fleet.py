@@ -1,6 +1,6 @@
 """Hosts that come, go, crash, stand still and come back, on one hub and one store.
 
-Scenario -> Fleet -> seats, faces, weather -> checks
+Scenario -> Fleet -> processes, faces, weather -> checks
             ^^^^^ this module
 """
 
@@ -16,14 +16,14 @@ from typing import Any
 from pumphouse.leases.model import Group
 from pumphouse.processor.engine import choose_strategy
 from pumphouse.processor.options import STOP, ProcessorOptions
-from pumphouse.simulation.faces import Face, Parts, open_face
-from pumphouse.simulation.faults.profiles import CALM, Faults
+from pumphouse.simulation.adapters import HostAdapter, HostParts, open_adapter
+from pumphouse.simulation.faults.profiles import NO_FAULTS, Faults
+from pumphouse.simulation.handler import POISON, Handler, SimulatedHandler
 from pumphouse.simulation.history import History
 from pumphouse.simulation.hub import HUB, NAMESPACE, SimHub
 from pumphouse.simulation.invariants.checks import Checks
-from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
+from pumphouse.simulation.loop import HostClock, HostProcess, SimLoop
 from pumphouse.simulation.store import HostStore, SimStore
-from pumphouse.simulation.work import POISON, Handler, Work
 
 LINGER_S = 90.0  # how long a hub may believe in the connection of a host that is gone
 PAUSE_LEASES = (0.5, 4.0)  # how long a host stands still, in leases
@@ -34,15 +34,15 @@ BURST = (1, 12)
 class Host:
     """One host that lives."""
 
-    seat: Seat
-    face: Face
-    work: Work
+    process: HostProcess
+    face: HostAdapter
+    work: SimulatedHandler
     store: HostStore
     frozen_at_s: float | None = None
 
     @property
     def name(self) -> str:
-        return self.seat.name
+        return self.process.name
 
 
 class Fleet:
@@ -76,7 +76,7 @@ class Fleet:
         self.hosts: dict[str, Host] = {}
         self.injected: Counter[str] = Counter()
         self.starting: set[str] = set()
-        self.faults: Faults = CALM
+        self.faults: Faults = NO_FAULTS
         self.clears = asyncio.Event()
         self._lives: Counter[str] = Counter()
         self._named = 0
@@ -89,11 +89,11 @@ class Fleet:
 
     # -- weather -----------------------------------------------------------------------------------
 
-    def set_weather(self, faults: Faults) -> None:
+    def set_faults(self, faults: Faults) -> None:
         self.faults = faults
         for host in self.hosts.values():
             host.store.faults = host.work.faults = faults
-        if faults is CALM:
+        if faults is NO_FAULTS:
             self.hub.away_until_s = self.store.away_until_s = 0.0
             self.clears.set()
         else:
@@ -101,7 +101,7 @@ class Fleet:
 
     def fault(self, kind: str, text: str) -> None:
         self.injected[kind] += 1
-        self.checks.tell("fault", f"{kind} {text}")
+        self.checks.record("fault", f"{kind} {text}")
 
     # -- hosts -------------------------------------------------------------------------------------
 
@@ -116,25 +116,27 @@ class Fleet:
             self._named += 1
             name = f"host-{self._named}"
         self._lives[name] += 1
-        seat, rng = Seat(name, self._lives[name]), self.child()
-        work = Work(seat, self.checks, self.child(), self.injected, self.clears, self.handler)
-        store = HostStore(self.store, seat, self.child(), self.injected)
+        process, rng = HostProcess(name, self._lives[name]), self.child()
+        work = SimulatedHandler(
+            process, self.checks, self.child(), self.injected, self.clears, self.handler
+        )
+        store = HostStore(self.store, process, self.child(), self.injected)
         work.faults = store.faults = self.faults
-        parts = Parts(
+        parts = HostParts(
             name,
-            lambda: self.hub.client(seat, rng),
+            lambda: self.hub.client(process, rng),
             store,
             self.strategy,
             self.options,
             self._clock(rng),
             self.child(),
             work,
-            lambda partition, failed: self._reported(seat, partition, failed),
+            lambda partition, failed: self._reported(process, partition, failed),
         )
-        self.checks.tell("host", f"{seat} starts")
-        context = self.loop.sit(seat)
-        face = context.run(open_face, self.face, parts, self.share)
-        host = Host(seat, face, work, store)
+        self.checks.record("host", f"{process} starts")
+        context = self.loop.context_of(process)
+        face = context.run(open_adapter, self.face, parts, self.share)
+        host = Host(process, face, work, store)
         self.starting.add(name)
         await self.loop.create_task(self._start(host), context=context)
         self.starting.discard(name)
@@ -148,58 +150,62 @@ class Fleet:
             host.store.faults = host.work.faults = self.faults
             self.hosts[host.name] = host
         except Exception as failed:
-            self._reported(host.seat, None, failed)
-            host.seat.dead = True
+            self._reported(host.process, None, failed)
+            host.process.dead = True
 
-    def _clock(self, rng: Random) -> SeatClock:
+    def _clock(self, rng: Random) -> HostClock:
         skew_s, drift = self.faults.skew_s, self.faults.drift
         if skew_s or drift:
             self.injected["clock wrong"] += 1
-        return SeatClock(rng.uniform(-skew_s, skew_s), 1 + rng.uniform(-drift, drift))
+        return HostClock(rng.uniform(-skew_s, skew_s), 1 + rng.uniform(-drift, drift))
 
-    def _reported(self, seat: Seat, partition: str | None, failed: Exception) -> None:
-        if not seat.dead:
-            self.checks.reported(seat, partition, failed)
+    def _reported(self, process: HostProcess, partition: str | None, failed: Exception) -> None:
+        if not process.dead:
+            self.checks.reported(process, partition, failed)
 
     def crash(self, host: Host) -> None:
         """kill -9. The hub may believe in its connection for a while."""
         self.hosts.pop(host.name)
-        self.loop.kill(host.seat)
-        self.checks.died(host.seat)
-        self.loop.call_later(self.rng.choice([0.0, 0.1, LINGER_S]), self.hub.drop, host.seat)
+        self.loop.kill(host.process)
+        self.checks.died(host.process)
+        self.loop.call_later(self.rng.choice([0.0, 0.1, LINGER_S]), self.hub.drop, host.process)
 
     def freeze(self, host: Host, seconds: float) -> None:
         """SIGSTOP, a long collection of garbage, a machine that is moved."""
-        host.seat.frozen, host.frozen_at_s = True, self.loop.time()
+        host.process.frozen, host.frozen_at_s = True, self.loop.time()
         self.loop.call_later(seconds, self.thaw, host)
         if seconds > LINGER_S:
-            self.loop.call_later(LINGER_S, self.hub.drop, host.seat)
+            self.loop.call_later(LINGER_S, self.hub.drop, host.process)
 
     def thaw(self, host: Host) -> None:
-        if host.seat.dead or host.frozen_at_s is None:
+        if host.process.dead or host.frozen_at_s is None:
             return
         frozen_s, host.frozen_at_s = self.loop.time() - host.frozen_at_s, None
-        self.checks.frozen_s[host.seat] = self.checks.frozen_s.get(host.seat, 0.0) + frozen_s
-        self.checks.tell("host", f"{host.seat} goes on after {frozen_s:.3f} s")
-        self.loop.thaw(host.seat)
+        self.checks.frozen_s[host.process] = self.checks.frozen_s.get(host.process, 0.0) + frozen_s
+        self.checks.record("host", f"{host.process} goes on after {frozen_s:.3f} s")
+        self.loop.thaw(host.process)
 
     async def leave(self, host: Host) -> None:
         """Stop in good order, within the time that was promised."""
         self.hosts.pop(host.name)
-        # Work, then four calls to the store; then callbacks, and closing what was opened.
+        # The handler, then four calls to the store; then callbacks, and closing what was opened.
         bound_s = host.face.engine.options.stop_s + 6 * self.options.store_s + 1.0
-        calm = self.faults is CALM
-        stopping = self.loop.create_task(self._stop(host), context=self.loop.sit(host.seat))
+        calm = self.faults is NO_FAULTS
+        stopping = self.loop.create_task(
+            self._stop(host), context=self.loop.context_of(host.process)
+        )
         _, late = await asyncio.wait([stopping], timeout=bound_s)
         if late:
-            self.checks.violate("I13", f"{host.seat} has not stopped after {bound_s:.1f} s")
-        elif calm and self.faults is CALM:
+            self.checks.add_violation(
+                "I13", f"{host.process} has not stopped after {bound_s:.1f} s"
+            )
+        elif calm and self.faults is NO_FAULTS:
             self._check_left(host)
-        self.checks.tell("host", f"{host.seat} has stopped")
+        self.checks.record("host", f"{host.process} has stopped")
         # Whatever it left behind is a program that has ended.
-        self.loop.kill(host.seat)
-        self.checks.died(host.seat)
-        self.hub.drop(host.seat)
+        self.loop.kill(host.process)
+        self.checks.died(host.process)
+        self.hub.drop(host.process)
 
     def _check_left(self, host: Host) -> None:
         """Who leaves in good weather leaves nothing in its name: what it had is free, or another's.
@@ -209,13 +215,13 @@ class Fleet:
         rows = self.store.rows.values()
         kept = [row.partition for row in rows if row.owner == host.name and not row.handed]
         if kept:
-            self.checks.violate("I13", f"{host.seat} has left and keeps {' '.join(kept)}")
+            self.checks.add_violation("I13", f"{host.process} has left and keeps {' '.join(kept)}")
 
     async def _stop(self, host: Host) -> None:
         try:
             await host.face.stop()
         except Exception as failed:
-            self.checks.violate("I0", f"{host.seat} failed when it stopped: {failed!r}")
+            self.checks.add_violation("I0", f"{host.process} failed when it stopped: {failed!r}")
 
     def soon(self, work: Coroutine[Any, Any, Any]) -> None:
         """Let a host start or stop while the rest goes on."""

@@ -26,7 +26,7 @@ from pumphouse.client.base import (
 from pumphouse.errors import AmqpError, ConnectionFailed, OptionError, ReaderEvicted
 from pumphouse.events import Event, Position
 from pumphouse.hub.epochs import LINK_STOLEN, Reader, arbitrate
-from pumphouse.simulation.loop import WALL_S, Seat
+from pumphouse.simulation.loop import WALL_S, HostProcess
 
 NAMESPACE, HUB = "simulation.servicebus.windows.net", "simulated"
 EVENT_BYTES = 128  # offsets rise by so much
@@ -34,7 +34,7 @@ PATIENCE_S = 20.0  # how long a client tries to reach a hub that is away
 SHORTEST_S = 0.001  # no wait is shorter: what takes no time at all would never end
 IMPATIENT = 0.2  # how many of the breaks a client gives up on, rather than mend them
 
-Opened = Callable[[Seat, ReaderOptions, int], None]
+Opened = Callable[[HostProcess, ReaderOptions, int], None]
 
 
 class Log:
@@ -85,7 +85,7 @@ class SimHub:
         self.rng = rng
         self.away_until_s = 0.0
         self.counts = {"evicted": 0, "refused": 0, "lost": 0}
-        self._opened = opened or (lambda seat, options, first: None)
+        self._opened = opened or (lambda process, options, first: None)
         self._ids = 0
         self._names: tuple[str, ...] = ()
         for _ in range(partitions):
@@ -122,8 +122,8 @@ class SimHub:
         log = self.logs[partition]
         log.first = max(log.first, log.end - count)
 
-    def client(self, seat: Seat, rng: Random) -> SimClient:
-        return SimClient(self, seat, rng)
+    def client(self, process: HostProcess, rng: Random) -> SimClient:
+        return SimClient(self, process, rng)
 
     # -- who reads ---------------------------------------------------------------------------------
 
@@ -158,8 +158,8 @@ class SimHub:
             reader.cut_off(ReaderEvicted(LINK_STOLEN, text, epoch))
             log.wake()
 
-    def opened(self, seat: Seat, options: ReaderOptions, first: int) -> None:
-        self._opened(seat, options, first)
+    def opened(self, process: HostProcess, options: ReaderOptions, first: int) -> None:
+        self._opened(process, options, first)
 
     # -- faults ------------------------------------------------------------------------------------
 
@@ -174,11 +174,11 @@ class SimHub:
     def send_away(self, partition: str, number: int) -> None:
         self.logs[partition].strangers.pop(number, None)
 
-    def drop(self, seat: Seat) -> None:
+    def drop(self, process: HostProcess) -> None:
         """The connection of a host breaks: all its readers are detached."""
         self.counts["lost"] += 1
         for log in self.logs.values():
-            gone = [number for number, one in log.readers.items() if one.client.seat is seat]
+            gone = [number for number, one in log.readers.items() if one.client.process is process]
             for number in gone:
                 log.readers.pop(number).detach()
             if gone:
@@ -190,19 +190,19 @@ class SimClient(HubClient):
 
     hub, namespace = HUB, NAMESPACE
 
-    def __init__(self, hub: SimHub, seat: Seat, rng: Random) -> None:
-        self.house, self.seat, self.rng = hub, seat, rng
+    def __init__(self, hub: SimHub, process: HostProcess, rng: Random) -> None:
+        self.house, self.process, self.rng = hub, process, rng
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if not self.seat.dead:
-            self.house.drop(self.seat)
+        if not self.process.dead:
+            self.house.drop(self.process)
 
     async def reach(self) -> None:
         """The way to the hub and back; it takes a while, and may end in nothing."""
-        if self.seat.dead:
+        if self.process.dead:
             raise asyncio.CancelledError
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
         loop = asyncio.get_running_loop()
@@ -210,7 +210,7 @@ class SimClient(HubClient):
             await asyncio.sleep(min(left_s, PATIENCE_S))
             if left_s > PATIENCE_S:
                 raise ConnectionFailed("the hub does not answer (a fault on purpose)")
-        if self.seat.dead:
+        if self.process.dead:
             raise asyncio.CancelledError
 
     async def properties(self) -> HubProperties:
@@ -263,7 +263,7 @@ class SimReader:
         self._number = self.client.house.admit(self._log, self.options, self)
         self._attached = True
         if first:
-            self.client.house.opened(self.client.seat, self.options, self._next)
+            self.client.house.opened(self.client.process, self.options, self._next)
 
     def cut_off(self, why: Exception) -> None:
         """Nothing arrives any more; what has arrived can still be had."""
@@ -278,7 +278,7 @@ class SimReader:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + max(deadline_s, SHORTEST_S)
         while True:
-            if self.client.seat.dead:
+            if self.client.process.dead:
                 raise asyncio.CancelledError
             if events := self._take(max_events):
                 return events
@@ -322,7 +322,7 @@ class SimReader:
                 self._lost = refused
 
     async def close(self) -> None:
-        if self._attached and not self.client.seat.dead:
+        if self._attached and not self.client.process.dead:
             self._log.readers.pop(self._number, None)
         self._attached = False
         self._arrived = self._next

@@ -3,7 +3,7 @@
 Safety is checked all the time (checks.py). Here stands what can only be asked of a fleet that is
 left alone: it must get there within a bounded time, and then nothing may move.
 
-    storm -> Calm -> I3, I6, I7, I8, I9, I10, I12, I13
+    storm -> FaultFreePhase -> I3, I6, I7, I8, I9, I10, I12, I13
              ^^^^ this module
 """
 
@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from random import Random
 
-from pumphouse.simulation.faults.profiles import CALM
+from pumphouse.simulation.faults.profiles import NO_FAULTS
 from pumphouse.simulation.fleet import Fleet, Host
 from pumphouse.simulation.store import LATE_S_MAX
 
@@ -26,7 +26,7 @@ ONE_PER_CYCLE = ("balanced", "eph", "eph_js", "fixed")
 MOVE_WRITES = 4  # asked for, handed over, confirmed, and one that met another's
 
 
-class Calm:
+class FaultFreePhase:
     """Looks at a fleet that is left alone."""
 
     def __init__(self, fleet: Fleet, rng: Random) -> None:
@@ -49,7 +49,7 @@ class Calm:
         waits_s = options.lease_s + options.granted_s + options.backoff_most_s
         return waits_s + cycles * self.interval_s + 20 * SLACK_S
 
-    async def look(self) -> None:
+    async def run(self) -> None:
         """All that can be asked, in turn; ends early once a promise was broken."""
         await self.clear_up()
         steps = (self.settle, self.rest, self.survive, self.settle, self.replace, self.settle)
@@ -59,7 +59,7 @@ class Calm:
 
     async def clear_up(self) -> None:
         fleet = self.fleet
-        fleet.set_weather(CALM)
+        fleet.set_faults(NO_FAULTS)
         for host in list(fleet.hosts.values()):
             fleet.thaw(host)
         await fleet.all_done()
@@ -76,7 +76,7 @@ class Calm:
         if await self._until(lambda: not self._unsettled(ends), self.settle_s):
             return
         for name, text in self._unsettled(ends):
-            fleet.checks.violate(name, f"{text} after {self.settle_s:.0f} s without a fault")
+            fleet.checks.add_violation(name, f"{text} after {self.settle_s:.0f} s without a fault")
 
     def _unsettled(self, ends: dict[str, int]) -> list[tuple[str, str]]:
         fleet, found = self.fleet, []
@@ -127,10 +127,12 @@ class Calm:
         )
         moves += sum(bool(row.successor) for row in fleet.store.rows.values())  # on their way
         if claims or releases or (moves and not self.restless):
-            checks.violate("I7", f"something moved at rest: {moved} before, {self._moved()} now")
+            checks.add_violation(
+                "I7", f"something moved at rest: {moved} before, {self._moved()} now"
+            )
         # Half of an exchange may be done, no more; and nothing is ever left to nobody meanwhile.
         if self.even and worst > 1 + 2 * self.restless:
-            checks.violate("I7", f"at rest some host had {worst} more than another")
+            checks.add_violation("I7", f"at rest some host had {worst} more than another")
         hosts, partitions = len(fleet.hosts), len(fleet.hub.partitions)
         cycles = window_s / (0.9 * self.interval_s) + 2
         # Who waits for a partition looks ten times as often.
@@ -145,10 +147,10 @@ class Calm:
         for kind, most in budget.items():
             if (made := fleet.store.calls[kind] - before[kind]) > most:
                 text = f"{made} calls ({kind}) in {window_s:.0f} s at rest; at most {most:.0f}"
-                checks.violate("I10", text)
+                checks.add_violation("I10", text)
         # An owner hears of it by a refusal that somebody has asked; who asks may meet a renewal.
         if fleet.store.refused - refused > 2 * moves + hosts * self.restless:
-            checks.violate("I10", "a write was refused at rest")
+            checks.add_violation("I10", "a write was refused at rest")
         self._check_marks()
 
     def _marks_wanted(self) -> float:
@@ -178,7 +180,7 @@ class Calm:
             late_s = 0.0 if track.unmarked_s is None else fleet.loop.time() - track.unmarked_s
             if late_s > most_s and track.done >= track.first:  # retention has left something of it
                 text = f"what was handled of {partition} {late_s:.0f} s ago is in no checkpoint"
-                fleet.checks.violate("I6", text, partition)
+                fleet.checks.add_violation("I6", text, partition)
 
     async def _watch(self, seconds: float) -> int:
         """Wait so long; the worst spread that was seen meanwhile."""
@@ -202,7 +204,7 @@ class Calm:
             return
         victim = self.rng.choice(owners)
         orphans = victim.face.engine.owned
-        fleet.checks.tell("host", f"{victim.seat} is killed in good weather")
+        fleet.checks.record("host", f"{victim.process} is killed in good weather")
         fleet.crash(victim)
         # Sometimes somebody comes before the lease has run out, and asks the dead one.
         soon_s = self.rng.choice([0.1, 0.5, 1.5]) * fleet.options.lease_s
@@ -211,7 +213,7 @@ class Calm:
         bound_s = fleet.options.lease_s + cycles * self.interval_s + SLACK_S
         if not await self._until(lambda: not fleet.unowned(), bound_s):
             text = f"{' '.join(fleet.unowned())} of {victim.name} not taken in {bound_s:.0f} s"
-            fleet.checks.violate("I8", text)
+            fleet.checks.add_violation("I8", text)
         await coming
 
     async def _come(self, after_s: float) -> None:
@@ -227,7 +229,7 @@ class Calm:
         if len(fleet.hub.partitions) >= len(fleet.hosts) > 1 and self.even:
             await self._until(lambda: bool(self._asked()), 3 * self.interval_s, QUICK_LOOKS)
         leaver = self.rng.choice(self._asked() or list(fleet.hosts.values()))
-        fleet.checks.tell("host", f"{leaver.seat} is replaced")
+        fleet.checks.record("host", f"{leaver.process} is replaced")
         await fleet.leave(leaver)
 
     def _asked(self) -> list[Host]:

@@ -2,10 +2,10 @@
 
 Nothing is waited for: when nothing is left to do, the clock jumps to the next timer. There are no
 sockets, no threads and no wall clock, so the same start gives the same history. Whatever a host
-does runs on its *seat*; a frozen seat keeps what has come due until it is thawed, as a stopped
-process does, while the network and the store go on.
+does runs in its *process*. A frozen process keeps what has come due until it is thawed, while the
+network and the store go on.
 
-    simulate -> SimLoop -> hosts on seats; the network and the store on none
+    simulate -> SimLoop -> hosts in processes; the network and the store outside of all of them
                 ^^^^^^^ this module
 """
 
@@ -24,8 +24,8 @@ TURNS_MAX = 100_000  # without time going on: somebody goes round in circles
 CANCELLED_MAX = 200  # timers that nobody waits for any more; then they are cleared away
 
 
-class Seat:
-    """One life of one host: a restart takes a new seat under the same name."""
+class HostProcess:
+    """One life of one host: a restart takes a new process under the same name."""
 
     __slots__ = ("dead", "frozen", "life", "name", "parked", "tasks")
 
@@ -33,21 +33,23 @@ class Seat:
         self.name, self.life = name, life
         self.frozen = False
         self.dead = False
-        self.parked: list[Step] = []
+        self.parked: list[ScheduledCall] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}
 
     def __str__(self) -> str:
         return self.name if self.life == 1 else f"{self.name}#{self.life}"
 
 
-SEAT: ContextVar[Seat | None] = ContextVar("pumphouse_simulation_seat", default=None)
+CURRENT_PROCESS: ContextVar[HostProcess | None] = ContextVar(
+    "pumphouse_simulation_seat", default=None
+)
 
 
-class Stalled(RuntimeError):
+class SimulationStalled(RuntimeError):
     """Nothing is left to do and nothing is waited for: a bug of the simulation itself."""
 
 
-class Step:
+class ScheduledCall:
     """Something that is to be called: what asyncio calls a handle, with nothing but the needful."""
 
     __slots__ = ("args", "call", "context", "gone", "loop", "when_s")
@@ -88,16 +90,16 @@ class SimLoop(asyncio.BaseEventLoop):
         self.failures: list[str] = []  # what no task and no caller has taken
         self.cancelled = 0  # timers that nobody waits for any more
         self._made = 0
-        self._timers: list[tuple[float, int, Step]] = []
-        self._due: deque[Step] = deque()
+        self._timers: list[tuple[float, int, ScheduledCall]] = []
+        self._due: deque[ScheduledCall] = deque()
         self.set_exception_handler(self._failed)
 
     def time(self) -> float:
         return self.now_s
 
     def _failed(self, loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
-        seat = SEAT.get()
-        if seat is None or not seat.dead:
+        process = CURRENT_PROCESS.get()
+        if process is None or not process.dead:
             self.failures.append(f"{told.get('message')}: {told.get('exception')!r}")
 
     # -- what BaseEventLoop asks of its kind -------------------------------------------------------
@@ -110,8 +112,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> Step:
-        step = Step(callback, args, context if context is not None else copy_context(), self)
+    ) -> ScheduledCall:
+        step = ScheduledCall(
+            callback, args, context if context is not None else copy_context(), self
+        )
         self._due.append(step)
         return step
 
@@ -119,13 +123,15 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> Step:
+    ) -> ScheduledCall:
         return self.call_at(self.now_s + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> Step:
-        step = Step(callback, args, context if context is not None else copy_context(), self, when)
+    ) -> ScheduledCall:
+        step = ScheduledCall(
+            callback, args, context if context is not None else copy_context(), self, when
+        )
         self._made += 1
         heappush(self._timers, (when, self._made, step))
         return step
@@ -144,10 +150,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def create_task(self, coro: Any, **how: Any) -> Any:
         task = super().create_task(coro, **how)
         context = how.get("context")
-        seat = SEAT.get() if context is None else context.get(SEAT)
-        if seat is not None:
-            seat.tasks[task] = None
-            task.add_done_callback(lambda done: seat.tasks.pop(done, None))
+        process = CURRENT_PROCESS.get() if context is None else context.get(CURRENT_PROCESS)
+        if process is not None:
+            process.tasks[task] = None
+            task.add_done_callback(lambda done: process.tasks.pop(done, None))
         return task
 
     # -- running -----------------------------------------------------------------------------------
@@ -159,14 +165,16 @@ class SimLoop(asyncio.BaseEventLoop):
                 self._go_on()
             self.turns += 1
             if self.turns > TURNS_MAX:
-                raise Stalled(f"time stands still at {self.now_s:.3f}: somebody never waits")
+                raise SimulationStalled(
+                    f"time stands still at {self.now_s:.3f}: somebody never waits"
+                )
             self._turn()
 
     def _go_on(self) -> None:
         """Jump to the next timer."""
         self._clear_away()
         if not self._timers:
-            raise Stalled("nobody waits for anything")
+            raise SimulationStalled("nobody waits for anything")
         self.now_s = max(self.now_s, self._timers[0][0])
         self.turns = 0
 
@@ -180,9 +188,9 @@ class SimLoop(asyncio.BaseEventLoop):
             if step.gone:
                 self.cancelled -= step.when_s >= 0
                 continue
-            seat = step.context.get(SEAT)
-            if seat is not None and seat.frozen:
-                seat.parked.append(step)
+            process = step.context.get(CURRENT_PROCESS)
+            if process is not None and process.frozen:
+                process.parked.append(step)
                 continue
             step.when_s = -1.0  # it is no timer any more: cancelling it leaves nothing behind
             try:
@@ -204,29 +212,29 @@ class SimLoop(asyncio.BaseEventLoop):
             heappop(timers)
             self.cancelled -= 1
 
-    # -- seats -------------------------------------------------------------------------------------
+    # -- processes ---------------------------------------------------------------------------------
 
-    def sit(self, seat: Seat) -> Context:
-        """A context in which everything belongs to this seat."""
+    def context_of(self, process: HostProcess) -> Context:
+        """A context in which everything belongs to this process."""
         context = self.nowhere.copy()
-        context.run(SEAT.set, seat)
+        context.run(CURRENT_PROCESS.set, process)
         return context
 
-    def thaw(self, seat: Seat) -> None:
+    def thaw(self, process: HostProcess) -> None:
         """Let a frozen host go on; what came due meanwhile comes all at once."""
-        seat.frozen = False
-        parked, seat.parked = seat.parked, []
+        process.frozen = False
+        parked, process.parked = process.parked, []
         self._due.extend(parked)
 
-    def kill(self, seat: Seat) -> None:
+    def kill(self, process: HostProcess) -> None:
         """End a host as kill -9 does. Its code unwinds, but reaches nobody any more."""
-        seat.dead = True
-        for task in list(seat.tasks):
+        process.dead = True
+        for task in list(process.tasks):
             task.cancel()
-        self.thaw(seat)
+        self.thaw(process)
 
 
-class SeatClock:
+class HostClock:
     """The clock of one host: it may be wrong by hours, and run a little fast or slow."""
 
     def __init__(self, ahead_s: float = 0.0, rate: float = 1.0) -> None:

@@ -18,13 +18,13 @@ from random import Random
 from pumphouse.errors import OptionError
 from pumphouse.processor.options import SKIP, CheckpointPolicy, PoisonPolicy, ProcessorOptions
 from pumphouse.simulation.faults.profiles import DEFAULT, Faults
-from pumphouse.simulation.faults.schedule import Storm
+from pumphouse.simulation.faults.schedule import FaultSchedule
 from pumphouse.simulation.fleet import Fleet
+from pumphouse.simulation.handler import Handler
 from pumphouse.simulation.invariants.checks import Checks
 from pumphouse.simulation.invariants.tracking import Figures, Violation
-from pumphouse.simulation.liveness import Calm
+from pumphouse.simulation.liveness import FaultFreePhase
 from pumphouse.simulation.loop import STARTED_S, SimLoop
-from pumphouse.simulation.work import Handler
 
 STORM_S = 3000.0  # of every hour, at the most; the rest is calm
 OPTIONS = ProcessorOptions(
@@ -143,22 +143,25 @@ async def _run(scenario: Scenario, handler: Handler | None, progress: Progress) 
         burst_s=scenario.burst_s,
         handler=handler,
     )
-    storm, calm = Storm(fleet, scenario.faults, fleet.child()), Calm(fleet, fleet.child())
+    storm, calm = (
+        FaultSchedule(fleet, scenario.faults, fleet.child()),
+        FaultFreePhase(fleet, fleet.child()),
+    )
     for partition in fleet.hub.partitions:
         fleet.start_flow(partition)
     until_s = fleet.loop.time() + scenario.hours * 3600
-    fleet.set_weather(scenario.faults)
+    fleet.set_faults(scenario.faults)
     for _ in range(scenario.hosts):
         fleet.soon(fleet.add())
     while not fleet.checks.violations:
-        fleet.set_weather(scenario.faults)
-        await storm.blow(max(60.0, min(STORM_S, until_s - fleet.loop.time())))
+        fleet.set_faults(scenario.faults)
+        await storm.run(max(60.0, min(STORM_S, until_s - fleet.loop.time())))
         progress(fleet.loop.time() - STARTED_S, fleet.checks)
-        await calm.look()
+        await calm.run()
         progress(fleet.loop.time() - STARTED_S, fleet.checks)
         if fleet.loop.time() >= until_s:
             break
     await fleet.close()
     for failure in fleet.loop.failures:
-        fleet.checks.violate("I0", failure)
+        fleet.checks.add_violation("I0", failure)
     return fleet

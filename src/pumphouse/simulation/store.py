@@ -4,7 +4,7 @@ A call travels to the store, takes effect there, and its answer travels back. Th
 given up, be frozen or be dead by then: what was on its way arrives all the same, as in life. What
 is granted is told to whoever watches.
 
-    host -> HostStore -> (travels) -> MemoryStore -> watcher
+    host -> HostStore -> (travels) -> MemoryStore -> observer
             ^^^^^^^^^ this module
 
 Semantics: `memory` (SQLite is alike) tells exact ages, and the current row when it refuses. `blob`
@@ -23,7 +23,6 @@ from random import Random
 from typing import Any, Protocol, Self, TypeVar
 
 from pumphouse.errors import OptionError, StoreMisused, StoreUnavailable
-from pumphouse.leases.flaky import older
 from pumphouse.leases.model import (
     Checkpoint,
     Granted,
@@ -32,11 +31,12 @@ from pumphouse.leases.model import (
     Ownership,
     Refused,
     Unknown,
+    aged_listing,
 )
 from pumphouse.leases.store import CheckpointOutcome, ClaimOutcome
 from pumphouse.leases.stores.memory import MemoryStore
-from pumphouse.simulation.faults.profiles import CALM, Faults
-from pumphouse.simulation.loop import Seat, SeatClock, SimLoop
+from pumphouse.simulation.faults.profiles import NO_FAULTS, Faults
+from pumphouse.simulation.loop import HostClock, HostProcess, SimLoop
 
 SEMANTICS = ("memory", "blob", "bloblease")
 WHY = "the store did not answer (a fault on purpose)"
@@ -46,38 +46,45 @@ MEMBER_KEPT_S = 2 * 3600.0  # hosts tell their limit once an hour; most names li
 T = TypeVar("T")
 
 
-class Watcher(Protocol):
+class StoreObserver(Protocol):
     """Hears of everything that was granted, as it takes effect."""
 
-    def row_written(self, seat: Seat, before: Ownership | None, row: Ownership) -> None: ...
-
-    def row_answered(self, seat: Seat, row: Ownership, sent_s: float) -> None: ...
-
-    def row_heard(self, seat: Seat, row: Ownership, sent_s: float) -> None: ...
-
-    def checkpoint_sent(self, seat: Seat, mark: Checkpoint) -> None: ...
-
-    def checkpoint_written(
-        self, seat: Seat, before: Checkpoint | None, mark: Checkpoint
+    def row_written(
+        self, process: HostProcess, before: Ownership | None, row: Ownership
     ) -> None: ...
 
-    def misused(self, seat: Seat, why: StoreMisused) -> None: ...
+    def row_answered(self, process: HostProcess, row: Ownership, sent_s: float) -> None: ...
 
-    def store_failed(self, seat: Seat, kind: str, partitions: Sequence[str]) -> None: ...
+    def row_heard(self, process: HostProcess, row: Ownership, sent_s: float) -> None: ...
+
+    def checkpoint_sent(self, process: HostProcess, mark: Checkpoint) -> None: ...
+
+    def checkpoint_written(
+        self, process: HostProcess, before: Checkpoint | None, mark: Checkpoint
+    ) -> None: ...
+
+    def misused(self, process: HostProcess, why: StoreMisused) -> None: ...
+
+    def store_failed(self, process: HostProcess, kind: str, partitions: Sequence[str]) -> None: ...
 
 
 class SimStore:
     """What all hosts share."""
 
     def __init__(
-        self, watcher: Watcher, group: Group, lease_s: float, semantics: str = "memory"
+        self, observer: StoreObserver, group: Group, lease_s: float, semantics: str = "memory"
     ) -> None:
         if semantics not in SEMANTICS:
             raise OptionError(f"{semantics!r} is no store; use one of {', '.join(SEMANTICS)}")
-        self.watcher, self.group, self.lease_s, self.semantics = watcher, group, lease_s, semantics
+        self.observer, self.group, self.lease_s, self.semantics = (
+            observer,
+            group,
+            lease_s,
+            semantics,
+        )
         # A write may be under way for long; that much a renewal puts a deadline off.
         self.memory = MemoryStore(
-            SeatClock(), put_off_s_max=LATE_S_MAX + 5.0, member_kept_s=MEMBER_KEPT_S
+            HostClock(), put_off_s_max=LATE_S_MAX + 5.0, member_kept_s=MEMBER_KEPT_S
         )
         self.rows: dict[str, Ownership] = {}
         self.written_s: dict[str, float] = {}  # when each row was last written
@@ -93,37 +100,39 @@ class SimStore:
         rows = self.rows.items()
         return [p for p, row in rows if row.owner and self.heard.get(p) != row.etag]
 
-    def claim(self, seat: Seat, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
-        """Let these writes take effect, and tell the watcher."""
+    def claim(self, process: HostProcess, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
+        """Let these writes take effect, and tell the observer."""
         self.calls["row"] += len(rows)
         try:
             outcomes = at_once(self.memory.claim_ownership(self.group, rows))
         except StoreMisused as why:
-            self.watcher.misused(seat, why)
+            self.observer.misused(process, why)
             raise
         for outcome in outcomes:
             if isinstance(outcome, Granted):
-                self._granted(seat, outcome.row)
+                self._granted(process, outcome.row)
             else:
                 self.refused += 1
         return [self._shown_outcome(outcome) for outcome in outcomes]
 
-    def _granted(self, seat: Seat, row: Ownership) -> None:
+    def _granted(self, process: HostProcess, row: Ownership) -> None:
         before = self.rows.get(row.partition)
         self.rows[row.partition] = row
         now_s = self.written_s[row.partition] = asyncio.get_running_loop().time()
         # Who asks for a partition writes under the lease of its owner, and leaves it as it is.
         if before is None or not asks(before, row):
             self.leased_s[row.partition] = now_s if row.owner else -math.inf
-        self.watcher.row_written(seat, before, row)
+        self.observer.row_written(process, before, row)
 
-    def update(self, seat: Seat, checkpoint: Checkpoint, rewind: bool) -> CheckpointOutcome:
+    def update(
+        self, process: HostProcess, checkpoint: Checkpoint, rewind: bool
+    ) -> CheckpointOutcome:
         self.calls["checkpoint"] += 1
         outcome = at_once(self.memory.update_checkpoint(checkpoint, rewind=rewind))
         if isinstance(outcome, Granted):
             before = self.marks.get(checkpoint.partition)
             self.marks[checkpoint.partition] = outcome.row
-            self.watcher.checkpoint_written(seat, before, outcome.row)
+            self.observer.checkpoint_written(process, before, outcome.row)
         else:
             self.refused += 1
         if isinstance(outcome, Refused) and self.semantics == "blob":
@@ -178,9 +187,11 @@ def asks(before: Ownership, row: Ownership) -> bool:
 class HostStore:
     """One host's way to the store. `injected` counts what went wrong on it, by kind."""
 
-    def __init__(self, store: SimStore, seat: Seat, rng: Random, injected: Counter[str]) -> None:
-        self.store, self.seat, self.rng, self.injected = store, seat, rng, injected
-        self.faults: Faults = CALM
+    def __init__(
+        self, store: SimStore, process: HostProcess, rng: Random, injected: Counter[str]
+    ) -> None:
+        self.store, self.process, self.rng, self.injected = store, process, rng, injected
+        self.faults: Faults = NO_FAULTS
         self._seen: tuple[Listing, float] | None = None
         self._marks_seen: list[Checkpoint] | None = None
 
@@ -196,13 +207,13 @@ class HostStore:
         sent_s = asyncio.get_running_loop().time()
         listing = await self._list(sent_s)
         for row in listing.ownerships:
-            self.store.watcher.row_heard(self.seat, row, sent_s)
+            self.store.observer.row_heard(self.process, row, sent_s)
         return listing
 
     async def _list(self, now_s: float) -> Listing:
         if self._seen is not None and self._draw("stale"):
             listing, at_s = self._seen
-            return await self._travel(lambda: older(listing, now_s - at_s))
+            return await self._travel(lambda: aged_listing(listing, now_s - at_s))
         listing = await self._read(self.store.list_rows)
         # Its ages are those of the moment it was read, which was on the way: from the answer on
         # they are too young, and never too old, as an old answer of a real store is.
@@ -216,7 +227,7 @@ class HostStore:
         try:
             marks = await self._read(self.store.list_checkpoints)
         except StoreUnavailable:  # a checkpoint in doubt is read back before it is written again
-            self.store.watcher.store_failed(self.seat, "failed", ())
+            self.store.observer.store_failed(self.process, "failed", ())
             raise
         self._marks_seen = list(marks)
         return marks
@@ -243,25 +254,25 @@ class HostStore:
         for outcome in outcomes:
             if isinstance(outcome, Granted):
                 self.store.heard[outcome.row.partition] = outcome.row.etag
-                self.store.watcher.row_answered(self.seat, outcome.row, sent_s)
+                self.store.observer.row_answered(self.process, outcome.row, sent_s)
             elif isinstance(outcome, Refused) and outcome.current is not None:
-                self.store.watcher.row_heard(self.seat, outcome.current, sent_s)
+                self.store.observer.row_heard(self.process, outcome.current, sent_s)
         return outcomes
 
     def _claim(self, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
-        return self.store.claim(self.seat, rows) if rows else []
+        return self.store.claim(self.process, rows) if rows else []
 
     async def update_checkpoint(
         self, checkpoint: Checkpoint, *, rewind: bool = False
     ) -> CheckpointOutcome:
-        self.store.watcher.checkpoint_sent(self.seat, checkpoint)
+        self.store.observer.checkpoint_sent(self.process, checkpoint)
         fate = self._fate()
         if fate == "before":
             await self._travel(lambda: None)
-            self.store.watcher.store_failed(self.seat, fate, [checkpoint.partition])
+            self.store.observer.store_failed(self.process, fate, [checkpoint.partition])
             return Unknown(checkpoint, WHY)
         outcome = await self._travel(
-            lambda: self.store.update(self.seat, checkpoint, rewind), [checkpoint.partition]
+            lambda: self.store.update(self.process, checkpoint, rewind), [checkpoint.partition]
         )
         return Unknown(checkpoint, WHY) if fate == "after" else outcome
 
@@ -290,15 +301,15 @@ class HostStore:
         """Let this happen at the store after a while; what comes of it, after another."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
-        if self.seat.dead:
+        if self.process.dead:
             raise asyncio.CancelledError
         there_s, back_s = self._delay_s(), self._delay_s()
         if self._draw("slow"):
             late_s = self.rng.uniform(1.0, SLOW_S_MAX)
             there_s, back_s = (late_s, back_s) if self.rng.random() < 0.5 else (there_s, late_s)
-            self.store.watcher.store_failed(self.seat, "slow", about)
+            self.store.observer.store_failed(self.process, "slow", about)
         if loop.time() < self.store.away_until_s:
-            self.store.watcher.store_failed(self.seat, "away", about)
+            self.store.observer.store_failed(self.process, "away", about)
             left_s = self.store.away_until_s - loop.time()
             if self.rng.random() < 0.5 or left_s > 2 * SLOW_S_MAX:
                 await asyncio.sleep(self.rng.uniform(1.0, SLOW_S_MAX))

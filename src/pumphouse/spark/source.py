@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.leases.model import Group
-from pumphouse.leases.store_url import read_place
+from pumphouse.leases.store_url import parse_store_url
 from pumphouse.spark.columns import check_columns, required_columns
 from pumphouse.spark.hub_state import HubState
 from pumphouse.spark.lag.known_positions import (
@@ -117,7 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.columns = ColumnSelection(check_columns(schema), required_columns(schema))
         self.options = read_source(given, streaming=True, now_ms=now_ms(SystemClock()))
         for store in filter(None, (self.options.store, store_of(self.options))):
-            read_place(store)  # says so at once if it is none
+            parse_store_url(store)  # says so at once if it is none
         self._driver: AllPartitionsDriver | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pumphouse.leases.model import (
     stamp,
 )
 from pumphouse.leases.store import CheckpointStore, ClaimOutcome
-from tests.leases.contract.asking import (
+from tests.leases.contract.calls import (
     checkpoints,
     first,
     granted,
@@ -33,7 +33,7 @@ from tests.leases.contract.asking import (
     rows,
     write,
 )
-from tests.leases.stores import GROUP
+from tests.leases.contract.stores import GROUP
 
 
 async def test_a_place_is_empty_at_first(store: CheckpointStore) -> None:

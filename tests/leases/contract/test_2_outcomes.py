@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from pumphouse.leases.flaky import FlakyStore, Mishap, Script
 from pumphouse.leases.model import Granted, Refused, Unknown, advance, claim, renew, stamp
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.contract.asking import (
+from tests.leases.contract.calls import (
     checkpoints,
     first,
     granted,
@@ -20,7 +19,8 @@ from tests.leases.contract.asking import (
     rows,
     write,
 )
-from tests.leases.stores import GROUP, Place
+from tests.leases.contract.stores import GROUP, Place
+from tests.leases.flaky_store import Fault, FlakyStore, ScriptedFaults
 
 
 async def test_outcomes_come_in_the_order_of_the_claims(store: CheckpointStore) -> None:
@@ -73,10 +73,10 @@ async def test_after_silence_the_rows_tell_what_happened(
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
-async def test_a_lost_answer_to_a_claim(store: CheckpointStore, mishap: Mishap) -> None:
+async def test_a_lost_answer_to_a_claim(store: CheckpointStore, mishap: Fault) -> None:
     """The same call again: granted if it had not been written, refused if it had, never both."""
     row = await first(store)
-    flaky = FlakyStore(store, Script([mishap]))
+    flaky = FlakyStore(store, ScriptedFaults([mishap]))
     wanted = claim(row, "0", "b")
     assert isinstance(await write(flaky, wanted), Unknown)
     arrived = (await rows(store))["0"].owner == "b"
@@ -89,8 +89,8 @@ async def test_a_lost_answer_to_a_claim(store: CheckpointStore, mishap: Mishap) 
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
-async def test_a_lost_answer_to_a_first_claim(store: CheckpointStore, mishap: Mishap) -> None:
-    flaky = FlakyStore(store, Script([mishap]))
+async def test_a_lost_answer_to_a_first_claim(store: CheckpointStore, mishap: Fault) -> None:
+    flaky = FlakyStore(store, ScriptedFaults([mishap]))
     assert isinstance(await write(flaky, claim(None, "0", "a")), Unknown)
     again = await write(flaky, claim(None, "0", "a"))
     assert isinstance(again, Refused if mishap == "after" else Granted)
@@ -98,9 +98,9 @@ async def test_a_lost_answer_to_a_first_claim(store: CheckpointStore, mishap: Mi
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
-async def test_a_lost_answer_to_a_checkpoint(store: CheckpointStore, mishap: Mishap) -> None:
+async def test_a_lost_answer_to_a_checkpoint(store: CheckpointStore, mishap: Fault) -> None:
     mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
-    flaky = FlakyStore(store, Script([mishap]))
+    flaky = FlakyStore(store, ScriptedFaults([mishap]))
     wanted = advance(mark, 5, "500")
     assert isinstance(await flaky.update_checkpoint(wanted), Unknown)
     found = (await checkpoints(store))["0"]
@@ -111,7 +111,7 @@ async def test_a_lost_answer_to_a_checkpoint(store: CheckpointStore, mishap: Mis
 
 
 async def test_one_lost_answer_among_several(store: CheckpointStore) -> None:
-    flaky = FlakyStore(store, Script(["", "after", "", "before"]))
+    flaky = FlakyStore(store, ScriptedFaults(["", "after", "", "before"]))
     claims = [claim(None, str(n), "a") for n in range(4)]
     outcomes = await flaky.claim_ownership(GROUP, claims)
     assert [type(outcome) for outcome in outcomes] == [Granted, Unknown, Granted, Unknown]
@@ -120,9 +120,11 @@ async def test_one_lost_answer_among_several(store: CheckpointStore) -> None:
 
 async def test_a_race_with_lost_answers(stores: list[CheckpointStore]) -> None:
     """At most one is granted, and if somebody was, the row is theirs."""
-    mishaps: list[Mishap] = ["", "after", "before", "", "after", "before", "", "after"]
+    mishaps: list[Fault] = ["", "after", "before", "", "after", "before", "", "after"]
     row = await first(stores[0], host="old")
-    flaky = [FlakyStore(store, Script([m])) for store, m in zip(stores, mishaps, strict=True)]
+    flaky = [
+        FlakyStore(store, ScriptedFaults([m])) for store, m in zip(stores, mishaps, strict=True)
+    ]
     wanted = [claim(row, "0", f"host-{n}") for n in range(len(stores))]
     outcomes = await asyncio.gather(*map(write, flaky, wanted))
     owner = (await rows(stores[0]))["0"].owner

@@ -22,8 +22,8 @@ from pumphouse.leases.model import (
     renew,
 )
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.contract.asking import first, granted, members, rows
-from tests.leases.stores import GROUP, Place
+from tests.leases.contract.calls import first, granted, members, rows
+from tests.leases.contract.stores import GROUP, Place
 
 T = TypeVar("T")
 

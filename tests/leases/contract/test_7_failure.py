@@ -7,8 +7,8 @@ import pytest
 from pumphouse.errors import StoreError
 from pumphouse.leases.model import renew
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.contract.asking import first, granted, members, rows
-from tests.leases.stores import GROUP, Place
+from tests.leases.contract.calls import first, granted, members, rows
+from tests.leases.contract.stores import GROUP, Place
 
 
 async def test_a_failure_to_read_raises(place: Place, store: CheckpointStore) -> None:

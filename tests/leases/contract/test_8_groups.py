@@ -6,8 +6,8 @@ import pytest
 
 from pumphouse.leases.model import Checkpoint, Group, claim, renew
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.contract.asking import checkpoints, granted, mark_of, members, refused, rows
-from tests.leases.stores import GROUP
+from tests.leases.contract.calls import checkpoints, granted, mark_of, members, refused, rows
+from tests.leases.contract.stores import GROUP
 
 OTHERS = [
     Group("other.servicebus.windows.net", "sensors", "$Default"),

@@ -27,11 +27,11 @@ from hypothesis.stateful import (
 )
 
 from pumphouse.leases import model
-from pumphouse.leases.flaky import FlakyStore, Mishap, Script
 from pumphouse.leases.model import Checkpoint, Granted, Ownership, Refused, Unknown
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.contract.asking import checkpoints, kept, members, rows
-from tests.leases.stores import GROUP, STORES, Maker, ReadyMaker, ready
+from tests.leases.contract.calls import checkpoints, kept, members, rows
+from tests.leases.contract.stores import GROUP, STORES, Maker, ReadyMaker, ready
+from tests.leases.flaky_store import Fault, FlakyStore, ScriptedFaults
 
 T = TypeVar("T")
 PARTITIONS = st.sampled_from(["0", "1", "2"])
@@ -77,7 +77,7 @@ class Fleet(RuleBasedStateMachine):
     # -- ownerships -------------------------------------------------------------------------------
 
     @rule(partition=PARTITIONS, host=HOSTS, handle=HANDLES, mishap=MISHAPS, back=BACK)
-    def claim(self, partition: str, host: str, handle: int, mishap: Mishap, back: int) -> None:
+    def claim(self, partition: str, host: str, handle: int, mishap: Fault, back: int) -> None:
         def take(row: Ownership | None) -> Ownership | None:
             if row is not None and row.owner == host and row.successor:
                 return None  # an owner that claims anew would forget who has asked: a misuse
@@ -93,12 +93,12 @@ class Fleet(RuleBasedStateMachine):
         rate=st.none() | st.integers(0, 5000).map(float),
     )
     def renew(
-        self, partition: str, handle: int, mishap: Mishap, back: int, rate: float | None
+        self, partition: str, handle: int, mishap: Fault, back: int, rate: float | None
     ) -> None:
         self.follow(partition, handle, mishap, back, lambda row: row and model.renew(row, rate))
 
     @rule(partition=PARTITIONS, handle=HANDLES, mishap=MISHAPS, back=BACK)
-    def release(self, partition: str, handle: int, mishap: Mishap, back: int) -> None:
+    def release(self, partition: str, handle: int, mishap: Fault, back: int) -> None:
         self.follow(partition, handle, mishap, back, lambda row: row and model.release(row))
 
     @rule(
@@ -110,7 +110,7 @@ class Fleet(RuleBasedStateMachine):
         deadline_s=st.integers(1, 300),
     )
     def nominate(
-        self, partition: str, host: str, handle: int, mishap: Mishap, back: int, deadline_s: int
+        self, partition: str, host: str, handle: int, mishap: Fault, back: int, deadline_s: int
     ) -> None:
         def ask(row: Ownership | None) -> Ownership | None:
             if row is None or row.owner in ("", host) or row.successor:
@@ -120,7 +120,7 @@ class Fleet(RuleBasedStateMachine):
         self.follow(partition, handle, mishap, back, ask)
 
     @rule(partition=PARTITIONS, handle=HANDLES, mishap=MISHAPS, back=BACK)
-    def hand_over(self, partition: str, handle: int, mishap: Mishap, back: int) -> None:
+    def hand_over(self, partition: str, handle: int, mishap: Fault, back: int) -> None:
         self.follow(
             partition,
             handle,
@@ -137,7 +137,7 @@ class Fleet(RuleBasedStateMachine):
         self,
         partition: str,
         handle: int,
-        mishap: Mishap,
+        mishap: Fault,
         back: int,
         step: Callable[[Ownership | None], Ownership | None],
     ) -> None:
@@ -147,7 +147,7 @@ class Fleet(RuleBasedStateMachine):
         base = None if seen is None else model.aged(seen.row, self.place.now() - seen.since)
         if (wanted := step(base)) is None:
             return
-        flaky = FlakyStore(self.handles[handle], Script([mishap]))
+        flaky = FlakyStore(self.handles[handle], ScriptedFaults([mishap]))
         since = self.place.now()
         (outcome,) = self.run(flaky.claim_ownership(GROUP, [wanted]))
         until = self.place.now()
@@ -171,7 +171,7 @@ class Fleet(RuleBasedStateMachine):
     # -- checkpoints ------------------------------------------------------------------------------
 
     @rule(partition=PARTITIONS, handle=HANDLES, mishap=MISHAPS, back=BACK)
-    def stamp(self, partition: str, handle: int, mishap: Mishap, back: int) -> None:
+    def stamp(self, partition: str, handle: int, mishap: Fault, back: int) -> None:
         history = self.marks[partition]
         seen = history[-min(back, len(history))]
         epoch = 1 if seen is None else seen.epoch + 1
@@ -189,7 +189,7 @@ class Fleet(RuleBasedStateMachine):
         self,
         partition: str,
         handle: int,
-        mishap: Mishap,
+        mishap: Fault,
         back: int,
         by: int,
         offset: str | None,
@@ -206,11 +206,11 @@ class Fleet(RuleBasedStateMachine):
         seen: Checkpoint | None,
         wanted: Checkpoint,
         handle: int,
-        mishap: Mishap,
+        mishap: Fault,
         rewind: bool = False,
     ) -> None:
         history = self.marks[wanted.partition]
-        flaky = FlakyStore(self.handles[handle], Script([mishap]))
+        flaky = FlakyStore(self.handles[handle], ScriptedFaults([mishap]))
         outcome = self.run(flaky.update_checkpoint(wanted, rewind=rewind))
         fits = seen is history[-1]
         if mishap:

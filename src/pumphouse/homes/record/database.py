@@ -209,10 +209,10 @@ def open_database(url: str) -> Database:
 
         return Database(PostgresConnection(url))
     from pumphouse.homes.record.sqlite import SqliteConnection
-    from pumphouse.leases.store_url import read_place
+    from pumphouse.leases.store_url import parse_store_url
 
     try:
-        place = read_place(url)
+        place = parse_store_url(url)
     except OptionError:  # which would tell of stores that are no databases
         raise no_database("this") from None
     if place.kind != "sqlite":

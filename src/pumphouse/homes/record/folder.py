@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pumphouse.errors import ConnectionFailed, OptionError, RecordsContended
-from pumphouse.leases.store_url import StorePlace, read_place
+from pumphouse.leases.store_url import StoreUrl, parse_store_url
 
 CALL_S = 60  # for one answer of a storage account
 _BLOB = re.compile(
@@ -62,7 +62,7 @@ def folder_at(place: str | Path, credential: Any = None) -> Folder:
     """The folder that is meant: a path, blob://ACCOUNT/CONTAINER, or a connection string."""
     if isinstance(place, Path) or not _BLOB.search(place):
         return LocalFolder(Path(place))
-    return BlobFolder(read_place(place), credential)
+    return BlobFolder(parse_store_url(place), credential)
 
 
 def contended(name: str) -> RecordsContended:
@@ -130,7 +130,7 @@ class LocalFolder:
 class BlobFolder:
     """A container of a storage account, which is made if it is not there."""
 
-    def __init__(self, place: StorePlace, credential: Any = None) -> None:
+    def __init__(self, place: StoreUrl, credential: Any = None) -> None:
         if place.kind != "blob":
             raise OptionError(f"records are kept in a folder or in blobs, not in {place.kind}:")
         self._container = open_container(place, credential)
@@ -192,7 +192,7 @@ class BlobFolder:
         return [Found(one.name, int(one.last_modified.timestamp() * 1000)) for one in there]
 
 
-def open_container(place: StorePlace, credential: Any) -> Any:
+def open_container(place: StoreUrl, credential: Any) -> Any:
     try:
         from azure.storage.blob import ContainerClient, ExponentialRetry
     except ImportError:

@@ -36,7 +36,7 @@ MEMBER_KEPT_S = 24 * 3600.0
 
 
 @dataclass(slots=True)
-class Shelf:
+class GroupRows:
     """Everything of one group. Times are the store's monotonic ones."""
 
     rows: dict[str, tuple[Ownership, float]] = field(default_factory=dict)
@@ -60,11 +60,11 @@ class MemoryStore:
     ) -> None:
         self._clock: Clock = clock or SystemClock()
         self._put_off_s_max, self._member_kept_s = put_off_s_max, member_kept_s
-        self._shelves: dict[Group, Shelf] = {}
+        self._groups: dict[Group, GroupRows] = {}
         self._writes = 0
 
     def __repr__(self) -> str:
-        rows = sum(len(shelf.rows) for shelf in self._shelves.values())
+        rows = sum(len(rows_of_group.rows) for rows_of_group in self._groups.values())
         return f"<MemoryStore | {rows} rows | {self._writes} writes>"
 
     async def __aenter__(self) -> Self:
@@ -77,17 +77,17 @@ class MemoryStore:
 
     async def list_ownership(self, group: Group) -> Listing:
         await _turn()
-        shelf, now = self._shelf(group), self._clock.monotonic()
-        rows = [aged(row, now - written) for row, written in shelf.rows.values()]
+        rows_of_group, now = self._rows_of(group), self._clock.monotonic()
+        rows = [aged(row, now - written) for row, written in rows_of_group.rows.values()]
         members = [
             Member(member.name, now - beat, member.max_partitions)
-            for member, beat in shelf.beats.values()
+            for member, beat in rows_of_group.beats.values()
         ]
         return Listing(tuple(sorted(rows, key=lambda row: row.partition)), tuple(members))
 
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
         await _turn()
-        found = sorted(self._shelf(group).checkpoints.values(), key=lambda mark: mark.partition)
+        found = sorted(self._rows_of(group).checkpoints.values(), key=lambda mark: mark.partition)
         return [replace(mark, group=group) for mark in found]
 
     # -- writing ----------------------------------------------------------------------------------
@@ -101,29 +101,29 @@ class MemoryStore:
         await _turn()
         if tuple(claims) != taken:
             raise StoreMisused("the claims were changed while they were being written")
-        shelf = self._shelf(group)
+        rows_of_group = self._rows_of(group)
         for row in taken:
-            self._check(shelf, row)
-        return [self._claim(shelf, row) for row in taken]
+            self._check(rows_of_group, row)
+        return [self._claim(rows_of_group, row) for row in taken]
 
-    def _check(self, shelf: Shelf, wanted: Ownership) -> None:
-        stored = self._stored(shelf, wanted.partition)
+    def _check(self, rows_of_group: GroupRows, wanted: Ownership) -> None:
+        stored = self._stored(rows_of_group, wanted.partition)
         if wanted.etag != _etag(stored):
             return  # it will be refused: whatever it says, it does no harm
         if fault := row_fault(stored, wanted, self._put_off_s_max):
             raise StoreMisused(f"a row of partition {wanted.partition or '?'}: {fault}")
 
-    def _claim(self, shelf: Shelf, wanted: Ownership) -> ClaimOutcome:
-        stored = self._stored(shelf, wanted.partition)
+    def _claim(self, rows_of_group: GroupRows, wanted: Ownership) -> ClaimOutcome:
+        stored = self._stored(rows_of_group, wanted.partition)
         if wanted.etag != _etag(stored):
             return Refused(wanted, stored)
         row = replace(wanted, etag=self._new_etag(), age_s=0.0)
         # A copy each: what one caller does to its row by force is nobody else's.
-        shelf.rows[wanted.partition] = (replace(row), self._clock.monotonic())
+        rows_of_group.rows[wanted.partition] = (replace(row), self._clock.monotonic())
         return Granted(row)
 
-    def _stored(self, shelf: Shelf, partition: str) -> Ownership | None:
-        if (kept := shelf.rows.get(partition)) is None:
+    def _stored(self, rows_of_group: GroupRows, partition: str) -> Ownership | None:
+        if (kept := rows_of_group.rows.get(partition)) is None:
             return None
         row, written = kept
         return aged(row, self._clock.monotonic() - written)
@@ -132,50 +132,50 @@ class MemoryStore:
         self, checkpoint: Checkpoint, *, rewind: bool = False
     ) -> CheckpointOutcome:
         await _turn()
-        shelf = self._shelf(checkpoint.group)
-        stored = shelf.checkpoints.get(checkpoint.partition)
+        rows_of_group = self._rows_of(checkpoint.group)
+        stored = rows_of_group.checkpoints.get(checkpoint.partition)
         if checkpoint.etag != _etag(stored):
             current = None if stored is None else replace(stored, group=checkpoint.group)
             return Refused(checkpoint, current)
         if not rewind and (fault := checkpoint_fault(stored, checkpoint)):
             raise CheckpointRefused(fault)
         written = replace(checkpoint, etag=self._new_etag())
-        shelf.checkpoints[checkpoint.partition] = replace(written)
+        rows_of_group.checkpoints[checkpoint.partition] = replace(written)
         return Granted(written)
 
     async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
         await _turn()
-        beats, now = self._shelf(group).beats, self._clock.monotonic()
+        beats, now = self._rows_of(group).beats, self._clock.monotonic()
         for gone in [who for who, (_, beat) in beats.items() if now - beat > self._member_kept_s]:
             del beats[gone]
         beats[name] = (Member(name, max_partitions=max_partitions), now)
 
     async def leave(self, group: Group, name: str) -> None:
         await _turn()
-        self._shelf(group).beats.pop(name, None)
+        self._rows_of(group).beats.pop(name, None)
 
     # -- what an official SDK does to the rows ----------------------------------------------------
 
     async def claim_as_sdk(self, group: Group, wanted: Ownership) -> ClaimOutcome:
         """Compare and set as the official clients do: everything but the owner is forgotten."""
         await _turn()
-        shelf = self._shelf(group)
-        stored = self._stored(shelf, wanted.partition)
+        rows_of_group = self._rows_of(group)
+        stored = self._stored(rows_of_group, wanted.partition)
         if wanted.etag != _etag(stored):
             return Refused(wanted, stored)
         row = Ownership(wanted.partition, wanted.owner, etag=self._new_etag())
-        shelf.rows[wanted.partition] = (replace(row), self._clock.monotonic())
+        rows_of_group.rows[wanted.partition] = (replace(row), self._clock.monotonic())
         return Granted(row)
 
     async def update_checkpoint_as_sdk(self, checkpoint: Checkpoint) -> None:
         """Write over whatever is there, without an epoch, as the official clients do."""
         await _turn()
         written = replace(checkpoint, epoch=0, etag=self._new_etag())
-        self._shelf(checkpoint.group).checkpoints[checkpoint.partition] = written
+        self._rows_of(checkpoint.group).checkpoints[checkpoint.partition] = written
 
-    def _shelf(self, group: Group) -> Shelf:
+    def _rows_of(self, group: Group) -> GroupRows:
         folded = Group(group.namespace.lower(), group.hub.lower(), group.name.lower())
-        return self._shelves.setdefault(folded, Shelf())
+        return self._groups.setdefault(folded, GroupRows())
 
     def _new_etag(self) -> str:
         self._writes += 1

@@ -90,7 +90,7 @@ class Faults:
         return PER_HOUR[-1]
 
 
-CALM = Faults()
+NO_FAULTS = Faults()
 DEFAULT = Faults(
     crash=3, pause=3, leave=2, join=3, restart=1, lost=8, evicted=3, hub_away=1, store_away=1.5,
     grow=0.5, expired=2,
@@ -119,7 +119,7 @@ QUIET = Faults(
     skew_s=7200, drift=0.0001,
 )  # fmt: skip
 PROFILES = {
-    "none": CALM,
+    "none": NO_FAULTS,
     "default": DEFAULT,
     "harsh": HARSH,
     "hosts": HOSTS_ONLY,

@@ -1,6 +1,6 @@
 """When what goes wrong: the faults that come by the hour, drawn from the fleet's die.
 
-Faults -> Storm -> Fleet
+Faults -> FaultSchedule -> Fleet
           ^^^^^ this module
 """
 
@@ -19,13 +19,13 @@ STRANGER_S = (1.0, 60.0)
 BACK_S = (1.0, 300.0)  # how long a host that crashed stays away
 
 
-class Storm:
+class FaultSchedule:
     """Makes faults of a fleet for a while."""
 
     def __init__(self, fleet: Fleet, faults: Faults, rng: Random) -> None:
         self.fleet, self.faults, self.rng = fleet, faults, rng
 
-    async def blow(self, seconds: float) -> None:
+    async def run(self, seconds: float) -> None:
         fleet, until_s = self.fleet, self.fleet.loop.time() + seconds
         if not self.faults.per_hour:
             await asyncio.sleep(seconds)
@@ -40,7 +40,7 @@ class Storm:
 
     def _one(self) -> Host | None:
         """Somebody who is awake, if there is one to spare."""
-        awake = [host for host in self.fleet.hosts.values() if not host.seat.frozen]
+        awake = [host for host in self.fleet.hosts.values() if not host.process.frozen]
         return self.rng.choice(awake) if len(awake) > 1 else None
 
     def crash(self) -> None:
@@ -89,7 +89,7 @@ class Storm:
         if hosts:
             host = self.rng.choice(hosts)
             self.fleet.fault("lost", host.name)
-            self.fleet.hub.drop(host.seat)
+            self.fleet.hub.drop(host.process)
 
     def evicted(self) -> None:
         hub, partition = self.fleet.hub, self.rng.choice(self.fleet.hub.partitions)
@@ -108,7 +108,7 @@ class Storm:
         self.fleet.fault("hub away", f"for {seconds:.3f} s")
         self.fleet.hub.away_until_s = self.fleet.loop.time() + seconds
         for host in self.fleet.hosts.values():
-            self.fleet.hub.drop(host.seat)
+            self.fleet.hub.drop(host.process)
 
     def store_away(self) -> None:
         seconds = self._away_s()

@@ -1,6 +1,6 @@
 """What was promised, by name, and what is known of every partition while it is checked.
 
-INVARIANTS, Violation, Call, Stay, Track, Figures -> Checks
+INVARIANTS, Violation, HandlerCall, TermRecord, PartitionRecord, Figures -> Checks
 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumphouse.simulation.loop import Seat
+from pumphouse.simulation.loop import HostProcess
 
 INVARIANTS = {
     "I0": "a host never fails by itself, and no error is lost",
@@ -46,10 +46,10 @@ class Violation:
 
 
 @dataclass(slots=True)
-class Call:
+class HandlerCall:
     """A batch in the hands of a handler."""
 
-    seat: Seat
+    process: HostProcess
     client: Any
     partition: str
     first: int
@@ -60,7 +60,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Stay:
+class TermRecord:
     """What one partition client has been handed: a new one starts from the checkpoint."""
 
     client: Any
@@ -70,23 +70,29 @@ class Stay:
 
 
 @dataclass(slots=True)
-class Track:
+class PartitionRecord:
     """Everything known of one partition."""
 
     handled: int = -1  # this and all before it were handled
     beyond: set[int] = field(default_factory=set)  # handled, though something before was not yet
-    inside: list[Call] = field(default_factory=list)
-    stays: dict[Seat, Stay] = field(default_factory=dict)
+    inside: list[HandlerCall] = field(default_factory=list)
+    stays: dict[HostProcess, TermRecord] = field(default_factory=dict)
     owners: dict[int, str] = field(default_factory=dict)  # by epoch
-    users: dict[int, Seat] = field(default_factory=dict)  # by epoch: the life of that owner
-    writers: dict[int, Seat] = field(default_factory=dict)  # of checkpoints, by epoch
-    leased_s: dict[Seat, float] = field(default_factory=dict)  # when what was granted was sent
-    leased: dict[Seat, int] = field(default_factory=dict)  # the epoch of that
+    users: dict[int, HostProcess] = field(default_factory=dict)  # by epoch: the life of that owner
+    writers: dict[int, HostProcess] = field(default_factory=dict)  # of checkpoints, by epoch
+    leased_s: dict[HostProcess, float] = field(
+        default_factory=dict
+    )  # when what was granted was sent
+    leased: dict[HostProcess, int] = field(default_factory=dict)  # the epoch of that
     taken_s: float = 0.0  # when it last changed hands
     deadline_s: float | None = None  # of the successor that waits, if one does
     overdue_s: float | None = None  # the same, before the last write
-    told: dict[tuple[Seat, int], float] = field(default_factory=dict)  # the same, as owners heard
-    unsure_s: dict[Seat, float] = field(default_factory=dict)  # when a checkpoint last failed
+    told: dict[tuple[HostProcess, int], float] = field(
+        default_factory=dict
+    )  # the same, as owners heard
+    unsure_s: dict[HostProcess, float] = field(
+        default_factory=dict
+    )  # when a checkpoint last failed
     poison: set[int] = field(default_factory=set)  # events that no handler can handle
     first: int = 0  # the oldest event that retention has left
     raised_s: float | None = None  # when somebody's own handler raised, if nothing went well since

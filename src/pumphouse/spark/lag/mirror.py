@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pumphouse.errors import PumphouseError
 from pumphouse.leases.model import Checkpoint, Granted, Group, Refused, advance, goes_back
 from pumphouse.leases.store import CheckpointStore
-from pumphouse.leases.store_url import StorePlace, open_store, read_place
+from pumphouse.leases.store_url import StoreUrl, open_store, parse_store_url
 from pumphouse.spark.lag.known_positions import KnownPosition
 
 log = logging.getLogger("pumphouse.spark")
@@ -32,8 +32,8 @@ LAST_S = 10.0
 class CheckpointMirror:
     """Writes the last events read of one consumer group."""
 
-    def __init__(self, store: str | StorePlace, group: Group) -> None:
-        self.place = read_place(store) if isinstance(store, str) else store
+    def __init__(self, store: str | StoreUrl, group: Group) -> None:
+        self.place = parse_store_url(store) if isinstance(store, str) else store
         self.group = group
         self._written: dict[str, int] = {}
 

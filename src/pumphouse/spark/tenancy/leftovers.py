@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from pumphouse.errors import StoreUnavailable
 from pumphouse.leases.model import Checkpoint, Granted, Group
-from pumphouse.leases.store import CheckpointStore, MadeBeforehand
+from pumphouse.leases.store import CheckpointStore, SupportsInitialise
 from pumphouse.spark.tenancy.journal import Stretch
 
 TRIES = 5
@@ -43,7 +43,7 @@ class Leftovers:
     async def note(self, store: CheckpointStore, partition: str, stretch: Stretch) -> None:
         """Write it down; StoreUnavailable if that cannot be done: the batch must not go on then."""
         group = self._groups[0]
-        if isinstance(store, MadeBeforehand):
+        if isinstance(store, SupportsInitialise):
             await store.initialise(group, [partition])
         wanted = Checkpoint(group, partition, stretch.first, str(stretch.first), stretch.epoch or 0)
         for _ in range(TRIES):

@@ -25,7 +25,7 @@ from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import ConnectionFailed, PumphouseError
 from pumphouse.events import Position
 from pumphouse.leases.model import Checkpoint, Group
-from pumphouse.leases.store_url import open_store, read_place
+from pumphouse.leases.store_url import open_store, parse_store_url
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.spark.identity import open_hub
@@ -88,7 +88,7 @@ class Tenant:
             self.host,
             tenancy,
             self.clock,
-            open_store(read_place(tenancy.store)),
+            open_store(parse_store_url(tenancy.store)),
             group,
             dict(journal.stretches),
             Leftovers(group, (host, journal.host)),
@@ -140,7 +140,7 @@ class Tenant:
     # -- coming and going -------------------------------------------------------------------------
 
     async def start(self) -> None:
-        async with open_store(read_place(self.tenancy.store)) as store:
+        async with open_store(parse_store_url(self.tenancy.store)) as store:
             await self.book.leftovers.read(store)
         self.book.forget_what_was_left()
         self._engine = Engine(

@@ -1,10 +1,10 @@
-"""Checkpoints as blobs of the official SDKs' format, with a fence that those never see.
+"""CheckpointBlobs as blobs of the official SDKs' format, with a fence that those never see.
 
 A checkpoint has a position, always: the official Python SDK reads an empty offset back as the word
 "None" and asks the hub for it, and one that is missing ends its cycle. So a bare stamp, which says
 whose turn it is before anything was handled, is a blob of its own beside the checkpoint's.
 
-    BlobStore -> Checkpoints -> Container
+    BlobStore -> CheckpointBlobs -> Container
                  ^^^^^^^^^^^ this module
 
 The stamp counts until there is a checkpoint, and never again:
@@ -26,9 +26,9 @@ from pumphouse.leases.rules import checkpoint_fault
 from pumphouse.leases.store import CheckpointOutcome
 from pumphouse.leases.stores.blob import names
 from pumphouse.leases.stores.blob.container import Container
-from pumphouse.leases.stores.blob.responses import Answer, failure
+from pumphouse.leases.stores.blob.responses import BlobResponse, store_error
 from pumphouse.leases.stores.blob.rows import (
-    Found,
+    ListedBlob,
     checkpoint_metadata,
     read_checkpoint,
     read_stamp,
@@ -37,10 +37,10 @@ from pumphouse.leases.stores.blob.rows import (
 
 # What a checkpoint's etag begins with as long as it is only a stamp.
 STAMP = "stamp:"
-EXISTS = Answer("contested", why="an official SDK has written a checkpoint meanwhile")
+EXISTS = BlobResponse("contested", why="an official SDK has written a checkpoint meanwhile")
 
 
-class Checkpoints:
+class CheckpointBlobs:
     def __init__(self, container: Container) -> None:
         self._container = container
         # What was last read or written of each: the etag proves whether it still is so.
@@ -70,8 +70,8 @@ class Checkpoints:
         return marks
 
     async def _found(self, group: Group, under: str) -> dict[str, Checkpoint]:
-        """Checkpoints, and stamps where there is no checkpoint, by one listing."""
-        blobs: dict[str, dict[str, Found]] = {names.CHECKPOINT: {}, names.STAMP: {}}
+        """CheckpointBlobs, and stamps where there is no checkpoint, by one listing."""
+        blobs: dict[str, dict[str, ListedBlob]] = {names.CHECKPOINT: {}, names.STAMP: {}}
         async for found in self._container.list(under):
             kind, partition = names.kind_and_id(found.name, under)
             if kind in blobs:
@@ -99,7 +99,7 @@ class Checkpoints:
             self._seen[blob] = replace(outcome.row)
         return outcome
 
-    async def _write(self, blob: str, wanted: Checkpoint) -> Answer:
+    async def _write(self, blob: str, wanted: Checkpoint) -> BlobResponse:
         if wanted.etag and not wanted.etag.startswith(STAMP):
             return await self._rewrite(blob, wanted)
         stamped = await self._stamp(wanted)
@@ -112,7 +112,7 @@ class Checkpoints:
             return EXISTS
         return stamped if there.outcome == "contested" else there
 
-    async def _rewrite(self, blob: str, wanted: Checkpoint) -> Answer:
+    async def _rewrite(self, blob: str, wanted: Checkpoint) -> BlobResponse:
         if wanted.has_position:
             said = checkpoint_metadata(wanted)
             return await self._container.set_metadata(blob, said, etag=wanted.etag)
@@ -124,7 +124,7 @@ class Checkpoints:
         gone = await self._container.delete(blob, etag=wanted.etag)
         return stamped if gone.outcome == "written" else gone
 
-    async def _stamp(self, wanted: Checkpoint) -> Answer:
+    async def _stamp(self, wanted: Checkpoint) -> BlobResponse:
         name, said = names.stamp(wanted.group, wanted.partition), stamp_metadata(wanted)
         if not wanted.etag:
             return _as_stamp(await self._container.create(name, said))
@@ -132,13 +132,13 @@ class Checkpoints:
         return _as_stamp(await self._container.set_metadata(name, said, etag=etag))
 
 
-def _as_stamp(answer: Answer) -> Answer:
+def _as_stamp(answer: BlobResponse) -> BlobResponse:
     return replace(answer, etag=f"{STAMP}{answer.etag}")
 
 
-def _outcome(wanted: Checkpoint, answer: Answer) -> CheckpointOutcome:
+def _outcome(wanted: Checkpoint, answer: BlobResponse) -> CheckpointOutcome:
     if answer.outcome == "written":
         return Granted(replace(wanted, etag=answer.etag))
     if answer.outcome == "barred":
-        raise failure(answer)
+        raise store_error(answer)
     return Refused(wanted) if answer.outcome == "contested" else Unknown(wanted, answer.why)

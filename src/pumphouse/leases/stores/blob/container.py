@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 from pumphouse.clock import Clock
 from pumphouse.errors import OptionError, StoreError
 from pumphouse.leases.stores.blob.names import checked_container
-from pumphouse.leases.stores.blob.responses import Answer, failure, judged
-from pumphouse.leases.stores.blob.rows import Found
+from pumphouse.leases.stores.blob.responses import BlobResponse, classify_error, store_error
+from pumphouse.leases.stores.blob.rows import ListedBlob
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
@@ -112,7 +112,7 @@ class Container:
         if self._create:
             answer = await self._write(self.client.create_container)
             if answer.outcome not in ("written", "contested"):
-                raise failure(answer)
+                raise store_error(answer)
         # Listing is what a signature for one container may do; asking for its properties is not.
         async for _ in self.list("", limit=1):
             break
@@ -140,7 +140,7 @@ class Container:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def list(self, prefix: str, limit: int | None = None) -> AsyncIterator[Found]:
+    async def list(self, prefix: str, limit: int | None = None) -> AsyncIterator[ListedBlob]:
         """All blobs that begin with `prefix`, with metadata: one request for 5,000 of them."""
         from azure.core.exceptions import AzureError
 
@@ -158,11 +158,11 @@ class Container:
             except StopAsyncIteration:
                 return
             except (AzureError, TimeoutError) as error:
-                raise failure(judged(error, self.place)) from None
+                raise store_error(classify_error(error, self.place)) from None
             async for blob in page:
                 yield _found(blob, dates[-1])
 
-    async def get(self, name: str) -> tuple[Found, bytes] | None:
+    async def get(self, name: str) -> tuple[ListedBlob, bytes] | None:
         """A blob and its body, if it is there."""
         from azure.core.exceptions import AzureError
 
@@ -171,65 +171,69 @@ class Container:
                 stream = await self._blob(name).download_blob(raw_response_hook=self._note_date)
                 return _found(stream.properties, self._date), await stream.readall()
         except (AzureError, TimeoutError) as error:
-            answer = judged(error, self.place)
+            answer = classify_error(error, self.place)
             if answer.code == "BlobNotFound":
                 return None
-            raise failure(answer) from None
+            raise store_error(answer) from None
 
     # -- writing ----------------------------------------------------------------------------------
 
-    async def create(self, name: str, metadata: Mapping[str, str], body: bytes = b"") -> Answer:
+    async def create(
+        self, name: str, metadata: Mapping[str, str], body: bytes = b""
+    ) -> BlobResponse:
         """Put Blob, if there is none of that name."""
         return await self._write(self._blob(name).upload_blob, body, metadata=dict(metadata))
 
     async def put(
         self, name: str, metadata: Mapping[str, str], body: bytes = b"", **conditions: str
-    ) -> Answer:
+    ) -> BlobResponse:
         """Put Blob over whatever is there: `etag` and `lease` are conditions, if given."""
         upload = partial(self._blob(name).upload_blob, overwrite=True)
         return await self._write(upload, body, metadata=dict(metadata), **_matching(**conditions))
 
     async def set_metadata(
         self, name: str, metadata: Mapping[str, str], **conditions: str
-    ) -> Answer:
+    ) -> BlobResponse:
         blob = self._blob(name)
         return await self._write(blob.set_blob_metadata, dict(metadata), **_matching(**conditions))
 
-    async def head(self, name: str) -> Answer:
+    async def head(self, name: str) -> BlobResponse:
         """Whether there is such a blob: "written" if so, "contested" if not."""
         return await self._write(self._blob(name).get_blob_properties)
 
-    async def delete(self, name: str, **conditions: str) -> Answer:
+    async def delete(self, name: str, **conditions: str) -> BlobResponse:
         return await self._write(self._blob(name).delete_blob, **_matching(**conditions))
 
     # -- leases -----------------------------------------------------------------------------------
 
-    async def acquire(self, name: str, lease: str, lease_s: int, **conditions: str) -> Answer:
+    async def acquire(self, name: str, lease: str, lease_s: int, **conditions: str) -> BlobResponse:
         acquire = self._lease(name, lease).acquire
         return await self._write(acquire, lease_duration=lease_s, **_matching(**conditions))
 
-    async def renew(self, name: str, lease: str) -> Answer:
+    async def renew(self, name: str, lease: str) -> BlobResponse:
         return await self._write(self._lease(name, lease).renew)
 
-    async def change(self, name: str, lease: str, proposed: str, **conditions: str) -> Answer:
+    async def change(self, name: str, lease: str, proposed: str, **conditions: str) -> BlobResponse:
         """The lease gets another id: whoever only knows the old one has lost it."""
         change = self._lease(name, lease).change
         return await self._write(change, proposed, **_matching(**conditions))
 
-    async def release(self, name: str, lease: str) -> Answer:
+    async def release(self, name: str, lease: str) -> BlobResponse:
         return await self._write(self._lease(name, lease).release)
 
     async def _write(
         self, call: Callable[..., Awaitable[Any]], *given: Any, **named: Any
-    ) -> Answer:
+    ) -> BlobResponse:
         from azure.core.exceptions import AzureError
 
         try:
             async with self._turns, asyncio.timeout(self._timeout_s):
                 said = await call(*given, **named, raw_response_hook=self._note_date)
         except (AzureError, TimeoutError) as error:
-            return judged(error, self.place)
-        return Answer("written", etag=_unquoted(said["etag"]) if isinstance(said, dict) else "")
+            return classify_error(error, self.place)
+        return BlobResponse(
+            "written", etag=_unquoted(said["etag"]) if isinstance(said, dict) else ""
+        )
 
     def _blob(self, name: str) -> BlobClient:
         if (client := self._blobs.get(name)) is None:
@@ -256,8 +260,8 @@ def _matching(etag: str = "", lease: str = "") -> dict[str, Any]:
     return conditions
 
 
-def _found(blob: Any, now: float) -> Found:
-    return Found(
+def _found(blob: Any, now: float) -> ListedBlob:
+    return ListedBlob(
         name=blob.name,
         etag=_unquoted(blob.etag),
         metadata=blob.metadata or {},

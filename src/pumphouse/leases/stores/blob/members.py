@@ -3,7 +3,7 @@
 A host that leaves deletes its blob; one that crashed leaves it behind. Whoever lists a blob that
 nobody has written for a day deletes it at its next beat, so that they do not pile up.
 
-    BlobStore, BlobLeaseStore -> Members -> Container
+    BlobStore, BlobLeaseStore -> MemberBlobs -> Container
                                  ^^^^^^^ this module
 """
 
@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from pumphouse.leases.model import Member
 from pumphouse.leases.stores.blob.container import Container
-from pumphouse.leases.stores.blob.responses import failure
-from pumphouse.leases.stores.blob.rows import Found, folded, integer
+from pumphouse.leases.stores.blob.responses import store_error
+from pumphouse.leases.stores.blob.rows import ListedBlob, folded, integer
 
 KEPT_S = 24 * 3600.0
 # At one beat: what many crashes have left must not hold up the living.
 SWEPT_MAX = 8
 
 
-class Members:
+class MemberBlobs:
     def __init__(self, container: Container) -> None:
         self._container = container
         self._beaten: set[str] = set()
         self._gone: dict[str, str] = {}
 
-    def read(self, name: str, found: Found) -> list[Member]:
+    def read(self, name: str, found: ListedBlob) -> list[Member]:
         """The member that a listed blob stands for; none if it has been silent for a day."""
         if found.age_s > KEPT_S:
             self._gone[found.name] = found.etag
@@ -40,7 +40,7 @@ class Members:
         if not written:
             answer = await self._container.put(blob, said)
             if answer.outcome != "written":
-                raise failure(answer)
+                raise store_error(answer)
         self._beaten.add(blob)
         await self._sweep()
 
@@ -48,7 +48,7 @@ class Members:
         answer = await self._container.set_metadata(blob, said)
         if answer.outcome in ("written", "contested"):
             return answer.outcome == "written"  # contested: somebody has deleted it
-        raise failure(answer)
+        raise store_error(answer)
 
     async def _sweep(self) -> None:
         for name in list(self._gone)[:SWEPT_MAX]:
@@ -58,4 +58,4 @@ class Members:
         self._beaten.discard(blob)
         answer = await self._container.delete(blob)
         if answer.outcome not in ("written", "contested"):
-            raise failure(answer)
+            raise store_error(answer)

@@ -1,7 +1,7 @@
 """Where in a container is which row kept?
 
 The current official SDKs file a row under `{namespace}/{hub}/{group}/ownership/{partition}` and a
-checkpoint beside it, all in lower case. Members and stamps of ours lie next to both, so that one
+checkpoint beside it, all in lower case. Our members and stamps lie next to both, so that one
 listing of `{namespace}/{hub}/{group}/` finds everything, and the SDKs, which list one kind at a
 time, never see them.
 

@@ -5,8 +5,8 @@ for us. The official packages tell these apart by exceptions of many classes; he
 of four words. What is shown of them is status, error code and host: their own messages may carry
 addresses with signatures.
 
-    Container -> azure-storage-blob -> exception -> judged -> Answer -> Granted, Refused, Unknown
-                                                    ^^^^^^^^^^^^^^^^ this module
+    Container -> exception -> classify_error -> BlobResponse -> Granted, Refused, Unknown
+                              ^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Outcome = Literal[
 ]
 
 # A blob in a container that is being deleted is in nobody else's hands.
-NOBODYS = ("ContainerBeingDeleted", "ContainerDisabled", "AccountIsDisabled")
+NOT_A_CONFLICT = ("ContainerBeingDeleted", "ContainerDisabled", "AccountIsDisabled")
 ADVICE = {
     "ContainerNotFound": "create it, or open the store with create_container=True",
     "ContainerBeingDeleted": "wait until it is gone, or use another one",
@@ -36,7 +36,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BlobResponse:
     """What came of one request; `code` is the service's own word for a refusal."""
 
     outcome: Outcome
@@ -45,17 +45,19 @@ class Answer:
     why: str = ""
 
 
-def judged(error: BaseException, place: str) -> Answer:
+def classify_error(error: BaseException, place: str) -> BlobResponse:
     """The answer that an exception of the official package stands for."""
     response = getattr(error, "response", None)
     status = getattr(error, "status_code", None) or getattr(response, "status_code", None)
     if status is None:
-        return Answer(_without_status(error), why=f"no answer from {place} ({_reason(error)})")
+        return BlobResponse(
+            _without_status(error), why=f"no answer from {place} ({_reason(error)})"
+        )
     code = str(getattr(code := getattr(error, "error_code", None), "value", code) or "")
-    return Answer(_by_status(status, code), code=code, why=_sentence(place, status, code))
+    return BlobResponse(_by_status(status, code), code=code, why=_sentence(place, status, code))
 
 
-def failure(answer: Answer) -> StoreError:
+def store_error(answer: BlobResponse) -> StoreError:
     """The error for a caller that cannot do without."""
     return (StoreUnavailable if answer.outcome == "unanswered" else StoreError)(answer.why)
 
@@ -69,7 +71,7 @@ def _without_status(error: BaseException) -> Outcome:
 def _by_status(status: int, code: str) -> Outcome:
     if status in (408, 429) or status >= 500:
         return "unanswered"
-    if status == 412 or (status == 409 and code not in NOBODYS):
+    if status == 412 or (status == 409 and code not in NOT_A_CONFLICT):
         return "contested"
     return "contested" if status == 404 and code == "BlobNotFound" else "barred"
 
@@ -80,7 +82,7 @@ def _sentence(place: str, status: int, code: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The class of the failure and what the system says of it; never its message."""
+    """The class of the store_error and what the system says of it; never its message."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:

@@ -5,7 +5,7 @@ The official SDKs keep everything in metadata: `ownerid` of an ownership, `offse
 `pinned`) that they ignore; when they write a row they drop them, and an epoch that is not there
 reads 0.
 
-    listed blob -> Found -> read_ownership, read_checkpoint -> rows
+    listed blob -> ListedBlob -> read_ownership, read_checkpoint -> rows
     rows -> ownership_metadata, checkpoint_metadata -> headers of a write
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
@@ -37,7 +37,7 @@ _ENCODED = re.compile(r"=\?utf-8\?b\?([A-Za-z0-9+/=]*)\?=")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedBlob:
     """A blob as it was listed; both times by the store's clock, in seconds since 1970."""
 
     name: str
@@ -56,7 +56,7 @@ class Found:
 # -- ownership ------------------------------------------------------------------------------------
 
 
-def read_ownership(partition: str, found: Found) -> Ownership:
+def read_ownership(partition: str, found: ListedBlob) -> Ownership:
     said = folded(found.metadata)
     successor = text(said.get("successor", ""))
     owner = text(said.get("ownerid", ""))  # Rust releases by removing the key
@@ -91,7 +91,7 @@ def ownership_metadata(row: Ownership, now: float) -> dict[str, str]:
 # -- checkpoint -----------------------------------------------------------------------------------
 
 
-def read_checkpoint(group: Group, partition: str, found: Found) -> Checkpoint:
+def read_checkpoint(group: Group, partition: str, found: ListedBlob) -> Checkpoint:
     said = folded(found.metadata)
     sequence, offset = read_position(said.get("sequencenumber", ""), said.get("offset", ""))
     return Checkpoint(
@@ -117,11 +117,11 @@ def checkpoint_metadata(checkpoint: Checkpoint) -> dict[str, str]:
     return said
 
 
-def read_stamp(group: Group, partition: str, found: Found) -> Checkpoint:
+def read_stamp(group: Group, partition: str, found: ListedBlob) -> Checkpoint:
     return Checkpoint(group, partition, epoch=read_epoch(found), etag=found.etag)
 
 
-def read_epoch(found: Found) -> int:
+def read_epoch(found: ListedBlob) -> int:
     """The epoch of a checkpoint or a stamp; 0 if an official SDK wrote it."""
     return max(0, integer(folded(found.metadata).get("epoch", "")) or 0)
 

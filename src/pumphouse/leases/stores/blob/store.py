@@ -32,10 +32,10 @@ from pumphouse.leases.model import (
 )
 from pumphouse.leases.store import CheckpointOutcome, ClaimOutcome
 from pumphouse.leases.stores.blob import names
-from pumphouse.leases.stores.blob.checkpoints import Checkpoints
+from pumphouse.leases.stores.blob.checkpoints import CheckpointBlobs
 from pumphouse.leases.stores.blob.container import Container, client_maker
-from pumphouse.leases.stores.blob.members import Members
-from pumphouse.leases.stores.blob.responses import Answer
+from pumphouse.leases.stores.blob.members import MemberBlobs
+from pumphouse.leases.stores.blob.responses import BlobResponse
 from pumphouse.leases.stores.blob.rows import ownership_metadata, read_epoch, read_ownership
 
 
@@ -68,8 +68,8 @@ class BlobStore:
             at_once=at_once,
             clock=clock or SystemClock(),
         )
-        self._members = Members(self._container)
-        self._checkpoints = Checkpoints(self._container)
+        self._members = MemberBlobs(self._container)
+        self._checkpoints = CheckpointBlobs(self._container)
         self._mixed_case = mixed_case
 
     @classmethod
@@ -127,7 +127,7 @@ class BlobStore:
             raise StoreError(barred[0])
         return [_claim_outcome(*pair) for pair in zip(wanted, answers, strict=True)]
 
-    async def _write_row(self, name: str, row: Ownership) -> Answer:
+    async def _write_row(self, name: str, row: Ownership) -> BlobResponse:
         said = ownership_metadata(row, self._container.now())
         if not row.etag:
             return await self._container.create(name, said)
@@ -152,7 +152,7 @@ class BlobStore:
         await self._members.leave(names.member(group, name))
 
 
-def _claim_outcome(row: Ownership, answer: Answer) -> ClaimOutcome:
+def _claim_outcome(row: Ownership, answer: BlobResponse) -> ClaimOutcome:
     if answer.outcome == "written":
         return Granted(replace(row, etag=answer.etag, age_s=0.0))
     return Refused(row) if answer.outcome == "contested" else Unknown(row, answer.why)

@@ -16,8 +16,8 @@ from random import Random
 
 from pumphouse.leases.model import Checkpoint, Ownership
 from pumphouse.leases.stores.blob.container import Container
-from pumphouse.leases.stores.blob.responses import Answer
-from pumphouse.leases.stores.blob.rows import Found, encoded
+from pumphouse.leases.stores.blob.responses import BlobResponse
+from pumphouse.leases.stores.blob.rows import ListedBlob, encoded
 from pumphouse.leases.stores.blob_lease.body import (
     Body,
     Spelling,
@@ -28,12 +28,12 @@ from pumphouse.leases.stores.blob_lease.body import (
 )
 from pumphouse.leases.stores.blob_lease.steps import Step, lease_step
 
-DONE = Answer("written")
-STUCK = Answer("contested", why="the lease is held by somebody who does not show its id")
+DONE = BlobResponse("written")
+STUCK = BlobResponse("contested", why="the lease is held by somebody who does not show its id")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BlobState:
     """A blob as it was last read or written."""
 
     etag: str  # "" if there is no blob yet
@@ -45,12 +45,12 @@ class LeasedBlobs:
     def __init__(self, container: Container, spelling: Spelling, lease_s: int, rng: Random) -> None:
         self._container, self._spelling = container, spelling
         self._lease_s, self._rng = lease_s, rng
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, BlobState] = {}
         self._ours: dict[str, str] = {}  # blob -> the id of the lease that we have made
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def listed(self, partition: str, found: Found) -> Seen:
+    async def listed(self, partition: str, found: ListedBlob) -> BlobState:
         """A blob that was just listed; downloaded only if it is not as we last saw it."""
         known = self._seen.get(found.name)
         if known is None or known.etag != found.etag:
@@ -58,26 +58,28 @@ class LeasedBlobs:
         self._seen[found.name] = replace(known, leased=found.lease_state == "leased")
         return self._seen[found.name]
 
-    async def at(self, name: str, partition: str, fits: Callable[[Body], bool]) -> Seen:
+    async def at(self, name: str, partition: str, fits: Callable[[Body], bool]) -> BlobState:
         """The blob as we last saw it, if that fits what the caller knows; else as it is now."""
         known = self._seen.get(name)
         return known if known and fits(known.body) else await self._look(name, partition)
 
-    async def _look(self, name: str, partition: str) -> Seen:
+    async def _look(self, name: str, partition: str) -> BlobState:
         if (got := await self._container.get(name)) is None:
-            return Seen("", Body(partition), leased=False)
+            return BlobState("", Body(partition), leased=False)
         found, text = got
         leased = found.lease_state == "leased"
-        self._seen[name] = Seen(found.etag, read_body(partition, text), leased)
+        self._seen[name] = BlobState(found.etag, read_body(partition, text), leased)
         return self._seen[name]
 
     # -- writing ----------------------------------------------------------------------------------
 
-    async def make(self, name: str, partition: str) -> Answer:
+    async def make(self, name: str, partition: str) -> BlobResponse:
         """A blob that nobody has owned yet."""
-        return await self.write(name, Seen("", Body(partition), leased=False), Body(partition))
+        return await self.write(name, BlobState("", Body(partition), leased=False), Body(partition))
 
-    async def write_row(self, name: str, seen: Seen, wanted: Ownership) -> tuple[Answer, Body]:
+    async def write_row(
+        self, name: str, seen: BlobState, wanted: Ownership
+    ) -> tuple[BlobResponse, Body]:
         """The lease first, then the row under it; the body is as it was written."""
         if not seen.etag:
             answer = await self.make(name, wanted.partition)
@@ -96,7 +98,7 @@ class LeasedBlobs:
             await self._container.release(name, token)  # else it runs out by itself
         return answer, body
 
-    async def _take(self, name: str, seen: Seen, step: Step) -> tuple[Answer, str]:
+    async def _take(self, name: str, seen: BlobState, step: Step) -> tuple[BlobResponse, str]:
         """The lease that a row is written under, if any; each step also makes it last anew."""
         token = seen.body.token if seen.leased else ""
         if step == "acquire":
@@ -113,8 +115,8 @@ class LeasedBlobs:
         return (STUCK if step == "stuck" else DONE), token
 
     async def write_checkpoint(
-        self, name: str, seen: Seen, wanted: Checkpoint
-    ) -> tuple[Answer, Body]:
+        self, name: str, seen: BlobState, wanted: Checkpoint
+    ) -> tuple[BlobResponse, Body]:
         """Under the lease, if there is one; its id stands in the body."""
         body = with_checkpoint(seen.body, wanted, self.new_id())
         lease = seen.body.token if seen.leased else ""
@@ -122,7 +124,7 @@ class LeasedBlobs:
             return STUCK, seen.body
         return await self.write(name, seen, body, lease), body
 
-    async def write(self, name: str, seen: Seen, body: Body, lease: str = "") -> Answer:
+    async def write(self, name: str, seen: BlobState, body: Body, lease: str = "") -> BlobResponse:
         """The body over the blob that was seen; `lease` is the id of the lease it is under."""
         metadata = {"OWNINGHOST": encoded(body.owner)} if body.owner else {}
         text = written(body, self._spelling)
@@ -132,10 +134,10 @@ class LeasedBlobs:
             answer = await self._container.put(name, metadata, text, etag=seen.etag, lease=lease)
         if answer.outcome != "written":
             return self._forgotten(name, answer)
-        self._seen[name] = Seen(answer.etag, body, seen.leased)
+        self._seen[name] = BlobState(answer.etag, body, seen.leased)
         return answer
 
-    def _forgotten(self, name: str, answer: Answer) -> Answer:
+    def _forgotten(self, name: str, answer: BlobResponse) -> BlobResponse:
         """It is not as we thought: the next call looks again."""
         self._seen.pop(name, None)
         return answer

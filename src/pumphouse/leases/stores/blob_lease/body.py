@@ -5,7 +5,7 @@ Java and JavaScript `sequenceNumber`, Python `sequence_number`. All are read, on
 the hosts of old did not know (a successor, its deadline, a rate, the checkpoint's epoch) are
 fields more, which they ignore and, when they write, drop.
 
-    blob -> read_body -> Body -> ownership, checkpoint        rows -> with_row, ... -> written
+    blob -> read_body -> Body -> ownership_of, checkpoint_of        rows -> with_row, ... -> written
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module ^^^^^^^^^^^^^^^^^^^^^^^^^
 
 Row and checkpoint share a blob, and so its etag, but follow rules of their own. So each has an
@@ -75,7 +75,7 @@ def digest(*parts: object) -> str:
 # -- rows in a body -------------------------------------------------------------------------------
 
 
-def ownership(body: Body, leased: bool, now: float) -> Ownership:
+def ownership_of(body: Body, leased: bool, now: float) -> Ownership:
     """A lease says whether it is held, not how long ago it was renewed."""
     deadline = body.deadline if body.owner else None
     return Ownership(
@@ -105,7 +105,7 @@ def with_row(body: Body, row: Ownership, token: str, now: float, mark: str) -> B
     )
 
 
-def checkpoint(body: Body, group: Group) -> Checkpoint:
+def checkpoint_of(body: Body, group: Group) -> Checkpoint:
     return Checkpoint(
         group=group,
         partition=body.partition,

@@ -24,7 +24,7 @@ Step = Literal[
 ]
 
 # The lease was not as we thought; a look at it will tell. Everything else has been lost for good.
-LOOK_AGAIN = (
+STALE_STATE_CODES = (
     "BlobAlreadyExists",
     "ConditionNotMet",
     "LeaseIdMissing",

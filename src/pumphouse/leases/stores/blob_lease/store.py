@@ -40,14 +40,18 @@ from pumphouse.leases.model import (
 from pumphouse.leases.rules import checkpoint_fault
 from pumphouse.leases.store import CheckpointOutcome, ClaimOutcome
 from pumphouse.leases.stores.blob.container import Container, client_maker
-from pumphouse.leases.stores.blob.members import Members
+from pumphouse.leases.stores.blob.members import MemberBlobs
 from pumphouse.leases.stores.blob.names import checked_partition, escaped, given_prefix, unescaped
-from pumphouse.leases.stores.blob.responses import failure
-from pumphouse.leases.stores.blob.rows import Found
-from pumphouse.leases.stores.blob_lease import body as bodies
-from pumphouse.leases.stores.blob_lease.blobs import LeasedBlobs, Seen
-from pumphouse.leases.stores.blob_lease.body import SPELLINGS, Spelling
-from pumphouse.leases.stores.blob_lease.steps import LOOK_AGAIN
+from pumphouse.leases.stores.blob.responses import store_error
+from pumphouse.leases.stores.blob.rows import ListedBlob
+from pumphouse.leases.stores.blob_lease.blobs import BlobState, LeasedBlobs
+from pumphouse.leases.stores.blob_lease.body import (
+    SPELLINGS,
+    Spelling,
+    checkpoint_of,
+    ownership_of,
+)
+from pumphouse.leases.stores.blob_lease.steps import STALE_STATE_CODES
 
 # Azure's own bounds for a lease that ends by itself.
 LEASE_S_MIN, LEASE_S_MAX = 15, 60
@@ -96,7 +100,7 @@ class BlobLeaseStore:
         # Leases last whole seconds; one that ends before its owner stops is the worse mistake.
         whole_s = math.ceil(lease_s)
         self._blobs = LeasedBlobs(self._container, spelling, whole_s, rng or SystemRandom())
-        self._members = Members(self._container)
+        self._members = MemberBlobs(self._container)
         self._prefix, self._fold_case, self._spelling = prefix, fold_case, spelling
         # Our own checkpoints and renewals of one blob wait for each other.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -122,7 +126,7 @@ class BlobLeaseStore:
         blobs = [(self._blob(group, partition), partition) for partition in partitions]
         for answer in await asyncio.gather(*(self._blobs.make(*pair) for pair in blobs)):
             if answer.outcome not in ("written", "contested"):
-                raise failure(answer)
+                raise store_error(answer)
 
     # -- names ------------------------------------------------------------------------------------
 
@@ -140,19 +144,19 @@ class BlobLeaseStore:
     async def list_ownership(self, group: Group) -> Listing:
         blobs, members = await self._list(group)
         now = self._container.now()
-        rows = [bodies.ownership(seen.body, seen.leased, now) for seen in blobs]
+        rows = [ownership_of(seen.body, seen.leased, now) for seen in blobs]
         epochs = {seen.body.partition: seen.body.checkpoint_epoch for seen in blobs}
         return Listing(tuple(row for row in rows if row.etag), tuple(members), epochs)
 
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
         blobs, _ = await self._list(group)
-        marks = [bodies.checkpoint(seen.body, group) for seen in blobs]
+        marks = [checkpoint_of(seen.body, group) for seen in blobs]
         return [mark for mark in marks if mark.etag]
 
-    async def _list(self, group: Group) -> tuple[list[Seen], list[Member]]:
+    async def _list(self, group: Group) -> tuple[list[BlobState], list[Member]]:
         """One listing, and one download for each blob that is not as we last saw it."""
         base = self._base(group)
-        blobs: dict[str, Found] = {}
+        blobs: dict[str, ListedBlob] = {}
         members: list[Member] = []
         async for found in self._container.list(base):
             rest = found.name.removeprefix(base)
@@ -185,14 +189,14 @@ class BlobLeaseStore:
                 name, wanted.partition, lambda body: body.row_etag == wanted.etag
             )
             if seen.body.row_etag != wanted.etag:
-                current = bodies.ownership(seen.body, seen.leased, self._container.now())
+                current = ownership_of(seen.body, seen.leased, self._container.now())
                 return Refused(wanted, current if current.etag else None)
             answer, body = await self._blobs.write_row(name, seen, wanted)
             if answer.outcome == "written":
                 return Granted(replace(wanted, etag=body.row_etag, age_s=0.0))
             if answer.outcome != "contested":
                 return Unknown(wanted, answer.why)
-            if answer.code not in LOOK_AGAIN:
+            if answer.code not in STALE_STATE_CODES:
                 return Refused(wanted)
         return Unknown(wanted, CONTENDED)
 
@@ -213,7 +217,7 @@ class BlobLeaseStore:
             seen = await self._blobs.at(
                 name, wanted.partition, lambda body: body.checkpoint_etag == wanted.etag
             )
-            stored = bodies.checkpoint(seen.body, wanted.group)
+            stored = checkpoint_of(seen.body, wanted.group)
             if stored.etag != wanted.etag:
                 return Refused(wanted, stored if stored.etag else None)
             known = stored if stored.etag else None
@@ -223,10 +227,10 @@ class BlobLeaseStore:
             if answer.outcome == "written":
                 return Granted(replace(wanted, etag=body.checkpoint_etag))
             if answer.outcome == "barred":
-                raise failure(answer)
+                raise store_error(answer)
             if answer.outcome == "unanswered":
                 return Unknown(wanted, answer.why)
-            if answer.code not in LOOK_AGAIN:
+            if answer.code not in STALE_STATE_CODES:
                 return Refused(wanted)
         return Unknown(wanted, CONTENDED)
 

@@ -5,7 +5,7 @@ since it started, sleep included, the same for every process: that count measure
 run of the machine. Across a restart it says nothing, but then every process that held a lease has
 ended, so an age may be taken for too long and never for too short.
 
-    sqlite -> machine_moment -> Moment -> age_s
+    sqlite -> read_machine_time -> MachineTime -> age_s
               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class MachineTime:
     """A moment of one machine."""
 
     boot: str  # which run of the machine; "" where it cannot be told
@@ -26,7 +26,7 @@ class Moment:
     wall_s: float  # since 1970, as the clock on the wall has it
 
 
-def age_s(then: Moment, now: Moment) -> float:
+def age_s(then: MachineTime, now: MachineTime) -> float:
     """How long ago a moment was.
 
     Within one run of the machine that is the kernel's count. If the machine was started anew since,
@@ -37,10 +37,10 @@ def age_s(then: Moment, now: Moment) -> float:
     return max(now.up_s, now.wall_s - then.wall_s)
 
 
-def machine_moment() -> Moment:
+def read_machine_time() -> MachineTime:
     # macOS has no such clock, but its monotonic one is the same for every process too.
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return Moment(_boot(), time.clock_gettime(clock), time.time())
+    return MachineTime(_boot(), time.clock_gettime(clock), time.time())
 
 
 @cache

@@ -4,7 +4,7 @@ Every call is one transaction in a thread of the store's own, so the event loop 
 disk. Ages count by the machine's uptime (moments.py), read inside the transaction: setting the wall
 clock changes nothing, and after a restart of the machine every lease has run out.
 
-    processor.cycle -> SqliteStore -> Lane (thread) -> sqlitefile -> the file
+    processor.cycle -> SqliteStore -> DatabaseThread (thread) -> sqlitefile -> the file
                        ^^^^^^^^^^^ this module
 
 A file on a network drive will not do: SQLite's shared memory does not reach another machine.
@@ -36,7 +36,7 @@ from pumphouse.leases.model import (
 )
 from pumphouse.leases.rules import checkpoint_fault
 from pumphouse.leases.store import CheckpointOutcome, ClaimOutcome
-from pumphouse.leases.stores.sqlite.clock import Moment, age_s, machine_moment
+from pumphouse.leases.stores.sqlite.clock import MachineTime, age_s, read_machine_time
 from pumphouse.leases.stores.sqlite.file import (
     PASSING,
     code,
@@ -45,7 +45,7 @@ from pumphouse.leases.stores.sqlite.file import (
     sentence,
     wait_at_most,
 )
-from pumphouse.leases.stores.sqlite.thread import Lane
+from pumphouse.leases.stores.sqlite.thread import DatabaseThread
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class SqliteStore:
         path: str | Path,
         *,
         deadline_s: float = DEADLINE_S,
-        clock: Callable[[], Moment] = machine_moment,
+        clock: Callable[[], MachineTime] = read_machine_time,
     ) -> None:
         if str(path) in ("", ".", ":memory:"):
             raise OptionError(f"{str(path)!r} is no path of a lease file; name one, or use memory:")
@@ -132,7 +132,7 @@ class SqliteStore:
         self._clock = clock
         self._users = 0
         self._process = os.getpid()
-        self._lane: Lane | None = None
+        self._thread: DatabaseThread | None = None
         self._file = File(self.path)
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class SqliteStore:
     async def __aenter__(self) -> Self:
         self._users += 1
         self._process = os.getpid()
-        self._lane = self._lane or Lane("pumphouse-sqlite")
+        self._thread = self._thread or DatabaseThread("pumphouse-sqlite")
         try:
             await self._within(File.open)
         except BaseException:
@@ -152,9 +152,9 @@ class SqliteStore:
 
     async def __aexit__(self, *exc: object) -> None:
         self._users -= 1
-        if self._users == 0 and self._lane is not None:
-            lane, file = self._lane, self._file
-            self._lane, self._file = None, File(self.path)
+        if self._users == 0 and self._thread is not None:
+            lane, file = self._thread, self._file
+            self._thread, self._file = None, File(self.path)
             await lane.close(file.close, self._deadline_s)
 
     # -- the four methods, and members ------------------------------------------------------------
@@ -246,7 +246,7 @@ class SqliteStore:
         )
 
     async def _within(self, job: Callable[[File, float], T]) -> T:
-        if self._lane is None:
+        if self._thread is None:
             raise StoreError(f"lease file {self.path} is not open; use `async with`")
         if self._process != os.getpid():
             raise StoreError(
@@ -254,7 +254,7 @@ class SqliteStore:
                 "of its own in each process"
             )
         try:
-            return await self._lane.run(partial(job, self._file), self._deadline_s)
+            return await self._thread.run(partial(job, self._file), self._deadline_s)
         except TimeoutError:
             raise _Passing(
                 f"lease file {self.path} did not answer within {self._deadline_s:g} s"
@@ -310,15 +310,15 @@ def _key(group: Group) -> tuple[str, str, str]:
     return group.namespace.lower(), group.hub.lower(), group.name.lower()
 
 
-def _row(columns: Sequence[Any], now: Moment) -> Ownership:
+def _row(columns: Sequence[Any], now: MachineTime) -> Ownership:
     partition, owner, epoch, etag, successor, deadline_s, rate, pinned, *written = columns
     row = Ownership(partition, owner, epoch, etag, 0.0, successor, deadline_s, rate, bool(pinned))
-    return aged(row, age_s(Moment(*written), now))
+    return aged(row, age_s(MachineTime(*written), now))
 
 
-def _member(columns: Sequence[Any], now: Moment) -> Member:
+def _member(columns: Sequence[Any], now: MachineTime) -> Member:
     name, max_partitions, *beat = columns
-    return Member(name, age_s(Moment(*beat), now), max_partitions)
+    return Member(name, age_s(MachineTime(*beat), now), max_partitions)
 
 
 def _mark(group: Group, columns: Sequence[Any]) -> Checkpoint:

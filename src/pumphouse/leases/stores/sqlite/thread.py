@@ -3,7 +3,7 @@
 Calls run one after another. Of those that wait for their turn only one is ever handed to the
 thread, so a call whose deadline has passed while it waited is not made at all.
 
-    sqlite -> Lane.run -> thread
+    sqlite -> DatabaseThread.run -> thread
               ^^^^^^^^ this module
 """
 
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Lane:
+class DatabaseThread:
     """A thread of its own. A job is told until when (monotonic) it may take."""
 
     def __init__(self, name: str) -> None:

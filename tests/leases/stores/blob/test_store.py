@@ -31,7 +31,7 @@ from pumphouse.leases.stores.blob.store import BlobStore
 from tests.azurite.fixtures import Storage
 from tests.azurite.proxy import Fate
 from tests.azurite.server import ACCOUNT, KEY
-from tests.leases.contract.asking import (
+from tests.leases.contract.calls import (
     checkpoints,
     granted,
     mark_of,
@@ -40,8 +40,8 @@ from tests.leases.contract.asking import (
     rows,
     write,
 )
-from tests.leases.official import put, raw_container
-from tests.leases.stores import GROUP
+from tests.leases.contract.stores import GROUP
+from tests.leases.stores.blob.official_stores import put, raw_container
 
 
 def open_store(storage: Storage, connection_string: str = "", **options: object) -> BlobStore:
@@ -113,7 +113,7 @@ async def test_no_more_requests_at_once_than_allowed(storage: Storage) -> None:
 
 
 async def test_a_long_listing_comes_in_pages(storage: Storage, store: BlobStore) -> None:
-    """Ages are judged by the Date of the page that a row is on."""
+    """Ages are classify_error by the Date of the page that a row is on."""
     wanted = [claim(None, str(n), "a") for n in range(30)]
     await store.claim_ownership(GROUP, wanted)
     storage.proxy.forget()

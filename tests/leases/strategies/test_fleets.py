@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.leases.strategies import NAMED, STEADY, Strategy, fixed, limited
-from tests.leases.fleet import Fleet, lower_bound
+from tests.leases.strategies.fleet import Fleet, lower_bound
 
 BALANCING = [each for each in NAMED.values() if each.name != "steady:rates"]  # see test_steady
 HOSTS = "abcdef"

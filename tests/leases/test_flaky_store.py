@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from pumphouse.errors import OptionError, StoreError
-from pumphouse.leases.flaky import CALM, FlakyStore, Mishap, Rates, Script
 from pumphouse.leases.model import Checkpoint, Granted, Group, Ownership, Unknown, claim, renew
 from pumphouse.leases.store import ClaimOutcome
 from pumphouse.leases.stores.memory import MemoryStore
-from tests.leases.contract.asking import first, granted, members, rows, write
-from tests.leases.stores import GROUP
+from tests.leases.contract.calls import first, granted, members, rows, write
+from tests.leases.contract.stores import GROUP
+from tests.leases.flaky_store import NO_FAULTS, Fault, FlakyStore, RandomFaults, ScriptedFaults
 
 
 class SleepyClock:
@@ -57,7 +57,7 @@ async def test_an_old_listing_tells_what_was_there_and_that_time_has_passed() ->
     await rows(flaky)
     await granted(store, claim(row, "0", "b"))
     clock.time += 10
-    flaky.plan = Script(["stale"])
+    flaky.plan = ScriptedFaults(["stale"])
     listing = await flaky.list_ownership(GROUP)
     assert [(one.owner, one.etag, one.age_s) for one in listing.ownerships] == [("a", row.etag, 10)]
     assert [one.age_s for one in listing.members] == [10]
@@ -68,14 +68,14 @@ async def test_an_old_listing_tells_what_was_there_and_that_time_has_passed() ->
 async def test_who_has_seen_nothing_is_told_nothing_old() -> None:
     store = MemoryStore()
     await first(store)
-    flaky = FlakyStore(store, Rates(Random(0), stale=1))
+    flaky = FlakyStore(store, RandomFaults(Random(0), stale=1))
     assert "0" in await rows(flaky)
     assert await flaky.list_checkpoints(GROUP) == []
     assert not flaky.injected
 
 
 async def test_a_script_keeps_a_mishap_until_it_fits() -> None:
-    flaky = FlakyStore(MemoryStore(), Script(["failed", "after"]))
+    flaky = FlakyStore(MemoryStore(), ScriptedFaults(["failed", "after"]))
     assert isinstance(await write(flaky, claim(None, "0", "a")), Granted)
     with pytest.raises(StoreError):
         await flaky.list_ownership(GROUP)
@@ -93,14 +93,14 @@ async def test_a_write_that_never_arrived_is_not_sent() -> None:
             sent.extend(row.partition for row in claims)
             return await super().claim_ownership(group, claims)
 
-    flaky = FlakyStore(Watched(), Script(["before", "", "before"]))
+    flaky = FlakyStore(Watched(), ScriptedFaults(["before", "", "before"]))
     await flaky.claim_ownership(GROUP, [claim(None, str(n), "a") for n in range(3)])
     assert sent == ["1"]
 
 
 async def test_it_takes_its_time_by_the_clock_that_was_given() -> None:
     clock = SleepyClock()
-    flaky = FlakyStore(MemoryStore(clock), Rates(Random(1), delay_s_max=10.0), clock)
+    flaky = FlakyStore(MemoryStore(clock), RandomFaults(Random(1), delay_s_max=10.0), clock)
     await first(flaky)
     await rows(flaky)
     assert len(clock.slept) == 4  # there and back
@@ -108,15 +108,15 @@ async def test_it_takes_its_time_by_the_clock_that_was_given() -> None:
 
 
 async def test_when_the_weather_clears() -> None:
-    flaky = FlakyStore(MemoryStore(), Rates(Random(0), before=1, failed=1))
+    flaky = FlakyStore(MemoryStore(), RandomFaults(Random(0), before=1, failed=1))
     assert isinstance(await write(flaky, claim(None, "0", "a")), Unknown)
-    flaky.plan = CALM
+    flaky.plan = NO_FAULTS
     await first(flaky)
 
 
 def test_the_same_die_throws_the_same() -> None:
-    def thrown(seed: int) -> list[Mishap]:
-        rates = Rates(Random(seed), before=0.2, after=0.3, failed=0.1, stale=0.4)
+    def thrown(seed: int) -> list[Fault]:
+        rates = RandomFaults(Random(seed), before=0.2, after=0.3, failed=0.1, stale=0.4)
         return [rates.draw("write" if n % 2 else "read") for n in range(1000)]
 
     assert thrown(1) == thrown(1)
@@ -128,4 +128,4 @@ def test_the_same_die_throws_the_same() -> None:
 @pytest.mark.parametrize("rates", [{"before": 1.5}, {"stale": -1}, {"before": 0.6, "after": 0.6}])
 def test_rates_are_probabilities(rates: dict[str, float]) -> None:
     with pytest.raises(OptionError, match="rate"):
-        Rates(Random(0), **rates)
+        RandomFaults(Random(0), **rates)

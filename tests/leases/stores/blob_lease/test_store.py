@@ -34,7 +34,7 @@ from pumphouse.leases.stores.blob_lease.body import SPELLINGS, Spelling, spell
 from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 from tests.azurite.fixtures import Storage
 from tests.azurite.proxy import Fate
-from tests.leases.contract.asking import (
+from tests.leases.contract.calls import (
     checkpoints,
     granted,
     mark_of,
@@ -44,8 +44,8 @@ from tests.leases.contract.asking import (
     rows,
     write,
 )
-from tests.leases.official import raw_container
-from tests.leases.stores import GROUP
+from tests.leases.contract.stores import GROUP
+from tests.leases.stores.blob.official_stores import raw_container
 
 PARTITIONS = ["0", "1", "2", "3"]
 LEASE_S = 30

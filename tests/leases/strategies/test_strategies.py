@@ -26,7 +26,7 @@ from pumphouse.leases.strategies import (
     parse_strategy,
     settled,
 )
-from tests.leases.fleet import LEASE_S, census_of, listing_of, partitions_of
+from tests.leases.strategies.fleet import LEASE_S, census_of, listing_of, partitions_of
 
 ALL = [*NAMED.values(), fixed(3)]
 BALANCING = list(NAMED.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pumphouse.leases.model import Checkpoint, Granted, Group, Member, Ownership, Refused, claim
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutcome
-from tests.leases.stores import GROUP
+from tests.leases.contract.stores import GROUP
 
 
 async def write(store: CheckpointStore, row: Ownership, group: Group = GROUP) -> ClaimOutcome:

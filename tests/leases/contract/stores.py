@@ -19,16 +19,16 @@ from random import Random
 
 import pytest
 
-from pumphouse.leases.flaky import FlakyStore, Rates
 from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.stores.blob.store import BlobStore
 from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 from pumphouse.leases.stores.memory import MemoryStore
-from pumphouse.leases.stores.sqlite.clock import Moment
+from pumphouse.leases.stores.sqlite.clock import MachineTime
 from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.azurite.proxy import proxy_to
 from tests.azurite.server import KEY, Azurite
+from tests.leases.flaky_store import FlakyStore, RandomFaults
 
 GROUP = Group("house.servicebus.windows.net", "sensors", "$Default")
 
@@ -95,7 +95,7 @@ async def memory(directory: Path) -> AsyncIterator[Place]:
 
     @asynccontextmanager
     async def silent() -> AsyncIterator[CheckpointStore]:
-        async with FlakyStore(store, Rates(Random(0), before=1, failed=1)) as flaky:
+        async with FlakyStore(store, RandomFaults(Random(0), before=1, failed=1)) as flaky:
             yield flaky
 
     yield Place(open_it, silent, clock.monotonic, clock.pass_time)
@@ -106,17 +106,17 @@ async def sqlite(directory: Path) -> AsyncIterator[Place]:
     clock = Clock()
     path = directory / "deep" / "er" / "leases.db"
 
-    def moment() -> Moment:
-        return Moment("this run", clock.monotonic(), clock.now())
+    def moment() -> MachineTime:
+        return MachineTime("this run", clock.monotonic(), clock.now())
 
     @asynccontextmanager
     async def silent() -> AsyncIterator[CheckpointStore]:
         """Its thread hangs, as it does when the disk does."""
         async with SqliteStore(path, deadline_s=60, clock=moment) as store:
-            assert store._lane is not None
+            assert store._thread is not None
             store._deadline_s = 0.2
             mended = threading.Event()
-            hanging = asyncio.create_task(store._lane.run(lambda until: mended.wait(), 3600))
+            hanging = asyncio.create_task(store._thread.run(lambda until: mended.wait(), 3600))
             await asyncio.sleep(0)
             try:
                 yield store

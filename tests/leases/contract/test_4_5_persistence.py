@@ -10,7 +10,7 @@ import pytest
 from pumphouse.errors import CheckpointRefused, StoreMisused
 from pumphouse.leases.model import Checkpoint, Granted, Refused, claim, release, renew, stamp
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.contract.asking import (
+from tests.leases.contract.calls import (
     checkpoints,
     first,
     granted,
@@ -20,7 +20,7 @@ from tests.leases.contract.asking import (
     rows,
     write,
 )
-from tests.leases.stores import GROUP, Place
+from tests.leases.contract.stores import GROUP, Place
 
 
 async def test_a_released_row_keeps_its_epoch(place: Place, store: CheckpointStore) -> None:

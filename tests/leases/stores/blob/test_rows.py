@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pumphouse.leases.model import Checkpoint, Group, Ownership, confirm, hand_over
 from pumphouse.leases.stores.blob.rows import (
-    Found,
+    ListedBlob,
     checkpoint_metadata,
     encoded,
     ownership_metadata,
@@ -25,8 +25,8 @@ GROUP = Group("house.servicebus.windows.net", "sensors")
 NOW = 1_763_000_000.0
 
 
-def found(metadata: dict[str, str], age_s: float = 0.0) -> Found:
-    return Found("blob", "etag", metadata, modified=NOW - age_s, now=NOW)
+def found(metadata: dict[str, str], age_s: float = 0.0) -> ListedBlob:
+    return ListedBlob("blob", "etag", metadata, modified=NOW - age_s, now=NOW)
 
 
 # -- checkpoints ----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pumphouse.leases.strategies import STEADY, STEADY_BY_RATE, Strategy, limited
 from pumphouse.leases.strategies.ring import deal, hashed
-from tests.leases.fleet import Fleet, census_of, listing_of, lower_bound
+from tests.leases.strategies.fleet import Fleet, census_of, listing_of, lower_bound
 
 PICTURES = st.text("abcdABC._", min_size=1, max_size=24)
 

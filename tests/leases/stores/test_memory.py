@@ -25,7 +25,7 @@ from pumphouse.leases.model import (
 )
 from pumphouse.leases.rules import row_fault
 from pumphouse.leases.stores.memory import MEMBER_KEPT_S, MemoryStore
-from tests.leases.contract.asking import (
+from tests.leases.contract.calls import (
     checkpoints,
     first,
     granted,
@@ -35,7 +35,7 @@ from tests.leases.contract.asking import (
     rows,
     write,
 )
-from tests.leases.stores import GROUP, Clock
+from tests.leases.contract.stores import GROUP, Clock
 
 HELD = Ownership("0", "a", 5, "etag")
 FREE = replace(HELD, owner="")

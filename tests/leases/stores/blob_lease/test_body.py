@@ -22,14 +22,16 @@ from pumphouse.leases.model import (
     release,
     renew,
 )
-from pumphouse.leases.stores.blob_lease import body as bodies
 from pumphouse.leases.stores.blob_lease.body import (
     DEPTH_MAX,
     SPELLINGS,
     Body,
     Spelling,
+    ownership_of,
     read_body,
     spell,
+    with_checkpoint,
+    with_row,
     written,
 )
 from pumphouse.leases.stores.blob_lease.steps import Step, lease_step
@@ -89,7 +91,7 @@ HUGE = "1" + "0" * 400  # no float holds it
 def test_a_number_that_does_not_fit_is_as_if_it_were_not_there(field: str, number: str) -> None:
     body = read_body("3", f'{{"{field}": {number}}}'.encode())
     assert body == Body("3")
-    assert bodies.ownership(body, True, NOW).deadline_s is None
+    assert ownership_of(body, True, NOW).deadline_s is None
 
 
 def test_what_is_nested_too_deeply_to_be_read_is_as_if_it_were_not_there() -> None:
@@ -161,31 +163,31 @@ def test_any_body_comes_back(body: Body, spelling: Spelling) -> None:
 
 def test_row_and_checkpoint_have_etags_of_their_own() -> None:
     body = Body("3", "a", "t", 1, 5, "50", row_mark="r", checkpoint_mark="c")
-    moved = bodies.with_checkpoint(body, Checkpoint(GROUP, "3", 6, "60", 1), "d")
+    moved = with_checkpoint(body, Checkpoint(GROUP, "3", 6, "60", 1), "d")
     assert moved.row_etag == body.row_etag
     assert moved.checkpoint_etag != body.checkpoint_etag
-    renewed = bodies.with_row(body, Ownership("3", "a", 1), "t", NOW, "s")
+    renewed = with_row(body, Ownership("3", "a", 1), "t", NOW, "s")
     assert renewed.row_etag != body.row_etag
     assert renewed.checkpoint_etag == body.checkpoint_etag
 
 
 @pytest.mark.parametrize(("leased", "age_s"), [(True, 0.0), (False, math.inf)])
 def test_a_lease_is_held_or_not(leased: bool, age_s: float) -> None:
-    row = bodies.ownership(Body("3", "a", "t", 1), leased, NOW)
+    row = ownership_of(Body("3", "a", "t", 1), leased, NOW)
     assert row.age_s == age_s
 
 
 def test_a_deadline_is_a_moment_of_the_stores_clock() -> None:
     asked = nominate(Ownership("3", "a", 1), "b", 20.0)
-    body = bodies.with_row(Body("3", "a", "t", 1), asked, "t", NOW, "m")
+    body = with_row(Body("3", "a", "t", 1), asked, "t", NOW, "m")
     assert body.deadline == NOW + 20
-    assert bodies.ownership(body, True, NOW + 30).deadline_s == -10.0
+    assert ownership_of(body, True, NOW + 30).deadline_s == -10.0
 
 
 # -- which lease ----------------------------------------------------------------------------------
 
 HELD = Body("3", "a", "t-1", 7)
-ROW = bodies.ownership(HELD, True, NOW)
+ROW = ownership_of(HELD, True, NOW)
 
 
 @pytest.mark.parametrize(
@@ -220,5 +222,5 @@ def test_a_lease_whose_id_is_not_shown_cannot_be_taken() -> None:
 def test_a_successor_that_waits_already_is_no_nomination() -> None:
     """Its owner renews and keeps it waiting; to borrow would let the lease run out."""
     waiting = replace(HELD, successor="b", deadline=NOW + 9)
-    row = bodies.ownership(waiting, True, NOW)
+    row = ownership_of(waiting, True, NOW)
     assert lease_step(waiting, True, "t-1", renew(row)) == "renew"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pumphouse.errors import OptionError
-from pumphouse.leases.store_url import StorePlace, open_store, read_place
+from pumphouse.leases.store_url import StoreUrl, open_store, parse_store_url
 from pumphouse.leases.stores.blob.machine_identity import MachineIdentity
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.leases.stores.sqlite.store import SqliteStore
-from tests.leases.contract.asking import first, rows
+from tests.leases.contract.calls import first, rows
 
 KEY = "c2VjcmV0LXNlY3JldA=="
 STRING = (
@@ -25,21 +25,21 @@ URL = "https://acct.blob.core.windows.net"
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("memory:", StorePlace("memory")),
-        ("MEMORY:", StorePlace("memory")),
-        ("memory://", StorePlace("memory")),
-        ("sqlite:///var/lib/leases.db", StorePlace("sqlite", path="/var/lib/leases.db")),
-        ("sqlite:////var/lib/leases.db", StorePlace("sqlite", path="/var/lib/leases.db")),
-        ("sqlite:/var/lib/leases.db", StorePlace("sqlite", path="/var/lib/leases.db")),
-        ("sqlite:leases.db", StorePlace("sqlite", path="leases.db")),
-        ("leases.db", StorePlace("sqlite", path="leases.db")),
-        ("./a b/leases.db", StorePlace("sqlite", path="./a b/leases.db")),
-        (Path("/x/leases.db"), StorePlace("sqlite", path="/x/leases.db")),
-        ("blob://acct/leases", StorePlace("blob", account_url=URL, container="leases")),
-        ("bloblease://acct/leases/", StorePlace("bloblease", account_url=URL, container="leases")),
+        ("memory:", StoreUrl("memory")),
+        ("MEMORY:", StoreUrl("memory")),
+        ("memory://", StoreUrl("memory")),
+        ("sqlite:///var/lib/leases.db", StoreUrl("sqlite", path="/var/lib/leases.db")),
+        ("sqlite:////var/lib/leases.db", StoreUrl("sqlite", path="/var/lib/leases.db")),
+        ("sqlite:/var/lib/leases.db", StoreUrl("sqlite", path="/var/lib/leases.db")),
+        ("sqlite:leases.db", StoreUrl("sqlite", path="leases.db")),
+        ("leases.db", StoreUrl("sqlite", path="leases.db")),
+        ("./a b/leases.db", StoreUrl("sqlite", path="./a b/leases.db")),
+        (Path("/x/leases.db"), StoreUrl("sqlite", path="/x/leases.db")),
+        ("blob://acct/leases", StoreUrl("blob", account_url=URL, container="leases")),
+        ("bloblease://acct/leases/", StoreUrl("bloblease", account_url=URL, container="leases")),
         (
             "blob://acct.blob.core.chinacloudapi.cn/leases",
-            StorePlace(
+            StoreUrl(
                 "blob",
                 account_url="https://acct.blob.core.chinacloudapi.cn",
                 container="leases",
@@ -47,20 +47,20 @@ URL = "https://acct.blob.core.windows.net"
         ),
         (
             f"{STRING};Container=leases",
-            StorePlace("blob", container="leases", connection_string=STRING),
+            StoreUrl("blob", container="leases", connection_string=STRING),
         ),
         (
             f"bloblease:ContainerName=leases;{STRING}",
-            StorePlace("bloblease", container="leases", connection_string=STRING),
+            StoreUrl("bloblease", container="leases", connection_string=STRING),
         ),
         (
             "blob:UseDevelopmentStorage=true;Container=leases",
-            StorePlace("blob", container="leases", connection_string="UseDevelopmentStorage=true"),
+            StoreUrl("blob", container="leases", connection_string="UseDevelopmentStorage=true"),
         ),
     ],
 )
-def test_what_a_text_means(text: str | Path, place: StorePlace) -> None:
-    assert read_place(text) == place
+def test_what_a_text_means(text: str | Path, place: StoreUrl) -> None:
+    assert parse_store_url(text) == place
 
 
 @pytest.mark.parametrize(
@@ -82,20 +82,20 @@ def test_what_a_text_means(text: str | Path, place: StorePlace) -> None:
 )
 def test_what_means_nothing(text: str, words: str) -> None:
     with pytest.raises(OptionError, match=words) as told:
-        read_place(text)
+        parse_store_url(text)
     assert KEY not in str(told.value)
     assert "sig=" not in str(told.value)
 
 
 def test_a_container_given_apart() -> None:
-    assert read_place(STRING, "leases").container == "leases"
-    assert read_place(f"{STRING};Container=leases", "leases").container == "leases"
+    assert parse_store_url(STRING, "leases").container == "leases"
+    assert parse_store_url(f"{STRING};Container=leases", "leases").container == "leases"
     with pytest.raises(OptionError, match="two containers"):
-        read_place(f"{STRING};Container=leases", "others")
+        parse_store_url(f"{STRING};Container=leases", "others")
 
 
 def test_a_place_shows_no_key() -> None:
-    assert KEY not in repr(read_place(STRING, "leases"))
+    assert KEY not in repr(parse_store_url(STRING, "leases"))
 
 
 async def test_stores_open(tmp_path: Path) -> None:

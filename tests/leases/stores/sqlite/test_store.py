@@ -18,12 +18,12 @@ import pytest
 
 from pumphouse.errors import OptionError, StoreError
 from pumphouse.leases.model import Checkpoint, Granted, Unknown, claim, nominate, renew
-from pumphouse.leases.stores.sqlite.clock import Moment, age_s, machine_moment
+from pumphouse.leases.stores.sqlite.clock import MachineTime, age_s, read_machine_time
 from pumphouse.leases.stores.sqlite.file import APPLICATION_ID, VERSION, _fill
 from pumphouse.leases.stores.sqlite.store import MEMBER_KEPT_S, SqliteStore
-from tests.leases.contract.asking import checkpoints, first, granted, members, rows, write
-from tests.leases.racer import GROUP as RACED
-from tests.leases.stores import GROUP
+from tests.leases.contract.calls import checkpoints, first, granted, members, rows, write
+from tests.leases.contract.stores import GROUP
+from tests.leases.stores.sqlite.racer import GROUP as RACED
 
 RACER = Path(__file__).with_name("racer.py")
 
@@ -234,13 +234,13 @@ async def test_a_call_that_came_too_late_is_not_made(path: Path) -> None:
     """Its caller has been told that it does not know; then it had better not happen later."""
     async with opened(path) as patient, opened(path, deadline_s=0.2) as hasty:
         mended = threading.Event()
-        assert hasty._lane is not None
-        hanging = asyncio.create_task(hasty._lane.run(lambda until: mended.wait(), 3600))
+        assert hasty._thread is not None
+        hanging = asyncio.create_task(hasty._thread.run(lambda until: mended.wait(), 3600))
         await asyncio.sleep(0)
         try:
             outcome = await write(hasty, claim(None, "0", "a"))
             await asyncio.gather(*(write(hasty, claim(None, "1", "a")) for _ in range(50)))
-            assert hasty._lane._thread._work_queue.qsize() == 0  # they wait where they can leave
+            assert hasty._thread._thread._work_queue.qsize() == 0  # they wait where they can leave
         finally:
             mended.set()
             await hanging
@@ -272,8 +272,8 @@ class Machine:
     def __init__(self) -> None:
         self.boot, self.up_s, self.wall_s = "first", 5000.0, 1_700_000_000.0
 
-    def __call__(self) -> Moment:
-        return Moment(self.boot, self.up_s, self.wall_s)
+    def __call__(self) -> MachineTime:
+        return MachineTime(self.boot, self.up_s, self.wall_s)
 
     def run(self, seconds: float) -> None:
         self.up_s += seconds
@@ -318,16 +318,16 @@ async def test_after_a_restart_an_age_is_never_too_short(
 
 
 def test_where_no_boot_can_be_told_a_count_that_went_back_is_a_restart() -> None:
-    assert age_s(Moment("", 100.0, 1000.0), Moment("", 130.0, 5000.0)) == 30
-    assert age_s(Moment("", 100.0, 1000.0), Moment("", 30.0, 5000.0)) == 4000
+    assert age_s(MachineTime("", 100.0, 1000.0), MachineTime("", 130.0, 5000.0)) == 30
+    assert age_s(MachineTime("", 100.0, 1000.0), MachineTime("", 30.0, 5000.0)) == 4000
 
 
 async def test_the_machines_own_clock(path: Path) -> None:
-    before = machine_moment()
+    before = read_machine_time()
     async with opened(path) as store:
         await first(store)
         age = (await rows(store))["0"].age_s
-    after = machine_moment()
+    after = read_machine_time()
     assert before.boot == after.boot
     assert 0 <= age <= after.up_s - before.up_s
 

@@ -22,8 +22,8 @@ from pumphouse.leases.model import (
 )
 from pumphouse.leases.stores.blob.store import BlobStore
 from tests.azurite.fixtures import Storage
-from tests.leases.contract.asking import checkpoints, granted, mark_of, refused, rows
-from tests.leases.official import (
+from tests.leases.contract.calls import checkpoints, granted, mark_of, refused, rows
+from tests.leases.stores.blob.official_stores import (
     Official,
     checkpoint,
     official,

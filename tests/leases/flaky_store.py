@@ -2,9 +2,9 @@
 
 Every outcome it gives is one that the contract of store.py allows, so whoever stands above must
 keep its promises with it too. Tests script the mishaps one by one; a simulation draws them by rate
-from a die with a known seed, and sets `plan` to CALM when the weather is to clear.
+from a die with a known seed, and sets `plan` to NO_FAULTS when the weather is to clear.
 
-    processor.cycle -> FlakyStore -> Plan -> Mishap -> the store within, and what is told of it
+    processor.cycle -> FlakyStore -> FaultPlan -> Fault -> the store within, and what is told of it
                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
@@ -12,38 +12,38 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Literal, Protocol, Self
 
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import OptionError, StoreError
-from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership, Unknown, aged
+from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership, Unknown, aged_listing
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutcome
 
 Call = Literal["read", "write"]
-Mishap = Literal[
+Fault = Literal[
     "",  # all goes well
     "before",  # a write that never arrives: unknown, and not written
     "after",  # a write whose answer is lost: unknown, and written unless it was refused
     "failed",  # a read, a beat or a farewell that fails
     "stale",  # a read that tells what was told before
 ]
-FITTING: dict[Call, tuple[Mishap, ...]] = {
+FITTING: dict[Call, tuple[Fault, ...]] = {
     "read": ("", "failed", "stale"),
     "write": ("", "before", "after"),
 }
 
 
-class Plan(Protocol):
+class FaultPlan(Protocol):
     """Which mishap befalls the next call, and how long it takes."""
 
-    def draw(self, call: Call) -> Mishap: ...
+    def draw(self, call: Call) -> Fault: ...
 
     def delay_s(self) -> float: ...
 
 
-class Rates:
+class RandomFaults:
     """Mishaps by chance; each rate is a probability, and each write of a call draws its own."""
 
     def __init__(
@@ -61,12 +61,12 @@ class Rates:
         if before + after > 1 or failed + stale > 1:
             raise OptionError("the rates of the mishaps of one kind of call exceed 1 together")
         self._rng, self._delay_s_max = rng, delay_s_max
-        self._rates: dict[Call, list[tuple[Mishap, float]]] = {
+        self._rates: dict[Call, list[tuple[Fault, float]]] = {
             "write": [("before", before), ("after", after)],
             "read": [("failed", failed), ("stale", stale)],
         }
 
-    def draw(self, call: Call) -> Mishap:
+    def draw(self, call: Call) -> Fault:
         thrown = self._rng.random()
         for mishap, rate in self._rates[call]:
             if thrown < rate:
@@ -78,13 +78,13 @@ class Rates:
         return self._rng.uniform(0, self._delay_s_max)
 
 
-class Script:
+class ScriptedFaults:
     """Exactly these mishaps, one per call that they fit; then all goes well."""
 
-    def __init__(self, mishaps: Iterable[Mishap] = ()) -> None:
+    def __init__(self, mishaps: Iterable[Fault] = ()) -> None:
         self.left = deque(mishaps)
 
-    def draw(self, call: Call) -> Mishap:
+    def draw(self, call: Call) -> Fault:
         if self.left and self.left[0] in FITTING[call]:
             return self.left.popleft()
         return ""
@@ -93,7 +93,7 @@ class Script:
         return 0.0
 
 
-CALM: Plan = Script()
+NO_FAULTS: FaultPlan = ScriptedFaults()
 WHY = "the store did not answer (a mishap on purpose)"
 
 
@@ -112,10 +112,10 @@ class FlakyStore:
     """
 
     def __init__(
-        self, store: CheckpointStore, plan: Plan = CALM, clock: Clock | None = None
+        self, store: CheckpointStore, plan: FaultPlan = NO_FAULTS, clock: Clock | None = None
     ) -> None:
         self.plan = plan
-        self.injected: Counter[Mishap] = Counter()
+        self.injected: Counter[Fault] = Counter()
         self._store = store
         self._clock: Clock = clock or SystemClock()
         self._rows_seen: dict[Group, Seen] = {}
@@ -135,7 +135,7 @@ class FlakyStore:
         seen = self._rows_seen.get(group)
         if mishap == "stale" and seen is not None:
             self.injected["stale"] += 1
-            return older(seen.listing, self._clock.monotonic() - seen.at)
+            return aged_listing(seen.listing, self._clock.monotonic() - seen.at)
         listing = await self._store.list_ownership(group)
         self._rows_seen[group] = Seen(listing, self._clock.monotonic())
         await self._wait()
@@ -189,14 +189,14 @@ class FlakyStore:
 
     # -- mishaps ----------------------------------------------------------------------------------
 
-    async def _set_out(self, call: Call) -> Mishap:
+    async def _set_out(self, call: Call) -> Fault:
         await self._wait()
         mishap = self._draw(call)
         if mishap == "failed":
             raise StoreError(WHY)
         return mishap
 
-    def _draw(self, call: Call) -> Mishap:
+    def _draw(self, call: Call) -> Fault:
         mishap = self.plan.draw(call)
         if mishap not in ("", "stale"):  # an old listing is counted where there is one to tell
             self.injected[mishap] += 1
@@ -205,10 +205,3 @@ class FlakyStore:
     async def _wait(self) -> None:
         if (delay_s := self.plan.delay_s() / 2) > 0:
             await self._clock.sleep(delay_s)
-
-
-def older(listing: Listing, elapsed_s: float) -> Listing:
-    """What was told once, told again so much later as if nobody had written since."""
-    rows = tuple(aged(row, elapsed_s) for row in listing.ownerships)
-    members = tuple(replace(one, age_s=one.age_s + elapsed_s) for one in listing.members)
-    return replace(listing, ownerships=rows, members=members)

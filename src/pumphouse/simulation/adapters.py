@@ -4,8 +4,8 @@ pull       Processor: partition clients, a task for each
 push       EventProcessorHost: a class; functions: the same host with two functions
 fixed      FixedPartitionProcessor
 
-Fleet -> open_face -> Processor | EventProcessorHost | FixedPartitionProcessor -> Work
-         ^^^^^^^^^ this module
+Fleet -> open_adapter -> Processor | EventProcessorHost | FixedPartitionProcessor
+         ^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from pumphouse.processor.host_options import EventProcessorOptions, PartitionMan
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
-from pumphouse.simulation.work import Work
+from pumphouse.simulation.handler import SimulatedHandler
 
 FACES = ("pull", "push", "functions", "fixed")
 BY_HAND = 0.2  # how many batches are checkpointed by the handler, rather than by the policy
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class HostParts:
     """What every face is made of."""
 
     name: str
@@ -47,11 +47,11 @@ class Parts:
     options: ProcessorOptions
     clock: Clock
     rng: Random
-    work: Work
+    work: SimulatedHandler
     report: Callable[[str | None, Exception], None]
 
 
-class Face(Protocol):
+class HostAdapter(Protocol):
     """A host that can be started and stopped; `engine` is there once it runs."""
 
     @property
@@ -62,7 +62,7 @@ class Face(Protocol):
     async def stop(self) -> None: ...
 
 
-async def checkpoint(parts: Parts, by_hand: Any) -> None:
+async def checkpoint(parts: HostParts, by_hand: Any) -> None:
     """Now and then a handler checkpoints itself; what comes of it concerns nobody else."""
     if parts.rng.random() < BY_HAND:
         parts.work.checks.figures.by_hand += 1
@@ -74,10 +74,10 @@ async def checkpoint(parts: Parts, by_hand: Any) -> None:
             parts.report(None, failed)
 
 
-class Pull:
+class PullAdapter:
     """Partition clients as they are claimed, and a task for each."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: HostParts) -> None:
         self.parts = parts
         parts.work.buries = False  # a loop of one's own has no PoisonPolicy
         self.processor = Processor(
@@ -127,10 +127,10 @@ class Pull:
         await asyncio.wait([self._task])
 
 
-class Push:
+class PushAdapter:
     """A class with open, process_events and close."""
 
-    def __init__(self, parts: Parts, *, functions: bool = False) -> None:
+    def __init__(self, parts: HostParts, *, functions: bool = False) -> None:
         self.parts, self.functions = parts, functions
         options = parts.options
         self.host = EventProcessorHost(
@@ -181,10 +181,10 @@ class Push:
         """It is reported by on_exception."""
 
 
-class Fixed:
+class FixedAdapter:
     """A given number of partitions, kept."""
 
-    def __init__(self, parts: Parts, partitions: int) -> None:
+    def __init__(self, parts: HostParts, partitions: int) -> None:
         self.parts = parts
         self.processor = FixedPartitionProcessor(
             parts.connect,
@@ -217,15 +217,15 @@ class Fixed:
         await self.processor.stop()
 
 
-def open_face(face: str, parts: Parts, share: int) -> Face:
+def open_adapter(face: str, parts: HostParts, share: int) -> HostAdapter:
     """A host of this face. `share` is what a fixed one takes."""
     match face:
         case "pull":
-            return Pull(parts)
+            return PullAdapter(parts)
         case "push":
-            return Push(parts)
+            return PushAdapter(parts)
         case "functions":
-            return Push(parts, functions=True)
+            return PushAdapter(parts, functions=True)
         case "fixed":
-            return Fixed(parts, share)
+            return FixedAdapter(parts, share)
     raise OptionError(f"{face!r} is no face; use one of {', '.join(FACES)}")

@@ -1,6 +1,6 @@
 """What the handler of a simulated host does with a batch: your own code, and a bit of trouble.
 
-face -> Work -> (slow, stuck, raises) -> checks
+face -> SimulatedHandler -> (slow, stuck, raises) -> checks
         ^^^^ this module
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 from pumphouse.errors import OwnershipLost
 from pumphouse.events import Event
 from pumphouse.processor.options import SKIP
-from pumphouse.simulation.faults.profiles import CALM, Faults
+from pumphouse.simulation.faults.profiles import NO_FAULTS, Faults
 from pumphouse.simulation.invariants.checks import Checks
-from pumphouse.simulation.loop import Seat
+from pumphouse.simulation.loop import HostProcess
 
 Handler = Callable[[Any, list[Event]], Awaitable[None] | None]
 SLOW_S, STUCK_S = (1.0, 20.0), (70.0, 240.0)
@@ -29,42 +29,42 @@ WORDS_MAX = 300  # characters of an exception's message
 QUIET_EVENTS = 100  # as many as a batch may have
 
 
-class Raised(Exception):
+class InjectedError(Exception):
     """A handler that raises, on purpose."""
 
 
 @dataclass(slots=True)
-class Raises:
+class FailedAttempts:
     """How often a batch that a partition client handed out, or a part of it, was tried in vain."""
 
     batch: tuple[Any, int]
     times: int = 0
 
 
-class Work:
+class SimulatedHandler:
     """Handles the batches of one host. `clears` ends what is stuck when the weather clears up."""
 
     def __init__(
         self,
-        seat: Seat,
+        process: HostProcess,
         checks: Checks,
         rng: Random,
         injected: Counter[str],
         clears: asyncio.Event,
         handler: Handler | None = None,
     ) -> None:
-        self.seat, self.checks, self.rng, self.injected = seat, checks, rng, injected
+        self.process, self.checks, self.rng, self.injected = process, checks, rng, injected
         self.handler, self.clears = handler, clears
-        self.faults: Faults = CALM
+        self.faults: Faults = NO_FAULTS
         self.buries = True  # what cannot be handled, as the PoisonPolicy says
         self._quiet: dict[str, int] = {}  # by partition: up to here nothing raises by chance
-        self._raised: dict[str, Raises] = {}  # by partition
+        self._raised: dict[str, FailedAttempts] = {}  # by partition
 
     async def handle(self, partition: Any, batch: list[Event]) -> None:
         """Handle a batch of a partition client, and let it be checked."""
         if not batch:
             return
-        call = self.checks.start(self.seat, partition, partition.epoch, batch)
+        call = self.checks.start(self.process, partition, partition.epoch, batch)
         try:
             await self._do(partition, batch)
         except BaseException as raised:
@@ -82,7 +82,7 @@ class Work:
         whole, policy = (partition, partition.batches_handed_out), self.checks.options.poison
         raised = self._raised.get(partition.id)
         if raised is None or raised.batch != whole:
-            raised = self._raised[partition.id] = Raises(whole)
+            raised = self._raised[partition.id] = FailedAttempts(whole)
         raised.times += 1
         often = raised.times > policy.retries
         return self.buries and policy.then == SKIP and len(batch) == 1 and often
@@ -98,7 +98,7 @@ class Work:
         last = batch[-1].sequence or 0
         if any(event.body == POISON for event in batch):
             self._quiet[partition] = last + QUIET_EVENTS
-            raise Raised("poison")
+            raise InjectedError("poison")
         if self._draw("handler_stuck"):
             await self._linger(self.rng.uniform(*STUCK_S))
         elif self._draw("handler_slow"):
@@ -108,7 +108,7 @@ class Work:
         # Tried one by one, an event has one chance only: raising again would bury a good one.
         if last > self._quiet.get(partition, -1) and self._draw("handler_raises"):
             self._quiet[partition] = last + QUIET_EVENTS
-            raise Raised("by chance")
+            raise InjectedError("by chance")
 
     async def _linger(self, seconds: float) -> None:
         try:
@@ -127,7 +127,7 @@ class Work:
 
 def own(raised: BaseException) -> bool:
     """Whether your own handler has failed, rather than one that is made to, or lost its right."""
-    return isinstance(raised, Exception) and not isinstance(raised, Raised | OwnershipLost)
+    return isinstance(raised, Exception) and not isinstance(raised, InjectedError | OwnershipLost)
 
 
 def in_words(raised: BaseException) -> str:

@@ -12,9 +12,9 @@ import pytest
 from pumphouse.errors import StoreError
 from pumphouse.leases.stores.sqlite.file import open_file
 from pumphouse.leases.stores.sqlite.store import SqliteStore
-from tests.leases.contract.asking import first, rows
-from tests.leases.stores import GROUP
-from tests.leases.test_sqlite import opened, take_away
+from tests.leases.contract.calls import first, rows
+from tests.leases.contract.stores import GROUP
+from tests.leases.stores.sqlite.test_store import opened, take_away
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from pumphouse.leases.model import Checkpoint, advance, claim, stamp
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.contract.asking import checkpoints, first, granted, mark_of, rows
-from tests.leases.stores import GROUP
+from tests.leases.contract.calls import checkpoints, first, granted, mark_of, rows
+from tests.leases.contract.stores import GROUP
 
 FOREIGN = [
     Checkpoint(GROUP, "0", 42, "4200"),
