@@ -74,7 +74,7 @@ class VirtualClock:
 
 
 @dataclass(slots=True)
-class Tally:
+class SendTotals:
     """Who owns what, and what has moved."""
 
     owners: dict[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Side:
     """One way to balance: a clock, a tally, and hosts by name."""
 
     clock: VirtualClock
-    tally: Tally
+    tally: SendTotals
     host: Callable[[str], Player]
     interval_s: float
 
@@ -118,7 +118,7 @@ class Side:
 class WatchedStore(MemoryStore):
     """The store in memory, telling a tally what was granted."""
 
-    def __init__(self, clock: VirtualClock, tally: Tally) -> None:
+    def __init__(self, clock: VirtualClock, tally: SendTotals) -> None:
         super().__init__(clock)
         self._tally = tally
 
@@ -193,7 +193,7 @@ class OurHost:
 
 
 def ours(strategy: Strategy, scene: Scene, rng: Random) -> Side:
-    clock, tally = VirtualClock(), Tally()
+    clock, tally = VirtualClock(), SendTotals()
     store = WatchedStore(clock, tally)
 
     def host(name: str) -> Player:

@@ -1,6 +1,6 @@
 """A simulated day through the stages, and judged anew: in how many results do they differ?
 
-Town -> hub -> sift, watch, record -> sums, alerts -> differences <- judge <- Town
+HomeSimulator -> hub -> sift, watch, record -> sums, alerts -> differences <- judge <- HomeSimulator
                                                       ^^^^^^^^^^^ this module
 """
 
@@ -18,11 +18,11 @@ from benchmarks._homes_plant import alerts_in
 from benchmarks._homes_stages import bench
 from pumphouse.homes.record import sums
 from pumphouse.homes.simulator.incidents import MANY
-from pumphouse.homes.simulator.reading_faults import Mishaps
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.reading_faults import ReadingFaults
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import stage as watch
 
-MISHAPS = Mishaps(late=0.01, duplicates=0.01, malformed=0.005, faults=0.002)
+MISHAPS = ReadingFaults(late=0.01, duplicates=0.01, malformed=0.005, faults=0.002)
 FIRST = 29_866_560  # a Tuesday, midnight
 SEED = 1
 GRACE_MS = round(watch.WatchSettings().grace_s * 1000)
@@ -31,7 +31,7 @@ BATCH = 20_000  # small, so that much passes from one batch to the next
 
 def differences(homes: int, minutes: int) -> Mapping[str, tuple[int, int]]:
     """Of each result: how many there are, and how many of them differ or are on one side only."""
-    town = Town(homes, SEED, MANY, MISHAPS)
+    town = HomeSimulator(homes, SEED, MANY, MISHAPS)
     with bench(town, FIRST, minutes) as ready:
         ready.sift(5 * BATCH)
         ready.watch(BATCH)
@@ -53,7 +53,7 @@ def unlike(kept: Cells, anew: Cells) -> tuple[int, int]:
     return len(anew), sum(kept.get(key) != anew.get(key) for key in keys)
 
 
-def stored(path: Path, table: sums.Sums) -> Cells:
+def stored(path: Path, table: sums.SumTable) -> Cells:
     names = ", ".join([table.time, table.key, *sums.MEASURES])
     with closing(sqlite3.connect(path)) as file:
         rows = file.execute(f"SELECT {names} FROM {table.table}").fetchall()

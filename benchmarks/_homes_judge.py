@@ -1,9 +1,10 @@
-"""What must come out of a town's readings, judged one at a time.
+"""The expected results of simulated readings, computed one reading at a time.
 
-The judge reads every raw reading by the reference of the schema and drops repeats with a set: no
-Spark, no SQL, no batches. Alerts are those that the rules find in all of a partition at once.
+Every raw reading is decoded by the reference functions of the schema, and duplicates are removed
+with a set: no Spark, no SQL, no batches. The expected alerts are those that the rules find in all
+activities of a partition at once.
 
-    Town -> raw -> matters -> counted_anew, alerts_anew
+    HomeSimulator -> raw_bodies -> expected_activities -> expected_sums, expected_alerts
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from pumphouse.errors import BadRecord
+from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.homes.record import sums
 from pumphouse.homes.schema import (
     KINDS,
@@ -24,8 +26,7 @@ from pumphouse.homes.schema import (
     decode_reading,
     home_number,
 )
-from pumphouse.homes.simulator.partitions import partitions_of
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import history as past
 from pumphouse.homes.watch import rules
 
@@ -33,7 +34,7 @@ SMOKE_PPM = 60
 Cells = dict[tuple[int, str], list[float]]
 
 
-def raw(town: Town, first: int, minutes: int) -> Iterator[bytes]:
+def raw(town: HomeSimulator, first: int, minutes: int) -> Iterator[bytes]:
     for minute in range(first, first + minutes):
         yield from town.minute(minute).bodies()
 
@@ -59,7 +60,7 @@ def measures(one: Activity) -> tuple[float, ...]:
     return 1.0, moved, opened, smoke, read.fault is not None
 
 
-def counted_anew(table: sums.Sums, activities: Iterable[Activity]) -> Cells:
+def counted_anew(table: sums.SumTable, activities: Iterable[Activity]) -> Cells:
     found: Cells = defaultdict(lambda: [0.0] * len(sums.MEASURES))
     for one in activities:
         key = one.region if table.key == "region" else one.reading.home
@@ -76,13 +77,15 @@ def alerts_anew(homes: int, activities: Iterable[Activity], grace_ms: int) -> se
     for one in activities:
         heard[int(partition_of[home_number(one.reading.home)])].append(one)
     none = np.empty(0, np.uint64)
-    found = (rules.judge(past.EMPTY, as_heard(some), grace_ms, none) for some in heard.values())
+    found = (
+        rules.apply_rules(past.EMPTY, as_heard(some), grace_ms, none) for some in heard.values()
+    )
     return {alert.id for alerts, _ in found for alert in alerts.as_alerts()}
 
 
-def as_heard(some: list[Activity]) -> past.Heard:
+def as_heard(some: list[Activity]) -> past.ActivityColumns:
     read = [one.reading for one in some]
-    return past.Heard(
+    return past.ActivityColumns(
         number=np.array([home_number(one.home) for one in read], np.int32),
         kind=np.array([KINDS.index(one.sensor) for one in read], np.int32),
         at=np.array([one.at for one in read], np.int64),

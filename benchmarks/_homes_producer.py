@@ -24,12 +24,12 @@ from benchmarks._processes import cpu_s, tell
 from pumphouse.client.native.client import NativeClient
 from pumphouse.clock import SystemClock
 from pumphouse.events import Event
+from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.homes.schema import DAY_MS, MINUTE_MS, home_id
-from pumphouse.homes.simulator.chance import Ints
-from pumphouse.homes.simulator.partitions import partitions_of
+from pumphouse.homes.simulator.hashed_random import Ints
 from pumphouse.homes.simulator.sender import send
-from pumphouse.homes.simulator.sensors import Town
-from pumphouse.homes.simulator.slices import Slice, TownSource, slot_for
+from pumphouse.homes.simulator.sensors import HomeSimulator
+from pumphouse.homes.simulator.time_slices import SimulatorSource, TimeSlice, choose_slot_s
 
 START_MS = 20_605 * DAY_MS + 18 * 60 * MINUTE_MS  # a Monday evening: people are up and about
 PLAIN = 20  # of so many events one is sent by itself, for comparison
@@ -41,14 +41,14 @@ class Made:
 
     homes: int
     start_ms: int
-    made: list[Slice]
+    made: list[TimeSlice]
 
-    def slices(self, partition_of: Ints) -> Iterator[Slice]:
+    def slices(self, partition_of: Ints) -> Iterator[TimeSlice]:
         return iter(self.made)
 
 
 async def costs(connection: str, hub_pid: int, homes: int, minutes: int) -> None:
-    town = Town(homes)
+    town = HomeSimulator(homes)
     town.minute(START_MS // MINUTE_MS)  # the day is planned once, whatever is made of it
     async with NativeClient(connection) as client:
         partitions = len((await client.properties()).partitions)
@@ -74,13 +74,13 @@ async def costs(connection: str, hub_pid: int, homes: int, minutes: int) -> None
     )
 
 
-def make(town: Town, minutes: int, partition_of: Ints) -> list[Slice]:
+def make(town: HomeSimulator, minutes: int, partition_of: Ints) -> list[TimeSlice]:
     end_ms = START_MS + minutes * MINUTE_MS
-    source = TownSource(town, START_MS, end_ms, slot_for(town.homes, None))
+    source = SimulatorSource(town, START_MS, end_ms, choose_slot_s(town.homes, None))
     return list(source.slices(partition_of))
 
 
-async def one_by_one(client: NativeClient, made: list[Slice]) -> tuple[float, int]:
+async def one_by_one(client: NativeClient, made: list[TimeSlice]) -> tuple[float, int]:
     """CPU seconds of a send that is not told anything, and how many events it was given."""
     events = [
         Event(part.packed.body(i), partition_key=home_id(int(part.homes[i])))
@@ -95,11 +95,11 @@ async def one_by_one(client: NativeClient, made: list[Slice]) -> tuple[float, in
 
 async def realtime(connection: str, hub_pid: int, homes: int, seconds: int) -> None:
     clock = SystemClock()
-    town = Town(homes)
+    town = HomeSimulator(homes)
     town.minute(int(clock.now()) // 60)
     async with NativeClient(connection) as client:
         start_ms = int(clock.now()) * 1000
-        source = TownSource(town, start_ms, start_ms + seconds * 1000, 1)
+        source = SimulatorSource(town, start_ms, start_ms + seconds * 1000, 1)
         wall, before, hub_before = time.monotonic(), time.process_time(), cpu_s(hub_pid)
         tally = await send(client, source, 1.0, clock, asyncio.Event())
         wall_s = time.monotonic() - wall

@@ -21,14 +21,14 @@ from benchmarks._spark import HUB, JVM, WORKERS, Meter, told, trigger_ms
 from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock
 from pumphouse.homes import pipeline
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.record import stage as record
 from pumphouse.homes.record.stage import Recorder, RecordSettings
 from pumphouse.homes.schema import MINUTE_MS, SENSORS_HUB
 from pumphouse.homes.sift import stage as sift
 from pumphouse.homes.simulator.sender import send
-from pumphouse.homes.simulator.sensors import Town
-from pumphouse.homes.simulator.slices import TownSource, slot_for
+from pumphouse.homes.simulator.sensors import HomeSimulator
+from pumphouse.homes.simulator.time_slices import SimulatorSource, choose_slot_s
 from pumphouse.homes.watch import stage as watch
 from pumphouse.spark import session
 
@@ -70,7 +70,7 @@ class Bench:
     """Stages to be run on what a hub holds."""
 
     spark: SparkSession
-    place: Place
+    place: HomesNamespace
     hub: int
     folder: str
 
@@ -125,19 +125,19 @@ class Bench:
 
 
 @contextmanager
-def bench(town: Town, first_minute: int, minutes: int) -> Iterator[Bench]:
+def bench(town: HomeSimulator, first_minute: int, minutes: int) -> Iterator[Bench]:
     """A session, and a hub that holds the readings of some minutes."""
     with waiting("_homes_hub") as hub, tempfile.TemporaryDirectory() as folder:
-        place = Place(str(hub.said["connection"]))
+        place = HomesNamespace(str(hub.said["connection"]))
         say(f"filling the hub with {minutes:,} minutes of {town.homes:,} homes")
         asyncio.run(fill(town, first_minute, minutes, place.connection))
         with quiet_session() as spark:
             yield Bench(spark, place, hub.pid, folder)
 
 
-async def fill(town: Town, first_minute: int, minutes: int, connection: str) -> None:
+async def fill(town: HomeSimulator, first_minute: int, minutes: int, connection: str) -> None:
     begin, end = first_minute * MINUTE_MS, (first_minute + minutes) * MINUTE_MS
-    source = TownSource(town, begin, end, slot_for(town.homes, None))
+    source = SimulatorSource(town, begin, end, choose_slot_s(town.homes, None))
     async with open_client(connection, SENSORS_HUB) as client:
         await send(client, source, None, SystemClock(), asyncio.Event())
 

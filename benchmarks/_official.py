@@ -17,7 +17,7 @@ from azure.eventhub import LoadBalancingStrategy
 from azure.eventhub.aio._eventprocessor import _ownership_manager
 from azure.eventhub.aio._eventprocessor._ownership_manager import OwnershipManager
 
-from benchmarks._fleet import GROUP, Player, Scene, Side, Tally, VirtualClock
+from benchmarks._fleet import GROUP, Player, Scene, SendTotals, Side, VirtualClock
 
 OFFICIAL = "azure-eventhub"
 KINDS = ("greedy", "balanced")
@@ -29,7 +29,7 @@ TIMEOUT_S = 6 * INTERVAL_S
 class EtagStore:
     """List, and compare and set; rows are copied in and out."""
 
-    def __init__(self, clock: VirtualClock, tally: Tally) -> None:
+    def __init__(self, clock: VirtualClock, tally: SendTotals) -> None:
         self._clock, self._tally = clock, tally
         self._rows: dict[str, dict[str, Any]] = {}
         self._writes = 0
@@ -86,7 +86,7 @@ class OfficialHost:
 
 
 def official(kind: str, scene: Scene, rng: Random) -> Side:
-    clock, tally = VirtualClock(), Tally()
+    clock, tally = VirtualClock(), SendTotals()
     vars(_ownership_manager)["time"] = clock
     store = EtagStore(clock, tally)
 
@@ -104,7 +104,7 @@ def one_decision(me: str, owners: dict[str, str]) -> Callable[[], list[dict[str,
     """What it would claim, as a call: it changes the rows that it is given, so make it anew."""
     clock = VirtualClock()
     vars(_ownership_manager)["time"] = clock
-    manager = balancer(me, "greedy", len(owners), EtagStore(clock, Tally()))
+    manager = balancer(me, "greedy", len(owners), EtagStore(clock, SendTotals()))
     rows = [
         {"partition_id": partition, "owner_id": owner, "last_modified_time": clock.now()}
         for partition, owner in owners.items()

@@ -41,7 +41,7 @@ from benchmarks._homes_plant import WHO, observe, plant, sending
 from benchmarks._homes_span import READINGS_PER_HOME, Span, complaints, percentile
 from benchmarks._homes_stages import Alone, bench
 from benchmarks._processes import answer, waiting
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.sensors import HomeSimulator
 
 GOAL = 100_000
 STAGES = "sift,watch,record"
@@ -155,7 +155,7 @@ def half_s(delays_ms: Sequence[int]) -> float:
 def stages(quick: bool) -> Iterator[Figure]:
     homes, minutes = (5_000, 2) if quick else (GOAL, 6)
     sizes = {"events_max": 2_000} if quick else {"events_max": 100_000}
-    with bench(Town(homes), EVENING, minutes) as ready:
+    with bench(HomeSimulator(homes), EVENING, minutes) as ready:
         found: Mapping[str, Alone] = {
             "sift": ready.sift(events_max=5_000 if quick else 200_000),
             "watch": ready.watch(**sizes),

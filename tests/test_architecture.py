@@ -83,12 +83,12 @@ PURE = """amqp errors events logs hub.epochs hub.routing hub.filters hub.access.
     spark.positions spark.options spark.catalogue spark.durations
     spark.lag.known_positions spark.deduplication spark.advice spark.tenancy.journal
     spark.tenancy.options homes.schema homes.simulator.sensors homes.simulator.people
-    homes.simulator.incidents homes.simulator.reading_faults homes.simulator.bodies
-    homes.simulator.days homes.simulator.chance homes.simulator.replay
-    homes.simulator.slices homes.simulator.partitions homes.duplicates
-    homes.watch.history homes.watch.rules homes.watch.unusual homes.score
-    homes.exact_validation homes.record.parquet homes.record.positions homes.record.sums
-    homes.restarts homes.watch.sharing dashboard.server.guard dashboard.server.sse
+    homes.simulator.incidents homes.simulator.reading_faults homes.simulator.record_encoding
+    homes.simulator.day_cache homes.simulator.hashed_random homes.simulator.replay
+    homes.simulator.time_slices homes.partition_hash homes.duplicates
+    homes.watch.history homes.watch.rules homes.watch.unusual
+    homes.exact_validation homes.record.manifest homes.record.positions homes.record.sums
+    homes.stage_status homes.watch.sharing dashboard.server.guard dashboard.server.sse
     client.connection_string client.sas client.selectors client.batches client.rows
     client.base client.routes client.retries client.errors client.native.prefetch
     client.positions client.azure.errors dashboard.views"""

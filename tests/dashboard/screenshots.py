@@ -37,9 +37,9 @@ from pumphouse.homes.schema import (
     home_number,
     region_of,
 )
-from pumphouse.homes.simulator.chance import Ints
+from pumphouse.homes.simulator.hashed_random import Ints
 from pumphouse.homes.simulator.incidents import Incidents
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from tests.dashboard.browser import PATIENCE_MS, Dash, homes_hub, open_browser
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
@@ -57,14 +57,14 @@ SIZES: dict[str, ViewportSize] = {
 ENDINGS = [f',"why":"alive","region":"{region}"}}'.encode() for region in REGIONS]
 
 
-def activities(town: Town, minute: int, homes: Ints | None = None) -> Iterator[Event]:
+def activities(town: HomeSimulator, minute: int, homes: Ints | None = None) -> Iterator[Event]:
     """All readings of some homes, as the sift passes them on when it is their turn."""
     batch = town.minute(minute, homes)
     for home, body in zip(batch.columns.home.tolist(), batch.bodies(), strict=True):
         yield Event(body[:-1] + ENDINGS[home % len(ENDINGS)])
 
 
-def alerts(town: Town, minute: int) -> Iterator[Event]:
+def alerts(town: HomeSimulator, minute: int) -> Iterator[Event]:
     """What befell homes within the last two hours, as the watch would tell it."""
     texts = {"break-in": "Door opened while away", "fire": "Smoke above 60 ppm"}
     for one in town.truth(minute - 120, minute):
@@ -86,7 +86,7 @@ class Feed(threading.Thread):
         asyncio.run(self.feed())
 
     async def feed(self) -> None:
-        town = Town(
+        town = HomeSimulator(
             HOMES, 7, Incidents(break_in=1.0, fire=0.5, forgotten_window=2.0, silent_sensor=1.0)
         )
         minute = int(time.time() * 1000) // MINUTE_MS - 1
@@ -103,7 +103,7 @@ class Feed(threading.Thread):
             self.ready.set()
             await self.live(town, activity, sensors)
 
-    async def live(self, town: Town, activity: NativeClient, sensors: NativeClient) -> None:
+    async def live(self, town: HomeSimulator, activity: NativeClient, sensors: NativeClient) -> None:
         last_s = int(time.time())
         while not self.stop.is_set():
             await asyncio.sleep(0.5)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import GROUPS, HUBS
 from pumphouse.hub.embedded import EmbeddedHub
 
@@ -35,5 +35,5 @@ def homes_hub(event_hub: EmbeddedHub) -> EmbeddedHub:
 
 
 @pytest.fixture
-def place(homes_hub: EmbeddedHub) -> Place:
-    return Place(homes_hub.connection_string())
+def place(homes_hub: EmbeddedHub) -> HomesNamespace:
+    return HomesNamespace(homes_hub.connection_string())

@@ -8,15 +8,15 @@ import numpy as np
 
 from pumphouse.events import Event
 from pumphouse.homes.schema import ALIVE_EVERY, CHANGE_MS, LOW_BATTERY, SMOKE_ALARM_PPM
-from pumphouse.homes.simulator.bodies import MALFORMED, Columns
-from pumphouse.homes.simulator.sensors import Town
-from pumphouse.homes.watch.history import Heard
+from pumphouse.homes.simulator.record_encoding import MALFORMED, ReadingColumns
+from pumphouse.homes.simulator.sensors import HomeSimulator
+from pumphouse.homes.watch.history import ActivityColumns
 
 FIRST_MINUTE = 29_867_040
 SMOKE = 4
 
 
-def kept(columns: Columns) -> Columns:
+def kept(columns: ReadingColumns) -> ReadingColumns:
     """As `schema.why`, by the column."""
     busy = np.where(columns.sensor == SMOKE, columns.value >= SMOKE_ALARM_PPM, columns.value != 0)
     age = columns.at - columns.since
@@ -26,9 +26,9 @@ def kept(columns: Columns) -> Columns:
     return columns.take(worth & (columns.mark & MALFORMED == 0))
 
 
-def heard(parts: Iterable[Columns]) -> Heard:
+def heard(parts: Iterable[ReadingColumns]) -> ActivityColumns:
     some = list(parts)
-    return Heard(
+    return ActivityColumns(
         number=np.concatenate([one.home for one in some]),
         kind=np.concatenate([one.sensor for one in some]),
         at=np.concatenate([one.at for one in some]),
@@ -38,7 +38,7 @@ def heard(parts: Iterable[Columns]) -> Heard:
     )
 
 
-def activities(town: Town, minute: int) -> list[Event]:
+def activities(town: HomeSimulator, minute: int) -> list[Event]:
     """The readings of a minute that are worth keeping, as events; their bodies are readings."""
     batch = town.minute(minute)
     worth = set(identities(kept(batch.columns)))
@@ -46,6 +46,6 @@ def activities(town: Town, minute: int) -> list[Event]:
     return [event for identity, event in rows if identity in worth]
 
 
-def identities(columns: Columns) -> list[tuple[int, int, int]]:
+def identities(columns: ReadingColumns) -> list[tuple[int, int, int]]:
     names = columns.home.tolist(), columns.sensor.tolist(), columns.seq.tolist()
     return list(zip(*names, strict=True))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pumphouse.homes.record.archive import Archive
 from pumphouse.homes.record.folder import Folder
-from pumphouse.homes.record.parquet import DataFile
+from pumphouse.homes.record.manifest import DataFile
 from pumphouse.homes.record.stage import HUB, Recorder, RecordSettings
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from tests.homes.rows import activity, alert, as_tables

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from pumphouse.homes.record.database import ACTIVITY, ALERTS
-from pumphouse.homes.record.positions import Positions, ends
+from pumphouse.homes.record.positions import Positions, end_positions
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERTS_HUB,
@@ -81,4 +81,4 @@ def table(
 
 
 def reached(batch: dict[str, pa.Table]) -> Positions:
-    return {hub: ends(rows) for hub, rows in batch.items()}
+    return {hub: end_positions(rows) for hub, rows in batch.items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.sift import stage as sift
 from pumphouse.homes.watch import stage as watch
 from pumphouse.spark import session
@@ -16,7 +16,7 @@ OFTEN = {"processingTime": "200 milliseconds"}
 
 
 def main(folder: str) -> None:
-    place = Place(sys.stdin.readline().strip())
+    place = HomesNamespace(sys.stdin.readline().strip())
     spark = session("stages", "local[2]", {"spark.log.level": "ERROR"})
     sifting = sift.SiftSettings(events_max=2_000, partitions_per_task=1, ahead_max_s=None)
     watching = watch.WatchSettings(events_max=2_000, partitions_per_task=1)

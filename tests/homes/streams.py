@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pumphouse.client.base import ReaderOptions
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -36,11 +36,11 @@ def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     raise AssertionError("not reached")
 
 
-def connection(place: Place, hub: str) -> str:
+def connection(place: HomesNamespace, hub: str) -> str:
     return f"{place.connection};EntityPath={hub}"
 
 
-def put(place: Place, hub: str, events: Iterable[Event]) -> None:
+def put(place: HomesNamespace, hub: str, events: Iterable[Event]) -> None:
     async def work() -> None:
         async with open_client(connection(place, hub)) as client:
             await (await client.sender()).send(events)
@@ -48,7 +48,7 @@ def put(place: Place, hub: str, events: Iterable[Event]) -> None:
     asyncio.run(work())
 
 
-def put_in_turn(place: Place, hub: str, slices: Iterable[Iterable[Event]]) -> None:
+def put_in_turn(place: HomesNamespace, hub: str, slices: Iterable[Iterable[Event]]) -> None:
     """Slice after slice: in one go the events of a home would overtake those of others by hours."""
 
     async def work() -> None:
@@ -60,7 +60,7 @@ def put_in_turn(place: Place, hub: str, slices: Iterable[Iterable[Event]]) -> No
     asyncio.run(work())
 
 
-def read_all(place: Place, hub: str) -> list[Event]:
+def read_all(place: HomesNamespace, hub: str) -> list[Event]:
     async def work() -> list[Event]:
         found: list[Event] = []
         async with open_client(connection(place, hub)) as client:

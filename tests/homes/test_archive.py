@@ -10,7 +10,7 @@ import pytest
 from pumphouse.errors import OptionError, RecordsContended, RecordsDamaged
 from pumphouse.homes.record import archive as archives
 from pumphouse.homes.record.archive import Archive, Snapshot, snapshot
-from pumphouse.homes.record.folder import Folder, Found, LocalFolder, folder_at
+from pumphouse.homes.record.folder import FileInfo, Folder, LocalFolder, open_folder
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DAY_MS, HOUR_MS, MINUTE_MS
 from tests.azurite.fixtures import Storage
 from tests.homes.rows import START_MS, activity, alert, as_tables, reached
@@ -46,7 +46,7 @@ class Crashing:
         self.count()
         self.inner.delete(name)
 
-    def list(self, prefix: str) -> list[Found]:
+    def list(self, prefix: str) -> list[FileInfo]:
         return self.inner.list(prefix)
 
 
@@ -68,9 +68,9 @@ def now() -> Now:
 @pytest.fixture(params=["local", "blob"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     if request.param == "local":
-        return folder_at(tmp_path / "records")
+        return open_folder(tmp_path / "records")
     storage: Storage = request.getfixturevalue("storage")
-    return folder_at(f"{storage.direct};Container={storage.container}")
+    return open_folder(f"{storage.direct};Container={storage.container}")
 
 
 def batch(number: int, rows: int = 10, minutes: int = 1) -> dict[str, pa.Table]:
@@ -184,8 +184,8 @@ class Shelf:
     def delete(self, name: str) -> None:
         self.files.pop(name, None)
 
-    def list(self, prefix: str) -> list[Found]:
-        return [Found(name, 0) for name in self.files if name.startswith(prefix)]
+    def list(self, prefix: str) -> list[FileInfo]:
+        return [FileInfo(name, 0) for name in self.files if name.startswith(prefix)]
 
 
 def work(into: Archive) -> None:
@@ -262,10 +262,10 @@ def test_spark_and_others_read_the_files_by_name(tmp_path: Path, now: Now) -> No
 
 
 def test_a_key_is_in_no_repr(storage: Storage) -> None:
-    text = repr(folder_at(f"{storage.direct};Container={storage.container}"))
+    text = repr(open_folder(f"{storage.direct};Container={storage.container}"))
     assert text == f"<BlobFolder {storage.container}>"
 
 
 def test_leases_are_no_folder() -> None:
     with pytest.raises(OptionError, match="bloblease"):
-        folder_at("bloblease:AccountName=x;AccountKey=eA==;Container=c")
+        open_folder("bloblease:AccountName=x;AccountKey=eA==;Container=c")

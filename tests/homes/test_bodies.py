@@ -10,48 +10,48 @@ from hypothesis import strategies as st
 from pumphouse.amqp.messages import encode_batch
 from pumphouse.client.batches import encode_event
 from pumphouse.homes import schema
-from pumphouse.homes.simulator.bodies import CHUNK, DROP, pack, stencil
-from pumphouse.homes.simulator.partitions import partitions_of
-from pumphouse.homes.simulator.reading_faults import Mishaps
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.partition_hash import partitions_of
+from pumphouse.homes.simulator.reading_faults import ReadingFaults
+from pumphouse.homes.simulator.record_encoding import CHUNK, DROP, pack_records, record_template
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.hub.annotations import parse_payload
 from pumphouse.hub.routing import partition_for
 
 MINUTE = 20_605 * 1440 + 700
-MISHAPS = Mishaps(malformed=0.05, faults=0.05, duplicates=0.05)
+MISHAPS = ReadingFaults(malformed=0.05, faults=0.05, duplicates=0.05)
 
 
-@pytest.mark.parametrize("mishaps", [Mishaps(), MISHAPS])
-def test_packed_records_are_a_batch_as_the_client_writes_it(mishaps: Mishaps) -> None:
-    batch = Town(200, 3, mishaps=mishaps).minute(MINUTE)
+@pytest.mark.parametrize("mishaps", [ReadingFaults(), MISHAPS])
+def test_packed_records_are_a_batch_as_the_client_writes_it(mishaps: ReadingFaults) -> None:
+    batch = HomeSimulator(200, 3, reading_faults=mishaps).minute(MINUTE)
     messages = [encode_event(event) for event in batch.events()]
     assert batch.packed.records(0, len(batch)) == encode_batch(messages)
 
 
 def test_a_run_of_records_is_a_batch_too() -> None:
-    batch = Town(20, 3).minute(MINUTE)
+    batch = HomeSimulator(20, 3).minute(MINUTE)
     events = list(batch.events())[7:31]
     assert batch.packed.records(7, 31) == encode_batch(map(encode_event, events))
 
 
 def test_the_hub_finds_the_key_of_every_event() -> None:
-    batch = Town(20, 3).minute(MINUTE)
+    batch = HomeSimulator(20, 3).minute(MINUTE)
     parsed = parse_payload(batch.packed.data, 0x80013700)
     keys = [group.prefix.key for group in parsed.groups for _ in group.rests]
     assert keys == [schema.home_id(home) for home in batch.columns.home.tolist()]
 
 
 def test_a_large_batch_is_packed_in_pieces() -> None:
-    columns = Town(CHUNK // 5 + 10, 3).readings(MINUTE)
+    columns = HomeSimulator(CHUNK // 5 + 10, 3).readings(MINUTE)
     assert len(columns) > CHUNK
-    packed = pack(columns)
+    packed = pack_records(columns)
     assert len(packed) == len(columns)
     for i in (0, CHUNK - 1, CHUNK, len(columns) - 1):
         assert schema.decode_reading(packed.body(i)) == columns.reading(i)
 
 
 def test_what_marks_bytes_to_drop_is_nowhere_else() -> None:
-    shape = stencil()
+    shape = record_template()
     dropped = (shape.rows == DROP[0]).sum(axis=1)
     assert dropped.tolist() == shape.spare.tolist()
 

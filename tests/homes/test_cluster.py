@@ -29,7 +29,7 @@ from pumphouse.events import Event
 from pumphouse.homes.record import sums as minutes
 from pumphouse.homes.record.archive import snapshot
 from pumphouse.homes.schema import ACTIVITY_HUB, SENSORS_HUB, encode_activity
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.azurite.server import Azurite
 from tests.homes.applications import (
@@ -181,7 +181,7 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(
     assert sorted(zip(*(files[name].to_pylist() for name in columns), strict=True)) == rows
 
 
-TOWN, MINUTES, FIRST = Town(homes=60, seed=3), 20, 29_867_000
+TOWN, MINUTES, FIRST = HomeSimulator(homes=60, seed=3), 20, 29_867_000
 
 
 def fill(hub: EmbeddedHub) -> None:

@@ -13,7 +13,13 @@ import pytest
 
 from pumphouse.errors import ConnectionFailed, OptionError
 from pumphouse.homes.record import sums as minutes
-from pumphouse.homes.record.database import TABLES, Connection, Database, Stored, open_database
+from pumphouse.homes.record.database import (
+    TABLES,
+    Database,
+    DatabaseConnection,
+    StoreResult,
+    open_database,
+)
 from pumphouse.homes.record.postgres import PostgresConnection
 from pumphouse.homes.record.sqlite import SqliteConnection
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, HOUR_MS, MINUTE_MS, Activity
@@ -42,7 +48,7 @@ def database(url: str) -> Iterator[Database]:
     opened.close()
 
 
-def link(url: str) -> Connection:
+def link(url: str) -> DatabaseConnection:
     if url.startswith("postgresql:"):
         return PostgresConnection(url)
     return SqliteConnection(url.removeprefix("sqlite://"))
@@ -62,7 +68,7 @@ def count(url: str, table: str) -> int:
     return number
 
 
-def store(database: Database, *activities: Activity, first: int = 0) -> Stored:
+def store(database: Database, *activities: Activity, first: int = 0) -> StoreResult:
     rows = as_tables(activities, first=first)
     return database.store(rows, reached(rows))
 
@@ -70,7 +76,7 @@ def store(database: Database, *activities: Activity, first: int = 0) -> Stored:
 def test_every_column_comes_back(database: Database, url: str) -> None:
     odd = activity(3, 1, "smoke", None)
     batch = as_tables([activity(1), odd], [alert(2)])
-    assert database.store(batch, reached(batch)) == Stored(rows=3)
+    assert database.store(batch, reached(batch)) == StoreResult(rows=3)
     for hub, rows in batch.items():
         names = list(TABLES[hub].columns)
         told = [tuple(row[name] for name in names) for row in rows.to_pylist()]
@@ -85,7 +91,10 @@ def test_every_column_comes_back(database: Database, url: str) -> None:
         ("postgresql://me:hunter2@[::1/x", "the URL of the database is wrong: end of string"),
         ("postgresql://me:hunt%zzer2@h/x", "the URL of the database is wrong: invalid percent"),
         ("postgresql://me:hunter2@h/x?foo=1", "the URL of the database is wrong: invalid URI"),
-        ("postgresql://me:hunter2@127.0.0.1:1/x", "PostgreSQL: .* port 1 failed: Connection"),
+        (
+            "postgresql://me:hunter2@127.0.0.1:1/x",
+            "PostgreSQL: .* port 1 failed: DatabaseConnection",
+        ),
         ("mysql://me:hunter2@h/x", "this names no database; use sqlite:///PATH or postgresql:"),
         ("blob://account/x", "blob: names no database"),
         ("AccountName=x;AccountKey=hunter2", "this names no database"),
@@ -117,9 +126,9 @@ def test_text_that_not_every_database_holds(database: Database, url: str) -> Non
 def test_a_batch_that_comes_again_changes_nothing(database: Database, url: str) -> None:
     batch = [activity(home) for home in range(10)]
     assert store(database, *batch).rows == 10
-    assert store(database, *batch) == Stored()
+    assert store(database, *batch) == StoreResult()
     again = open_database(url)  # after a crash, cut anew
-    assert store(again, *batch[5:], activity(10), activity(11), first=5) == Stored(rows=2)
+    assert store(again, *batch[5:], activity(10), activity(11), first=5) == StoreResult(rows=2)
     again.close()
     assert count(url, "activity") == 12
     assert ask(url, "SELECT sum(readings) FROM minutes") == [(12,)]
@@ -127,8 +136,8 @@ def test_a_batch_that_comes_again_changes_nothing(database: Database, url: str) 
 
 def test_a_reading_that_was_sent_twice_counts_once(database: Database, url: str) -> None:
     twice = [activity(1), activity(2), activity(1)]
-    assert store(database, *twice) == Stored(rows=3, repeats=1)
-    assert store(database, activity(2), activity(3), first=3) == Stored(rows=2, repeats=1)
+    assert store(database, *twice) == StoreResult(rows=3, repeats=1)
+    assert store(database, activity(2), activity(3), first=3) == StoreResult(rows=2, repeats=1)
     assert count(url, "activity") == 3
     assert ask(url, "SELECT home, readings FROM home_hours") == [
         ("h000001", 1.0),
@@ -144,7 +153,7 @@ def test_late_readings_count_and_are_counted(database: Database, url: str) -> No
     on_time = minutes.DELAY_MS // MINUTE_MS
     assert store(database, activity(0, 60), activity(0, 0)).late == 0  # nothing came before
     late, prompt = activity(0, 60 - on_time - 1), activity(0, 60 - on_time)
-    assert store(database, late, prompt, first=2) == Stored(rows=2, late=1)
+    assert store(database, late, prompt, first=2) == StoreResult(rows=2, late=1)
     assert store(database, activity(1, 1), first=4).late == 1
     found = ask(url, "SELECT minute, readings, late FROM minutes")
     after = [((minute - START_MS) // MINUTE_MS, *rest) for minute, *rest in found]  # type: ignore[operator]
@@ -198,7 +207,7 @@ def test_the_sums_are_those_of_all_rows_counted_anew(database: Database, url: st
 class Failing:
     """A connection that fails at the n-th call: what is not committed is gone."""
 
-    def __init__(self, inner: Connection, after: int) -> None:
+    def __init__(self, inner: DatabaseConnection, after: int) -> None:
         self.inner, self.left = inner, after
 
     def __getattr__(self, name: str) -> object:

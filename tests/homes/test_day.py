@@ -12,14 +12,14 @@ import pytest
 
 from benchmarks._homes_judge import counted_anew, matters, raw
 from pumphouse.client.factory import open_client
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.record import stage as record
 from pumphouse.homes.record import sums as minutes
 from pumphouse.homes.record.stage import Recorded, Recorder, RecordSettings
 from pumphouse.homes.schema import SENSORS_HUB
 from pumphouse.homes.sift import stage as sift
-from pumphouse.homes.simulator.reading_faults import Mishaps
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.reading_faults import ReadingFaults
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from tests.homes.streams import TO_THE_END, finish
 
 if TYPE_CHECKING:
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 FIRST, MINUTES = 29_866_980, 100  # a Monday morning, when people get up and leave
-MISHAPS = Mishaps(
+MISHAPS = ReadingFaults(
     late=0.05, duplicates=0.05, malformed=0.02, faults=0.02, low_battery=0.05, late_minutes=30
 )
 
 
-async def send(place: Place, town: Town, minutes: range) -> None:
+async def send(place: HomesNamespace, town: HomeSimulator, minutes: range) -> None:
     async with open_client(place.connection, SENSORS_HUB) as client:
         sender = await client.sender()
         for minute in minutes:
             await sender.send(town.minute(minute).events())
 
 
-def run(spark: SparkSession, place: Place, folder: Path) -> Recorded:
+def run(spark: SparkSession, place: HomesNamespace, folder: Path) -> Recorded:
     """Both stages, to the end of what there is; what was recorded."""
     simulated = sift.SiftSettings(ahead_max_s=None, events_max=7_000)
     where = str(folder / "sift")
@@ -61,10 +61,10 @@ def forget_the_last_commit(checkpoint: Path) -> None:
 
 
 def test_the_sums_of_the_stream_are_those_of_the_raw_readings(
-    spark: SparkSession, place: Place, tmp_path: Path
+    spark: SparkSession, place: HomesNamespace, tmp_path: Path
 ) -> None:
     """With late, repeated and malformed readings, and a crash of both stages in the middle."""
-    town, half = Town(homes=40, seed=11, mishaps=MISHAPS), FIRST + MINUTES // 2
+    town, half = HomeSimulator(homes=40, seed=11, reading_faults=MISHAPS), FIRST + MINUTES // 2
     asyncio.run(send(place, town, range(FIRST, half)))
     before = run(spark, place, tmp_path)
     for stage in ("sift", "record"):

@@ -11,13 +11,13 @@ from pumphouse.errors import OptionError
 from pumphouse.homes import schema
 from pumphouse.homes.schema import Reading
 from pumphouse.homes.simulator.incidents import KINDS, MANY, Incident, Incidents, parse_incidents
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.sensors import HomeSimulator
 
 MONDAY = 20_605 * 1440
 ALL = Incidents(break_in=150, fire=100, forgotten_window=200, silent_sensor=150)
 
 
-def reading(town: Town, incident: Incident, minute: int) -> Reading | None:
+def reading(town: HomeSimulator, incident: Incident, minute: int) -> Reading | None:
     """What the incident's sensor says in a minute; None if it is silent."""
     columns = town.readings(minute, np.array([schema.home_number(incident.home)], np.int32))
     readings = map(columns.reading, range(len(columns)))
@@ -25,12 +25,12 @@ def reading(town: Town, incident: Incident, minute: int) -> Reading | None:
 
 
 @pytest.fixture(scope="module")
-def town() -> Town:
-    return Town(300, 5, ALL)
+def town() -> HomeSimulator:
+    return HomeSimulator(300, 5, ALL)
 
 
 @pytest.fixture(scope="module")
-def truth(town: Town) -> tuple[Incident, ...]:
+def truth(town: HomeSimulator) -> tuple[Incident, ...]:
     return town.truth(MONDAY, MONDAY + 2 * 1440)
 
 
@@ -42,14 +42,16 @@ def of_kind(truth: tuple[Incident, ...], kind: str) -> list[Incident]:
 
 def test_rates_are_kept() -> None:
     """Per thousand homes and day; a few lives leave no room for theirs."""
-    told = Town(20_000, 1, Incidents(10, 5, 10, 0)).truth(MONDAY, MONDAY + 1440)
+    told = HomeSimulator(20_000, 1, Incidents(10, 5, 10, 0)).truth(MONDAY, MONDAY + 1440)
     counts = Counter(incident.kind for incident in told)
     assert 80 < counts["fire"] < 120
     assert 160 < counts["break-in"] < 240
     assert 140 < counts["forgotten-window"] < 240
 
 
-def test_a_break_in_shows_while_the_alarm_is_armed(town: Town, truth: tuple[Incident, ...]) -> None:
+def test_a_break_in_shows_while_the_alarm_is_armed(
+    town: HomeSimulator, truth: tuple[Incident, ...]
+) -> None:
     for incident in of_kind(truth, "break-in"):
         first = reading(town, incident, incident.due // schema.MINUTE_MS)
         assert first is not None
@@ -59,7 +61,9 @@ def test_a_break_in_shows_while_the_alarm_is_armed(town: Town, truth: tuple[Inci
         assert incident.sensor in ("door", "glass")
 
 
-def test_somebody_moves_about_during_a_break_in(town: Town, truth: tuple[Incident, ...]) -> None:
+def test_somebody_moves_about_during_a_break_in(
+    town: HomeSimulator, truth: tuple[Incident, ...]
+) -> None:
     for incident in of_kind(truth, "break-in"):
         motion = Incident(incident.home, incident.kind, "motion", 0, 0, 0)
         moved = reading(town, motion, incident.due // schema.MINUTE_MS)
@@ -68,7 +72,7 @@ def test_somebody_moves_about_during_a_break_in(town: Town, truth: tuple[Inciden
 
 
 def test_a_fire_is_over_the_alarm_from_its_first_reading_to_its_last(
-    town: Town, truth: tuple[Incident, ...]
+    town: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "fire"):
         first = incident.due // schema.MINUTE_MS
@@ -83,7 +87,7 @@ def test_a_fire_is_over_the_alarm_from_its_first_reading_to_its_last(
 
 
 def test_a_window_is_forgotten_until_the_rule_must_see_it(
-    town: Town, truth: tuple[Incident, ...]
+    town: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "forgotten-window"):
         due = incident.due // schema.MINUTE_MS
@@ -95,7 +99,7 @@ def test_a_window_is_forgotten_until_the_rule_must_see_it(
         assert incident.due - incident.since >= schema.FORGOTTEN_ARMED_MS
 
 
-def test_what_ended_is_quiet_since_then(town: Town, truth: tuple[Incident, ...]) -> None:
+def test_what_ended_is_quiet_since_then(town: HomeSimulator, truth: tuple[Incident, ...]) -> None:
     for incident in truth:
         if incident.kind == "silent-sensor":
             continue
@@ -107,7 +111,7 @@ def test_what_ended_is_quiet_since_then(town: Town, truth: tuple[Incident, ...])
 
 
 def test_a_silent_sensor_says_nothing_from_since_to_until(
-    town: Town, truth: tuple[Incident, ...]
+    town: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "silent-sensor"):
         first, last = incident.since // schema.MINUTE_MS, incident.until // schema.MINUTE_MS
@@ -122,7 +126,7 @@ def test_a_whole_home_may_fall_silent(truth: tuple[Incident, ...]) -> None:
     assert set(silent.values()) == {1, 5}
 
 
-def test_every_break_in_that_shows_is_in_the_truth(town: Town) -> None:
+def test_every_break_in_that_shows_is_in_the_truth(town: HomeSimulator) -> None:
     """The other way round: what a rule would see over a day, and nothing else."""
     seen = set()
     for minute in range(MONDAY, MONDAY + 1440):
@@ -137,11 +141,11 @@ def test_every_break_in_that_shows_is_in_the_truth(town: Town) -> None:
     assert seen == {i.id for i in told if i.kind == "break-in" and i.due >= MONDAY * 60_000}
 
 
-def test_truth_is_the_same_in_one_piece_or_in_many(town: Town) -> None:
+def test_truth_is_the_same_in_one_piece_or_in_many(town: HomeSimulator) -> None:
     whole = town.truth(MONDAY, MONDAY + 1440)
     hours = range(MONDAY, MONDAY + 1440, 60)
     assert whole == tuple(i for hour in hours for i in town.truth(hour, hour + 60))
-    assert Town(10).truth(MONDAY, MONDAY + 1440) == ()
+    assert HomeSimulator(10).truth(MONDAY, MONDAY + 1440) == ()
 
 
 def test_rates_are_written_by_kind() -> None:

@@ -8,17 +8,17 @@ import pytest
 
 from pumphouse.errors import BadRecord, OptionError
 from pumphouse.homes import schema
-from pumphouse.homes.simulator.bodies import LATE, MALFORMED, REPEAT
-from pumphouse.homes.simulator.reading_faults import FAULTS, Mishaps
-from pumphouse.homes.simulator.sensors import Batch, Town
+from pumphouse.homes.simulator.reading_faults import FAULTS, ReadingFaults
+from pumphouse.homes.simulator.record_encoding import DUPLICATE, LATE, MALFORMED
+from pumphouse.homes.simulator.sensors import Batch, HomeSimulator
 
 START = 20_605 * 1440 + 700
 HOMES, MINUTES = 400, 12
 READINGS = 5 * HOMES * MINUTES
 
 
-def sent(mishaps: Mishaps, minutes: int = MINUTES) -> list[Batch]:
-    town = Town(HOMES, 2, mishaps=mishaps)
+def sent(mishaps: ReadingFaults, minutes: int = MINUTES) -> list[Batch]:
+    town = HomeSimulator(HOMES, 2, reading_faults=mishaps)
     return [town.minute(START + minute) for minute in range(minutes)]
 
 
@@ -30,8 +30,8 @@ def about(share: float) -> tuple[float, float]:
 
 def test_late_readings_arrive_later_and_all_of_them_do() -> None:
     minutes = 8
-    batches = sent(Mishaps(late=0.1, late_minutes=3), minutes)
-    clean = Town(HOMES, 2)
+    batches = sent(ReadingFaults(late=0.1, late_minutes=3), minutes)
+    clean = HomeSimulator(HOMES, 2)
     arrived: dict[bytes, int] = {}
     for minute, batch in enumerate(batches):
         for i, body in enumerate(batch.bodies()):
@@ -48,25 +48,25 @@ def test_late_readings_arrive_later_and_all_of_them_do() -> None:
 
 def test_readings_keep_the_order_of_their_homes() -> None:
     """So that whoever sorted the homes by partition finds the readings sorted too."""
-    for batch in sent(Mishaps(late=0.2, duplicates=0.2), 2):
+    for batch in sent(ReadingFaults(late=0.2, duplicates=0.2), 2):
         homes = batch.columns.home.tolist()
         assert homes == sorted(homes)
 
 
 def test_repeats_are_the_same_bytes() -> None:
-    batches = sent(Mishaps(duplicates=0.05))
+    batches = sent(ReadingFaults(duplicates=0.05))
     times = Counter(body for batch in batches for body in batch.bodies())
     assert len(times) == READINGS
     low, high = about(0.05)
     assert low < sum(count == 2 for count in times.values()) < high
     assert max(times.values()) == 2
-    marked = sum(int((batch.columns.mark & REPEAT > 0).sum()) for batch in batches)
+    marked = sum(int((batch.columns.mark & DUPLICATE > 0).sum()) for batch in batches)
     assert marked == sum(times.values()) - READINGS
 
 
 def test_malformed_ones_are_no_readings_and_the_others_are() -> None:
     reasons: Counter[str] = Counter()
-    for batch in sent(Mishaps(malformed=0.05)):
+    for batch in sent(ReadingFaults(malformed=0.05)):
         for i, body in enumerate(batch.bodies()):
             if batch.columns.mark[i] & MALFORMED:
                 with pytest.raises(BadRecord) as wrong:
@@ -85,7 +85,7 @@ def test_malformed_ones_are_no_readings_and_the_others_are() -> None:
 
 
 def test_faults_come_in_spells_and_say_what_is_wrong() -> None:
-    town = Town(3000, 2, mishaps=Mishaps(faults=0.02))
+    town = HomeSimulator(3000, 2, reading_faults=ReadingFaults(faults=0.02))
     faulty: list[set[tuple[str, str, str]]] = [set(), set()]
     for minute in range(2):
         for body in town.minute(START // 20 * 20 + minute).bodies():
@@ -100,7 +100,9 @@ def test_faults_come_in_spells_and_say_what_is_wrong() -> None:
 
 def test_low_batteries_stay_low() -> None:
     one, other = (
-        Town(3000, 2, mishaps=Mishaps(low_battery=0.03)).readings(START + minute).battery
+        HomeSimulator(3000, 2, reading_faults=ReadingFaults(low_battery=0.03))
+        .readings(START + minute)
+        .battery
         for minute in (0, 3000)
     )
     low = one <= schema.LOW_BATTERY
@@ -115,4 +117,4 @@ def test_low_batteries_stay_low() -> None:
 )
 def test_a_share_is_from_0_to_1(wrong: dict[str, float]) -> None:
     with pytest.raises(OptionError, match=next(iter(wrong))):
-        Mishaps(**wrong)  # type: ignore[arg-type]
+        ReadingFaults(**wrong)  # type: ignore[arg-type]

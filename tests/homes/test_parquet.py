@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from pumphouse.errors import RecordsDamaged
-from pumphouse.homes.record import parquet
-from pumphouse.homes.record.parquet import DataFile, Gone, Hour, Manifest, plan_merges
+from pumphouse.homes.record import manifest as manifests
+from pumphouse.homes.record.manifest import DataFile, Hour, Manifest, RemovedFile, plan_merges
 from pumphouse.homes.schema import DAY_MS, HOUR_MS
 from tests.homes.rows import START_MS
 
@@ -26,7 +26,7 @@ def sizes(plan: tuple[DataFile, ...]) -> list[int]:
 
 def test_a_file_lies_where_its_event_time_says() -> None:
     hour = Hour(HUB, START_MS + 7 * HOUR_MS)
-    name = parquet.file_name(hour, 42, "k3f9")
+    name = manifests.file_name(hour, 42, "k3f9")
     assert name == "activity/date=2026-10-15/hour=09/000000000042-k3f9.parquet"
 
 
@@ -95,23 +95,27 @@ def test_a_day_of_batches_ends_in_few_files_that_were_written_few_times() -> Non
 
 def test_the_manifest_survives_its_bytes() -> None:
     manifest = Manifest(
-        7, {HUB: {"0": 9}}, (file(1),), {"activity/2026-10-15": "_days/x.json"}, (Gone("f0", 5),)
+        7,
+        {HUB: {"0": 9}},
+        (file(1),),
+        {"activity/2026-10-15": "_days/x.json"},
+        (RemovedFile("f0", 5),),
     )
-    assert parquet.from_bytes(parquet.to_bytes(manifest)) == manifest
+    assert manifests.from_bytes(manifests.to_bytes(manifest)) == manifest
 
 
 @pytest.mark.parametrize("told", [b"", b"[]", b"{", b'{"v":2}'])
 def test_a_manifest_that_is_none_is_an_error(told: bytes) -> None:
     with pytest.raises(RecordsDamaged):
-        parquet.from_bytes(told)
+        manifests.from_bytes(told)
 
 
 def test_old_days_leave_the_manifest() -> None:
     days = [DataFile(f"f{day}", HUB, START_MS + day * DAY_MS, 1, 1) for day in range(4)]
     manifest = Manifest(files=tuple(days))
-    assert parquet.days_to_close(manifest) == ["activity/2026-10-15", "activity/2026-10-16"]
+    assert manifests.days_to_close(manifest) == ["activity/2026-10-15", "activity/2026-10-16"]
     closed = manifest.with_day("activity/2026-10-15", "_days/a", 0)
     again = closed.with_day("activity/2026-10-15", "_days/b", 5)
     assert again.days == {"activity/2026-10-15": "_days/b"}
     assert again.files == tuple(days[1:])
-    assert again.gone == (Gone("_days/a", 5),)
+    assert again.gone == (RemovedFile("_days/a", 5),)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pumphouse.errors import ConnectionFailed, HubNotFound, OptionError
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.pipeline import (
     HUBS,
     LOCAL_FILES,
@@ -41,7 +41,7 @@ def run(connection: str, *words: object, **more: str) -> subprocess.CompletedPro
 async def test_hubs_that_are_there(event_hub: EmbeddedHub) -> None:
     for hub in (ACTIVITY_HUB, ALERTS_HUB):
         event_hub.create_hub(hub, 2)
-    place = Place(event_hub.connection_string())
+    place = HomesNamespace(event_hub.connection_string())
     await check_hubs(place, ["record"])
     with pytest.raises(HubNotFound, match="sensors"):
         await check_hubs(place, STAGES)
@@ -50,7 +50,7 @@ async def test_hubs_that_are_there(event_hub: EmbeddedHub) -> None:
 async def test_a_hub_that_is_not_there_at_all() -> None:
     gone = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b"
     with pytest.raises(ConnectionFailed):
-        await check_hubs(Place(gone), STAGES)
+        await check_hubs(HomesNamespace(gone), STAGES)
 
 
 def test_the_command_says_what_is_missing(event_hub: EmbeddedHub, tmp_path: Path) -> None:

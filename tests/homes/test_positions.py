@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.homes.record.positions import advanced, ends, fresh, least
+from pumphouse.homes.record.positions import advanced, common_positions, end_positions, new_rows
 
 
 def rows(partition: str, first: int, after: int) -> pa.Table:
@@ -21,13 +21,13 @@ def both(*tables: pa.Table) -> pa.Table:
 
 def test_rows_before_the_position_are_stored_already() -> None:
     batch = both(rows("0", 5, 9), rows("1", 0, 3))
-    assert fresh(batch, {}).num_rows == 7
-    assert fresh(batch, {"0": 7})["sequence"].to_pylist() == [7, 8, 0, 1, 2]
-    assert fresh(batch, {"0": 9, "1": 3}).num_rows == 0
+    assert new_rows(batch, {}).num_rows == 7
+    assert new_rows(batch, {"0": 7})["sequence"].to_pylist() == [7, 8, 0, 1, 2]
+    assert new_rows(batch, {"0": 9, "1": 3}).num_rows == 0
 
 
 def test_the_end_is_behind_the_last_row() -> None:
-    assert ends(both(rows("0", 5, 9), rows("1", 0, 3))) == {"0": 9, "1": 3}
+    assert end_positions(both(rows("0", 5, 9), rows("1", 0, 3))) == {"0": 9, "1": 3}
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_positions_only_rise(
 
 
 def test_both_have_come_as_far_as_the_slower_one() -> None:
-    assert least([{"a": {"0": 3, "1": 5}}, {"a": {"0": 4}}]) == {"a": {"0": 3, "1": 0}}
-    assert least([{"a": {"0": 3}}]) == {"a": {"0": 3}}
-    assert least([]) == {}
+    assert common_positions([{"a": {"0": 3, "1": 5}}, {"a": {"0": 4}}]) == {"a": {"0": 3, "1": 0}}
+    assert common_positions([{"a": {"0": 3}}]) == {"a": {"0": 3}}
+    assert common_positions([]) == {}
 
 
 @given(st.lists(st.tuples(st.sampled_from("01"), st.integers(0, 9), st.integers(1, 9))))
@@ -64,7 +64,7 @@ def test_each_row_is_taken_once_however_it_is_cut(
         at = position["hub"].get(partition, 0)
         first = max(0, at - back)
         batch = rows(partition, first, first + forth)
-        taken[partition] += fresh(batch, position["hub"])["sequence"].to_pylist()
-        position = advanced(position, {"hub": ends(batch)})
+        taken[partition] += new_rows(batch, position["hub"])["sequence"].to_pylist()
+        position = advanced(position, {"hub": end_positions(batch)})
     for partition, found in taken.items():
         assert found == list(range(position["hub"].get(partition, 0)))

@@ -10,18 +10,18 @@ import pandas as pd
 import pytest
 
 from pumphouse.events import Event
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import ALERTS_HUB, decode_alert
 from pumphouse.homes.simulator.incidents import MANY
-from pumphouse.homes.simulator.sensors import Town
-from pumphouse.homes.watch.raised import look_into
-from pumphouse.homes.watch.rules import remembering
-from pumphouse.homes.watch.stage import NOBODY, Watcher
+from pumphouse.homes.simulator.sensors import HomeSimulator
+from pumphouse.homes.watch.raised_alerts import alerts_reader
+from pumphouse.homes.watch.rules import history_of_alerts
+from pumphouse.homes.watch.stage import NO_FINGERPRINTS, Watcher
 from tests.homes.hearing import FIRST_MINUTE, heard, kept
 from tests.homes.streams import put
 from tests.homes.test_watch import STRANGE
 
-TOWN = Town(150, 7, MANY)
+TOWN = HomeSimulator(150, 7, MANY)
 
 
 @dataclass
@@ -53,34 +53,34 @@ def raised(watcher: Watcher, *parts: pd.DataFrame) -> list[bytes]:
     return [body for frame in frames for body in frame["body"]]
 
 
-def post(place: Place, bodies: Sequence[bytes]) -> None:
+def post(place: HomesNamespace, bodies: Sequence[bytes]) -> None:
     put(place, ALERTS_HUB, [Event(body, partition_key="h000001") for body in bodies])
 
 
 @pytest.mark.timeout(120)
-def test_what_another_has_raised_is_not_raised_again(place: Place) -> None:
+def test_what_another_has_raised_is_not_raised_again(place: HomesNamespace) -> None:
     day = [rows(0, 240), rows(240, 480)]
-    everything = raised(Watcher(300_000, NOBODY), *day)
+    everything = raised(Watcher(300_000, NO_FINGERPRINTS), *day)
     assert len(everything) > 3
-    look = look_into(place.of(ALERTS_HUB), "watch")
+    look = alerts_reader(place.hub_options(ALERTS_HUB), "watch")
     assert look() == []
     post(place, [*STRANGE, *everything[:-1]])
     assert len(look()) == len(everything) - 1
     # It stood by, and gets the partition now: it reads the day, in as many batches as that takes.
-    assert raised(Watcher(300_000, NOBODY, look), *day) == everything[-1:]
+    assert raised(Watcher(300_000, NO_FINGERPRINTS, look), *day) == everything[-1:]
     post(place, everything[-1:])
-    assert raised(Watcher(300_000, NOBODY, look), *day) == []
+    assert raised(Watcher(300_000, NO_FINGERPRINTS, look), *day) == []
 
 
 def test_one_look_is_enough_for_a_task() -> None:
     looks = []
-    everything = raised(Watcher(300_000, NOBODY), rows(0, 480))
+    everything = raised(Watcher(300_000, NO_FINGERPRINTS), rows(0, 480))
 
     def look() -> list[Any]:
         looks.append(1)
         return [decode_alert(body) for body in everything]
 
-    watcher = Watcher(300_000, NOBODY, look)
+    watcher = Watcher(300_000, NO_FINGERPRINTS, look)
     assert raised(watcher, rows(0, 480)) == raised(watcher, rows(0, 480)) == []
     assert len(looks) == 1
-    assert len(remembering([]).raised) == 0
+    assert len(history_of_alerts([]).raised) == 0

@@ -13,7 +13,7 @@ import pytest
 
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.record import stage as record
 from pumphouse.homes.record.archive import snapshot
 from pumphouse.homes.record.stage import Recorder, RecordSettings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
 
 
-def send(place: Place, hub: str, events: Sequence[Event]) -> None:
+def send(place: HomesNamespace, hub: str, events: Sequence[Event]) -> None:
     async def work() -> None:
         async with open_client(place.connection, hub) as client:
             await (await client.sender()).send(events)
@@ -47,7 +47,7 @@ def as_event(one: Activity | Alert) -> Event:
     return Event(encode_activity(one), partition_key=one.reading.home)
 
 
-def run(spark: SparkSession, place: Place, folder: Path, checkpoint: str) -> Recorder:
+def run(spark: SparkSession, place: HomesNamespace, folder: Path, checkpoint: str) -> Recorder:
     settings = RecordSettings(str(folder / "records"), f"sqlite://{folder}/homes.db", events_max=64)
     recorder = Recorder.open(settings)
     query = record.start(
@@ -73,7 +73,7 @@ def in_files(folder: Path, hub: str) -> list[tuple[object, ...]]:
 
 
 def test_both_hubs_are_recorded_once_also_without_a_checkpoint(
-    spark: SparkSession, place: Place, tmp_path: Path
+    spark: SparkSession, place: HomesNamespace, tmp_path: Path
 ) -> None:
     activities = [activity(home, minute) for home in range(10) for minute in range(9)]
     send(place, ACTIVITY_HUB, [as_event(one) for one in activities])

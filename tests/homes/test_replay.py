@@ -14,8 +14,8 @@ from pumphouse.client.native.client import NativeClient
 from pumphouse.clock import SystemClock
 from pumphouse.errors import BadRecord, OptionError
 from pumphouse.homes import schema
+from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.homes.schema import DAY_MS, Reading, decode_reading, encode_reading
-from pumphouse.homes.simulator.partitions import partitions_of
 from pumphouse.homes.simulator.replay import Recording, ReplaySource, read_recording
 from pumphouse.homes.simulator.sender import send
 from pumphouse.hub.embedded import EmbeddedHub

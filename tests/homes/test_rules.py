@@ -7,29 +7,29 @@ from functools import cache
 import numpy as np
 import pytest
 
+from benchmarks._alert_score import Score, due_by, overall, score
 from pumphouse.homes.schema import DAY_MS, HOUR_MS, KINDS, MINUTE_MS, MODES, Alert
-from pumphouse.homes.score import Score, due_by, overall, score
-from pumphouse.homes.simulator.bodies import Columns
 from pumphouse.homes.simulator.incidents import MANY, Incidents
-from pumphouse.homes.simulator.reading_faults import Mishaps
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.reading_faults import ReadingFaults
+from pumphouse.homes.simulator.record_encoding import ReadingColumns
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import history as memory
 from pumphouse.homes.watch import rules
-from pumphouse.homes.watch.history import EMPTY, Heard, Past, Words
+from pumphouse.homes.watch.history import EMPTY, ActivityColumns, PartitionHistory, UInt64s
 from tests.homes.hearing import FIRST_MINUTE, heard, kept
 
 pytestmark = pytest.mark.timeout(600)
 
 T = FIRST_MINUTE * MINUTE_MS
 GRACE_MS = 5 * MINUTE_MS
-NOBODY = np.empty(0, np.uint64)
+NO_FINGERPRINTS = np.empty(0, np.uint64)
 
 Row = tuple[float, str, float, float, str]  # minute, sensor, value, since minute, mode
 
 
-def said(*rows: Row, home: int = 1) -> Heard:
+def said(*rows: Row, home: int = 1) -> ActivityColumns:
     minutes, sensors, values, since, modes = zip(*rows, strict=True)
-    return Heard(
+    return ActivityColumns(
         number=np.full(len(rows), home, np.int32),
         kind=np.array([KINDS.index(one) for one in sensors], np.int32),
         at=T + (np.array(minutes) * MINUTE_MS).astype(np.int64),
@@ -43,17 +43,17 @@ class Watch:
     """Batch after batch, packed in between as Spark does it."""
 
     def __init__(self) -> None:
-        self.past: Past = EMPTY
+        self.past: PartitionHistory = EMPTY
         self.alerts: list[Alert] = []
 
-    def hear(self, some: Heard, known: Words = NOBODY) -> list[str]:
-        found, past = rules.judge(self.past, some, GRACE_MS, known)
+    def hear(self, some: ActivityColumns, known: UInt64s = NO_FINGERPRINTS) -> list[str]:
+        found, past = rules.apply_rules(self.past, some, GRACE_MS, known)
         self.past = memory.from_bytes(past.to_bytes())
         alerts = found.as_alerts()
         self.alerts += alerts
         return [one.id.removesuffix(f":{one.since}") for one in alerts]
 
-    def minutes(self, said_in: list[Columns], step: int) -> Watch:
+    def minutes(self, said_in: list[ReadingColumns], step: int) -> Watch:
         for minute in range(0, len(said_in), step):
             self.hear(heard(said_in[minute : minute + step]))
         return self
@@ -190,9 +190,11 @@ def test_a_few_clocks_that_are_ahead_silence_nobody() -> None:
     assert watch.hear(joined([*everybody, *wrong])) == []
 
 
-def joined(parts: list[Heard]) -> Heard:
-    names = Heard.__slots__
-    return Heard(*(np.concatenate([getattr(one, name) for one in parts]) for name in names))
+def joined(parts: list[ActivityColumns]) -> ActivityColumns:
+    names = ActivityColumns.__slots__
+    return ActivityColumns(
+        *(np.concatenate([getattr(one, name) for one in parts]) for name in names)
+    )
 
 
 # -- each alert once ------------------------------------------------------------------------------
@@ -204,7 +206,7 @@ def test_what_an_earlier_run_raised_is_not_raised_again() -> None:
     assert sorted(first.hear(rows)) == ["break-in:h000001", "fire:h000001"]
     again = Watch()
     assert again.hear(
-        rows, rules.marks_of([one for one in first.alerts if one.kind == "break-in"])
+        rows, rules.fingerprints_of([one for one in first.alerts if one.kind == "break-in"])
     ) == ["fire:h000001"]
 
 
@@ -215,7 +217,7 @@ def test_marks_are_as_different_as_ids() -> None:
         for number in (1, 2, 257)
         for since in (T, T + 1)
     ]
-    marks = rules.marks_of(alerts).tolist()
+    marks = rules.fingerprints_of(alerts).tolist()
     assert len(set(marks)) == len({one.id for one in alerts}) == 24
     assert len({(mark, one.id) for mark, one in zip(marks, alerts, strict=True)}) == 24
 
@@ -234,16 +236,16 @@ def test_a_day_is_remembered_and_no_more() -> None:
 # -- against the truth ----------------------------------------------------------------------------
 
 
-BUSY = Town(100, 11, MANY)
+BUSY = HomeSimulator(100, 11, MANY)
 DAY = FIRST_MINUTE + 1440
 
 
 @cache
-def busy_day() -> list[Columns]:
+def busy_day() -> list[ReadingColumns]:
     return [kept(BUSY.arriving(minute)) for minute in range(FIRST_MINUTE, DAY)]
 
 
-def scored(town: Town, watch: Watch, last: int) -> tuple[Score, Score]:
+def scored(town: HomeSimulator, watch: Watch, last: int) -> tuple[Score, Score]:
     """Of what was due: what was found; and of all that was raised: what was right."""
     due = due_by(town.truth(FIRST_MINUTE, last), (last - 6) * MINUTE_MS)
     truth = town.truth(FIRST_MINUTE - 2 * 1440, last)
@@ -266,14 +268,14 @@ def test_how_readings_are_cut_into_batches_changes_nothing() -> None:
 
 
 def test_a_quiet_day_raises_nothing() -> None:
-    town = Town(100, 13, Incidents())
+    town = HomeSimulator(100, 13, Incidents())
     quiet = [kept(town.arriving(minute)) for minute in range(FIRST_MINUTE, FIRST_MINUTE + 600)]
     assert Watch().minutes(quiet, 60).alerts == []
 
 
 def test_with_mishaps_little_is_missed_and_little_is_wrong() -> None:
-    mishaps = Mishaps(late=0.02, duplicates=0.02, malformed=0.002, low_battery=0.02)
-    town, last = Town(100, 14, MANY, mishaps), FIRST_MINUTE + 360
+    mishaps = ReadingFaults(late=0.02, duplicates=0.02, malformed=0.002, low_battery=0.02)
+    town, last = HomeSimulator(100, 14, MANY, mishaps), FIRST_MINUTE + 360
     told = [kept(town.arriving(minute)) for minute in range(FIRST_MINUTE, last)]
     found, right = scored(town, Watch().minutes(told, 2), last)
     assert found.incidents > 3

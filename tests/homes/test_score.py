@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks._alert_score import Score, overall, score
 from pumphouse.homes.schema import MINUTE_MS, Alert
-from pumphouse.homes.score import Score, overall, score
 from pumphouse.homes.simulator.incidents import Incident
 
 T = 1_792_000_000_000

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.homes.duplicates import NOTHING, WINDOW, Seen, admit
+from pumphouse.homes.duplicates import NOTHING, WINDOW, SequenceWindows, admit_new
 
 
 def run(*batches: list[tuple[int, int]]) -> list[list[bool]]:
@@ -14,8 +14,8 @@ def run(*batches: list[tuple[int, int]]) -> list[list[bool]]:
     seen, told = NOTHING, []
     for batch in batches:
         keys, numbers = np.array(batch, np.int64).reshape(-1, 2).T
-        new, seen = admit(seen, keys.astype(np.int32), numbers)
-        seen = Seen.from_bytes(seen.to_bytes())
+        new, seen = admit_new(seen, keys.astype(np.int32), numbers)
+        seen = SequenceWindows.from_bytes(seen.to_bytes())
         told.append(new.tolist())
     return told
 

@@ -16,13 +16,13 @@ from pumphouse.client.factory import open_client
 from pumphouse.client.native.client import NativeClient
 from pumphouse.clock import MovableClock, SystemClock
 from pumphouse.errors import HubNotFound, OptionError
+from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.homes.schema import MINUTE_MS, decode_reading
 from pumphouse.homes.simulator import sender as sending
-from pumphouse.homes.simulator.partitions import partitions_of
-from pumphouse.homes.simulator.reading_faults import Mishaps
-from pumphouse.homes.simulator.sender import Pace, Progress, cut_packed, fitting, send
-from pumphouse.homes.simulator.sensors import Town
-from pumphouse.homes.simulator.slices import SLOTS, Slice, TownSource, slot_for
+from pumphouse.homes.simulator.reading_faults import ReadingFaults
+from pumphouse.homes.simulator.sender import Pacer, Progress, last_fitting, send, split_by_partition
+from pumphouse.homes.simulator.sensors import HomeSimulator
+from pumphouse.homes.simulator.time_slices import SLOTS, SimulatorSource, TimeSlice, choose_slot_s
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.routing import partition_for
 from tests.homes.reading_back import read_all
@@ -38,21 +38,19 @@ async def client(event_hub: EmbeddedHub) -> AsyncIterator[NativeClient]:
         yield client
 
 
-def source(town: Town, minutes: int, slot_s: int = 60) -> TownSource:
-    return TownSource(town, START, START + minutes * MINUTE_MS, slot_s)
+def source(town: HomeSimulator, minutes: int, slot_s: int = 60) -> SimulatorSource:
+    return SimulatorSource(town, START, START + minutes * MINUTE_MS, slot_s)
 
 
-async def sent_at_once(client: NativeClient, what: TownSource) -> sending.Tally:
+async def sent_at_once(client: NativeClient, what: SimulatorSource) -> sending.SendTotals:
     return await send(client, what, None, SystemClock(), asyncio.Event())
 
 
 # -- all of it, in place and order
 
 
-async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(
-    client: NativeClient,
-) -> None:
-    town = Town(120, 3)
+async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(client: NativeClient) -> None:
+    town = HomeSimulator(120, 3)
     tally = await sent_at_once(client, source(town, 3, slot_s=20))
     assert tally.sent == 120 * 5 * 3
     found = await read_all(client)
@@ -71,10 +69,8 @@ async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(
     assert sorted(bodies) == sorted(body for m in minutes for body in town.minute(m).bodies())
 
 
-async def test_the_official_client_sends_the_same(
-    client: NativeClient, event_hub: EmbeddedHub
-) -> None:
-    town = Town(12, 3)
+async def test_the_official_client_sends_the_same(client: NativeClient, event_hub: EmbeddedHub) -> None:
+    town = HomeSimulator(12, 3)
     connection = event_hub.connection_string("sensors")
     async with open_client(connection, driver="azure") as official:
         tally = await send(official, source(town, 1), None, SystemClock(), asyncio.Event())
@@ -91,7 +87,9 @@ async def test_the_official_client_sends_the_same(
 
 
 async def test_mishaps_are_counted(client: NativeClient) -> None:
-    town = Town(200, 3, mishaps=Mishaps(late=0.1, duplicates=0.1, malformed=0.1))
+    town = HomeSimulator(
+        200, 3, reading_faults=ReadingFaults(late=0.1, duplicates=0.1, malformed=0.1)
+    )
     tally = await sent_at_once(client, source(town, 3))
     bodies = [e.body for events in (await read_all(client)).values() for e in events]
     assert tally.sent == len(bodies)
@@ -101,9 +99,9 @@ async def test_mishaps_are_counted(client: NativeClient) -> None:
 
 
 async def test_producers_that_share_a_town_send_it_once(client: NativeClient) -> None:
-    town = Town(50, 3)
+    town = HomeSimulator(50, 3)
     for part in range(3):
-        await sent_at_once(client, TownSource(town, START, START + MINUTE_MS, 60, (part, 3)))
+        await sent_at_once(client, SimulatorSource(town, START, START + MINUTE_MS, 60, (part, 3)))
     bodies = [e.body for events in (await read_all(client)).values() for e in events]
     assert sorted(bodies) == sorted(town.minute(START // MINUTE_MS).bodies())
 
@@ -113,7 +111,7 @@ async def test_a_hub_that_throttles_gets_everything_in_the_end() -> None:
     patient = RetryOptions(attempts=100, first_s=0.05, most_s=0.2)
     with EmbeddedHub({"sensors": 2}, tier="standard", throughput_units=1) as hub:
         async with NativeClient(hub.connection_string("sensors"), retry=patient) as client:
-            tally = await sent_at_once(client, source(Town(600, 1), 1, slot_s=10))
+            tally = await sent_at_once(client, source(HomeSimulator(600, 1), 1, slot_s=10))
             assert tally.sent == 3000
             found = await read_all(client)
     assert len({event.body for events in found.values() for event in events}) == 3000
@@ -122,11 +120,11 @@ async def test_a_hub_that_throttles_gets_everything_in_the_end() -> None:
 async def test_a_hub_that_is_not_there_is_said_so(event_hub: EmbeddedHub) -> None:
     async with NativeClient(event_hub.connection_string(), "nowhere") as client:
         with pytest.raises(HubNotFound):
-            await sent_at_once(client, source(Town(1), 1))
+            await sent_at_once(client, source(HomeSimulator(1), 1))
 
 
 async def test_a_hub_that_goes_away_ends_it_with_one_error(client: NativeClient) -> None:
-    town = Town(50, 1)
+    town = HomeSimulator(50, 1)
 
     async def vanish() -> None:
         await (await client.management()).delete_hub(client.hub)
@@ -161,7 +159,7 @@ class Hand(MovableClock):
 
 async def test_what_is_overdue_goes_at_once_and_says_how_late_it_is() -> None:
     clock, stop = Hand(), asyncio.Event()
-    pace = Pace(START, 60.0, clock)
+    pace = Pacer(START, 60.0, clock)
     clock.s += 3.0
     await pace.wait(START + 60_000, stop)  # was due after one second
     assert pace.behind_s == pytest.approx(2.0)
@@ -170,7 +168,7 @@ async def test_what_is_overdue_goes_at_once_and_says_how_late_it_is() -> None:
 
 
 async def test_whoever_waits_hears_a_stop() -> None:
-    pace, stop = Pace(START, 1.0, Hand()), asyncio.Event()
+    pace, stop = Pacer(START, 1.0, Hand()), asyncio.Event()
     waiting = asyncio.create_task(pace.wait(START + 3_600_000, stop))
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -180,15 +178,15 @@ async def test_whoever_waits_hears_a_stop() -> None:
 
 async def test_in_real_time_a_slow_start_is_made_up_for() -> None:
     clock = Hand()
-    pace = Pace(START - 4000, 1.0, clock)  # it took four seconds to get here
+    pace = Pacer(START - 4000, 1.0, clock)  # it took four seconds to get here
     assert pace.elapsed_s == pytest.approx(4.0)
-    assert Pace(START - 3_600_000, 1.0, clock).elapsed_s == 0  # these are old ones
+    assert Pacer(START - 3_600_000, 1.0, clock).elapsed_s == 0  # these are old ones
 
 
 async def test_readings_go_out_second_by_second(client: NativeClient) -> None:
     """Sixty times as fast as life: a minute of readings in a second, and not all at its end."""
     progress: list[int] = []
-    what = source(Town(600, 1), 2, slot_s=5)
+    what = source(HomeSimulator(600, 1), 2, slot_s=5)
     tally = await send(
         client, what, 60.0, SystemClock(), asyncio.Event(), lambda p: progress.append(p.taken)
     )
@@ -204,7 +202,7 @@ async def test_a_stop_ends_it_and_what_was_taken_is_counted(client: NativeClient
         if progress.taken:
             stop.set()
 
-    endless = TownSource(Town(300, 1), START, None, 1)
+    endless = SimulatorSource(HomeSimulator(300, 1), START, None, 1)
     tally = await send(client, endless, 30.0, SystemClock(), stop, report)
     found = await read_all(client)
     assert 0 < tally.sent == sum(map(len, found.values()))
@@ -229,8 +227,8 @@ async def test_a_stop_is_heard_even_if_the_hub_takes_nothing(
     assert tally.sent == 0
 
 
-async def sent_when_stopped(client: NativeClient, stop: asyncio.Event) -> sending.Tally:
-    endless = TownSource(Town(3000, 1), START, None, 60)
+async def sent_when_stopped(client: NativeClient, stop: asyncio.Event) -> sending.SendTotals:
+    endless = SimulatorSource(HomeSimulator(3000, 1), START, None, 60)
     return await send(client, endless, None, SystemClock(), stop)
 
 
@@ -250,14 +248,14 @@ async def sent_when_stopped(client: NativeClient, stop: asyncio.Event) -> sendin
     ],
 )
 def test_how_much_is_sent_at_once(homes: int, speed: float | None, slot_s: int) -> None:
-    assert slot_for(homes, speed) == slot_s
+    assert choose_slot_s(homes, speed) == slot_s
     assert all(60 % slot == 0 for slot in SLOTS)
 
 
 @pytest.mark.parametrize("late_s", [0, 1, 20, 59.5])
 def test_a_source_that_begins_within_a_minute_sends_each_home_once_a_minute(late_s: float) -> None:
-    town, start = Town(200, 1), START + int(late_s * 1000)
-    what = TownSource(town, start, start + 2 * MINUTE_MS, 1)
+    town, start = HomeSimulator(200, 1), START + int(late_s * 1000)
+    what = SimulatorSource(town, start, start + 2 * MINUTE_MS, 1)
     slices = list(what.slices(partitions_of(town.numbers, 4)))
     assert all(start < part.due_ms <= start + 2 * MINUTE_MS for part in slices)
     assert all(one.due_ms < other.due_ms for one, other in pairwise(slices))
@@ -266,8 +264,8 @@ def test_a_source_that_begins_within_a_minute_sends_each_home_once_a_minute(late
         assert np.bincount(homes).tolist() == [10] * 200
 
 
-def parts(town: Town, partitions: int) -> Slice:
-    what = TownSource(town, START, None, 60)
+def parts(town: HomeSimulator, partitions: int) -> TimeSlice:
+    what = SimulatorSource(town, START, None, 60)
     return next(islice(what.slices(partitions_of(town.numbers, partitions)), 1))
 
 
@@ -275,9 +273,9 @@ def parts(town: Town, partitions: int) -> Slice:
 def test_batches_hold_all_records_in_order_and_none_is_too_large(
     partitions: int, homes: int, size_max: int
 ) -> None:
-    town = Town(homes, 1)
+    town = HomeSimulator(homes, 1)
     part, partition_of = parts(town, partitions), partitions_of(town.numbers, partitions)
-    batches = list(cut_packed(part, partition_of, partitions, size_max))
+    batches = list(split_by_partition(part, partition_of, partitions, size_max))
     assert b"".join(payload.data for _, payload in batches) == part.packed.data
     assert sum(payload.event_count for _, payload in batches) == len(part)
     for place, payload in batches:
@@ -286,11 +284,11 @@ def test_batches_hold_all_records_in_order_and_none_is_too_large(
 
 
 def test_a_record_that_is_too_large_still_goes_alone() -> None:
-    packed = Town(1, 1).minute(START // MINUTE_MS).packed
-    assert fitting(packed, 0, 5, 1) == 1
-    assert fitting(packed, 2, 5, 10**6) == 5
+    packed = HomeSimulator(1, 1).minute(START // MINUTE_MS).packed
+    assert last_fitting(packed, 0, 5, 1) == 1
+    assert last_fitting(packed, 2, 5, 10**6) == 5
 
 
 def test_a_town_without_homes_is_refused() -> None:
     with pytest.raises(OptionError):
-        Town(0)
+        HomeSimulator(0)

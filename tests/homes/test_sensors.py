@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from pumphouse.errors import OptionError
 from pumphouse.homes import schema
-from pumphouse.homes.simulator.bodies import Columns
 from pumphouse.homes.simulator.incidents import Incidents
-from pumphouse.homes.simulator.reading_faults import Mishaps
-from pumphouse.homes.simulator.sensors import FIRST_MINUTE, LAST_MINUTE, Batch, Town
+from pumphouse.homes.simulator.reading_faults import ReadingFaults
+from pumphouse.homes.simulator.record_encoding import ReadingColumns
+from pumphouse.homes.simulator.sensors import FIRST_MINUTE, LAST_MINUTE, Batch, HomeSimulator
 
 MONDAY = 20_605 * 1440  # 2026-06-01
 MOTION, DOOR, WINDOW, GLASS, SMOKE = range(5)
@@ -25,7 +25,7 @@ HOME, AWAY, ASLEEP = range(3)
 MINUTES = st.integers(FIRST_MINUTE, LAST_MINUTE)
 
 
-def table(columns: Columns, column: str, homes: int) -> npt.NDArray[np.int64]:
+def table(columns: ReadingColumns, column: str, homes: int) -> npt.NDArray[np.int64]:
     """One column as homes x sensors; only if nobody is silent."""
     return np.asarray(getattr(columns, column), np.int64).reshape(homes, 5)
 
@@ -36,7 +36,7 @@ def same(one: Batch, other: Batch) -> bool:
     )
 
 
-def days(town: Town, start: int, minutes: int) -> Iterator[Columns]:
+def days(town: HomeSimulator, start: int, minutes: int) -> Iterator[ReadingColumns]:
     return (town.readings(start + minute) for minute in range(minutes))
 
 
@@ -45,7 +45,9 @@ def days(town: Town, start: int, minutes: int) -> Iterator[Columns]:
 
 def test_a_town_is_the_same_in_any_process_and_release() -> None:
     """Bytes that were written down once; whoever changes them changes every recorded result."""
-    town = Town(homes=3, seed=7, incidents=Incidents(break_in=300), mishaps=Mishaps(faults=0.2))
+    town = HomeSimulator(
+        homes=3, seed=7, incidents=Incidents(break_in=300), reading_faults=ReadingFaults(faults=0.2)
+    )
     bodies = [body.decode() for body in town.minute(29_700_000).bodies()]
     assert bodies[1] == (
         '{"v":1,"home":"h000000","sensor":"door","seq":29700000,"at":1782000046210,"value":null,'
@@ -62,7 +64,7 @@ def test_a_town_is_the_same_in_any_process_and_release() -> None:
 @settings(max_examples=25)
 @given(st.integers(0, 2**63), MINUTES)
 def test_any_minute_can_be_made_without_those_before_it(seed: int, minute: int) -> None:
-    fresh, used = Town(7, seed), Town(7, seed)
+    fresh, used = HomeSimulator(7, seed), HomeSimulator(7, seed)
     for before in (minute - 1441, minute - 1, minute + 1):
         if FIRST_MINUTE <= before <= LAST_MINUTE:
             used.minute(before)
@@ -72,7 +74,9 @@ def test_any_minute_can_be_made_without_those_before_it(seed: int, minute: int) 
 @settings(max_examples=25)
 @given(MINUTES, st.integers(1, 6))
 def test_producers_that_share_a_town_agree(minute: int, producers: int) -> None:
-    town = Town(50, 3, Incidents(200, 200, 200, 200), Mishaps(0.2, 0.2, 0.2, 0.2, 0.2))
+    town = HomeSimulator(
+        50, 3, Incidents(200, 200, 200, 200), ReadingFaults(0.2, 0.2, 0.2, 0.2, 0.2)
+    )
     whole = sorted(town.minute(minute).bodies())
     shares = [town.numbers[town.numbers % producers == part] for part in range(producers)]
     parts = [body for share in shares for body in town.minute(minute, share).bodies()]
@@ -80,12 +84,12 @@ def test_producers_that_share_a_town_agree(minute: int, producers: int) -> None:
 
 
 def test_a_larger_town_has_the_same_first_homes() -> None:
-    few, many = Town(10, 5), Town(1000, 5)
+    few, many = HomeSimulator(10, 5), HomeSimulator(1000, 5)
     assert same(few.minute(MONDAY), many.minute(MONDAY, many.numbers[:10]))
 
 
 def test_seeds_make_towns_differ() -> None:
-    assert not same(Town(10, 1).minute(MONDAY), Town(10, 2).minute(MONDAY))
+    assert not same(HomeSimulator(10, 1).minute(MONDAY), HomeSimulator(10, 2).minute(MONDAY))
 
 
 # -- what is in a minute
@@ -94,7 +98,7 @@ def test_seeds_make_towns_differ() -> None:
 @settings(max_examples=20)
 @given(MINUTES, st.integers(1, 300))
 def test_bodies_are_what_the_schema_would_write(minute: int, homes: int) -> None:
-    batch = Town(homes, 1, mishaps=Mishaps(faults=0.1)).minute(minute)
+    batch = HomeSimulator(homes, 1, reading_faults=ReadingFaults(faults=0.1)).minute(minute)
     assert len(batch) == 5 * homes
     identities = set()
     for i, body in enumerate(batch.bodies()):
@@ -108,14 +112,14 @@ def test_bodies_are_what_the_schema_would_write(minute: int, homes: int) -> None
 
 
 def test_events_have_their_home_for_a_key() -> None:
-    batch = Town(20).minute(MONDAY)
+    batch = HomeSimulator(20).minute(MONDAY)
     for event, body in zip(batch.events(), batch.bodies(), strict=True):
         assert event.body == body
         assert event.partition_key == schema.decode_reading(body).home
 
 
 def test_every_home_has_its_own_moment_and_they_fill_the_minute() -> None:
-    town = Town(6000)
+    town = HomeSimulator(6000)
     per_second = [len(town.due(second, second + 1)) for second in range(60)]
     assert sum(per_second) == 6000
     assert min(per_second) > 50
@@ -126,26 +130,26 @@ def test_every_home_has_its_own_moment_and_they_fill_the_minute() -> None:
 @pytest.mark.parametrize("minute", [0, FIRST_MINUTE - 1, LAST_MINUTE + 1])
 def test_a_minute_out_of_reach_is_refused(minute: int) -> None:
     with pytest.raises(OptionError, match=f"got {minute}"):
-        Town(1).minute(minute)
+        HomeSimulator(1).minute(minute)
 
 
 @pytest.mark.parametrize("homes", [0, -1, 1_000_001])
 def test_a_town_has_homes(homes: int) -> None:
     with pytest.raises(OptionError, match="1 to 1,000,000 homes"):
-        Town(homes)
+        HomeSimulator(homes)
 
 
 # -- believable
 
 
-def quiet(columns: Columns) -> npt.NDArray[np.bool_]:
+def quiet(columns: ReadingColumns) -> npt.NDArray[np.bool_]:
     return np.where(columns.sensor == SMOKE, columns.value < 60, columns.value == 0)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_since_is_when_it_changed_last(seed: int) -> None:
     """Followed minute by minute, over a weekend and a night that is longer than others."""
-    town = Town(100, seed)
+    town = HomeSimulator(100, seed)
     for before, after in pairwise(days(town, MONDAY - 3 * 1440 + 600, 1440)):
         changed = quiet(before) != quiet(after)
         recent = (after.at - after.since > 0) & (after.at - after.since < schema.MINUTE_MS)
@@ -154,7 +158,7 @@ def test_since_is_when_it_changed_last(seed: int) -> None:
 
 
 def test_nothing_that_a_rule_would_call_an_incident_happens_by_accident() -> None:
-    town = Town(400, 11)
+    town = HomeSimulator(400, 11)
     for columns in days(town, MONDAY + 4 * 1440, 2 * 1440):
         armed, age = columns.mode != HOME, columns.at - columns.since
         door, window = columns.sensor == DOOR, columns.sensor == WINDOW
@@ -169,7 +173,7 @@ def test_nothing_that_a_rule_would_call_an_incident_happens_by_accident() -> Non
 
 
 def test_nobody_moves_about_while_everybody_is_out() -> None:
-    town = Town(400, 4)
+    town = HomeSimulator(400, 4)
     for columns in days(town, MONDAY, 1440):
         moving = (columns.sensor == MOTION) & (columns.value > 0)
         assert not (moving & (columns.mode == AWAY)).any()
@@ -177,7 +181,7 @@ def test_nobody_moves_about_while_everybody_is_out() -> None:
 
 def test_whoever_leaves_or_returns_opens_the_door() -> None:
     """The door's pair around every outing: open in the minute before, or in the minute after."""
-    town = Town(300, 5)
+    town = HomeSimulator(300, 5)
     left = returned = 0
     for before, after in pairwise(days(town, MONDAY, 1440)):
         was, now = table(before, "mode", 300)[:, 0], table(after, "mode", 300)[:, 0]
@@ -193,7 +197,7 @@ def test_whoever_leaves_or_returns_opens_the_door() -> None:
 
 def test_a_day_has_its_hours() -> None:
     """Asleep by night, out by day, lively in the morning and the evening."""
-    town, homes = Town(2000, 6), 2000
+    town, homes = HomeSimulator(2000, 6), 2000
     at = {hour: town.readings(MONDAY + hour * 60) for hour in range(24)}
     share = {
         hour: np.bincount(table(c, "mode", homes)[:, 0], minlength=3) / homes
@@ -211,7 +215,7 @@ def test_a_day_has_its_hours() -> None:
 
 
 def test_a_weekend_is_not_a_working_day() -> None:
-    town, homes, noon = Town(2000, 6), 2000, 14 * 60
+    town, homes, noon = HomeSimulator(2000, 6), 2000, 14 * 60
     working = table(town.readings(MONDAY + noon), "mode", homes)[:, 0]
     sunday = table(town.readings(MONDAY + 6 * 1440 + noon), "mode", homes)[:, 0]
     assert (working == AWAY).mean() > (sunday == AWAY).mean() + 0.2
@@ -219,7 +223,7 @@ def test_a_weekend_is_not_a_working_day() -> None:
 
 def test_movement_comes_in_bursts() -> None:
     """Minutes of movement stand together: far longer runs than if each minute were for itself."""
-    town, homes = Town(300, 8), 300
+    town, homes = HomeSimulator(300, 8), 300
     moves = [table(c, "value", homes)[:, MOTION] > 0 for c in days(town, MONDAY + 17 * 60, 240)]
     grid = np.stack(moves)
     share, starts = grid.mean(), (grid[1:] & ~grid[:-1]).sum()
@@ -233,7 +237,7 @@ def test_movement_comes_in_bursts() -> None:
 
 
 def test_some_are_on_holiday() -> None:
-    town, homes = Town(3000, 9), 3000
+    town, homes = HomeSimulator(3000, 9), 3000
     midnights = [
         table(town.readings(MONDAY + day * 1440 + 180), "mode", homes)[:, 0] for day in range(5)
     ]

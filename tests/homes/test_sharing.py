@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks._alert_score import Truth, due_by, overall, score
 from pumphouse.cli.homes.run import own_name
 from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.errors import OptionError
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.pipeline import PipelineOptions
 from pumphouse.homes.schema import ACTIVITY_HUB, DAY_MS, MINUTE_MS, Alert, decode_alert
-from pumphouse.homes.score import Truth, due_by, overall, score
 from pumphouse.homes.simulator.incidents import Incidents
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import stage as watch
-from pumphouse.homes.watch.sharing import Sharing, sharing_of
+from pumphouse.homes.watch.sharing import Sharing, parse_sharing
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.routing import partition_for
 from pumphouse.leases.model import Group
@@ -38,7 +38,7 @@ from tests.spark.test_places import until
 PARTITIONS, EACH = 16, 8
 # From four to noon: people leave, and two hours later an alert is due of a window that they forgot.
 # There are such in more than half of the partitions around each cut.
-TOWN = Town(160, 498, Incidents(130, 60, 250, 60))
+TOWN = HomeSimulator(160, 498, Incidents(130, 60, 250, 60))
 START, HALF, LATER, END = (FIRST_MINUTE + minute for minute in (240, 540, 570, 720))
 
 
@@ -53,7 +53,7 @@ class Street:
 
     def __init__(self, hub: EmbeddedHub, folder: Path) -> None:
         self.hub, self.folder = hub, folder
-        self.place = Place(hub.connection_string())
+        self.place = HomesNamespace(hub.connection_string())
         self.store = f"sqlite:///{folder}/leases.db"
 
     def start(self, name: str, stack: ExitStack) -> subprocess.Popen[bytes]:
@@ -166,18 +166,18 @@ def test_partitions_that_could_move_are_refused() -> None:
 
 def test_what_sharing_needs() -> None:
     with pytest.raises(OptionError, match="fixed:2 needs a store: sqlite"):
-        sharing_of("fixed:2", None, "a")
+        parse_sharing("fixed:2", None, "a")
     with pytest.raises(OptionError, match="fixed:2 needs a host: a name"):
-        sharing_of("fixed:2", "leases.db", " ")
+        parse_sharing("fixed:2", "leases.db", " ")
     with pytest.raises(OptionError, match="a host without an assignment"):
-        sharing_of(None, None, "a")
+        parse_sharing(None, None, "a")
     with pytest.raises(OptionError, match="is of one process"):
-        sharing_of("fixed:2", "memory:", "a")
+        parse_sharing("fixed:2", "memory:", "a")
     for host in ("..", "a/b", "../watch", "a b"):
         with pytest.raises(OptionError, match="name of its folder"):
-            sharing_of("fixed:2", "leases.db", host)
-    assert sharing_of(None, "leases.db", None) is None
-    assert "leases.db" not in repr(sharing_of("fixed:2", "leases.db", "a"))
+            parse_sharing("fixed:2", "leases.db", host)
+    assert parse_sharing(None, "leases.db", None) is None
+    assert "leases.db" not in repr(parse_sharing("fixed:2", "leases.db", "a"))
 
 
 def test_an_application_has_the_same_name_at_every_start(tmp_path: Path) -> None:

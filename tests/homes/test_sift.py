@@ -14,12 +14,12 @@ import pytest
 from pumphouse.errors import BadRecord
 from pumphouse.events import Event
 from pumphouse.homes import schema
-from pumphouse.homes.exact_validation import second_look
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.exact_validation import validate_body
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import Reading, decode_reading, encode_activity, encode_reading
 from pumphouse.homes.sift import stage as sift
-from pumphouse.homes.simulator.reading_faults import Mishaps
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.reading_faults import ReadingFaults
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from tests.homes.streams import TO_THE_END, finish, put, read_all
 
 if TYPE_CHECKING:
@@ -72,21 +72,23 @@ def judged(spark: SparkSession, bodies: Sequence[bytes]) -> dict[int, tuple[bool
     """What the first look lets through, by place: whether it is plainly right, and its body."""
     from pyspark.sql import functions as f
 
-    from pumphouse.homes.validation import glance, worth_a_look
+    from pumphouse.homes.validation import select_relevant, validate_columns
 
     rows = [(body, "0", place) for place, body in enumerate(bodies)]
     frame = spark.createDataFrame(rows, "body binary, partition string, sequenceNumber long")
     events = frame.withColumn("enqueuedTime", f.timestamp_millis(f.lit(NOW + 500)))
-    looked = worth_a_look(glance(events, AHEAD_MS, LATE_MS)).collect()
+    looked = select_relevant(validate_columns(events, AHEAD_MS, LATE_MS)).collect()
     return {row.sequence: (row.right, bytes(row.body)) for row in looked}
 
 
 def test_the_first_look_says_what_the_second_would(spark: SparkSession) -> None:
-    town = Town(100, 3, mishaps=Mishaps(faults=0.01, malformed=0.02)).minute(29_867_193)
+    town = HomeSimulator(100, 3, reading_faults=ReadingFaults(faults=0.01, malformed=0.02)).minute(
+        29_867_193
+    )
     bodies = [*BODIES, *map(encode_reading, WORTH), *town.bodies()]
     looked = judged(spark, bodies)
     for place, body in enumerate(bodies):
-        verdict = second_look(body, NOW + 500, AHEAD_MS, LATE_MS)
+        verdict = validate_body(body, NOW + 500, AHEAD_MS, LATE_MS)
         right, text = looked.get(place, (True, b""))
         if not right:
             assert text == body
@@ -103,17 +105,17 @@ def test_the_first_look_says_what_the_second_would(spark: SparkSession) -> None:
 
 
 def sift_all(
-    spark: SparkSession, place: Place, folder: Path, settings: sift.SiftSettings = SETTINGS
+    spark: SparkSession, place: HomesNamespace, folder: Path, settings: sift.SiftSettings = SETTINGS
 ) -> sift.Counts:
     query = finish(lambda: sift.start(spark, place, str(folder), settings, TO_THE_END))
     return sift.total(map(sift.counts, query.recentProgress))
 
 
 def test_what_matters_goes_on_once_and_what_is_bad_to_the_dead_letters(
-    spark: SparkSession, place: Place, tmp_path: Path
+    spark: SparkSession, place: HomesNamespace, tmp_path: Path
 ) -> None:
-    mishaps = Mishaps(late=0.05, duplicates=0.1, malformed=0.05, faults=0.02, low_battery=0.1)
-    town = Town(60, 5, mishaps=mishaps)
+    mishaps = ReadingFaults(late=0.05, duplicates=0.1, malformed=0.05, faults=0.02, low_battery=0.1)
+    town = HomeSimulator(60, 5, reading_faults=mishaps)
     batches = [town.minute(minute) for minute in range(29_867_193, 29_867_198)]
     sent = [event for batch in batches for event in batch.events()]
     clock_wrong = Event(changed(at=10**13), partition_key="h000042")

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.homes.namespace import Place
+from benchmarks._alert_score import Truth, due_by, overall, score
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import (
     DAY_MS,
     KINDS,
@@ -25,9 +26,8 @@ from pumphouse.homes.schema import (
     decode_alert,
     home_id,
 )
-from pumphouse.homes.score import Truth, due_by, overall, score
 from pumphouse.homes.simulator.incidents import MANY
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from tests.homes.hearing import FIRST_MINUTE, identities, kept
 from tests.homes.streams import put_in_turn, read_all
 
@@ -39,7 +39,7 @@ MINUTES = 480
 
 
 @contextmanager
-def stages(place: Place, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def stages(place: HomesNamespace, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The job with all its processes; at the end they are killed, as if the machine had died."""
     with open(folder / "said", "ab") as said:
         job = subprocess.Popen(
@@ -65,8 +65,10 @@ def until(done: Callable[[], bool], job: subprocess.Popen[bytes]) -> None:
         time.sleep(0.5)
 
 
-def test_nothing_is_lost_and_what_comes_twice_can_be_told(place: Place, tmp_path: Path) -> None:
-    town, end = Town(40, 7, MANY), FIRST_MINUTE + MINUTES
+def test_nothing_is_lost_and_what_comes_twice_can_be_told(
+    place: HomesNamespace, tmp_path: Path
+) -> None:
+    town, end = HomeSimulator(40, 7, MANY), FIRST_MINUTE + MINUTES
     batches = [town.minute(minute) for minute in range(FIRST_MINUTE, end)]
     wanted = {one for batch in batches for one in identities(kept(batch.columns))}
     due = due_by(town.truth(FIRST_MINUTE, end), (end - 6) * MINUTE_MS)
@@ -93,7 +95,7 @@ def test_nothing_is_lost_and_what_comes_twice_can_be_told(place: Place, tmp_path
     assert overall(score(truth, alerts)).precision == 1.0
 
 
-def recall(place: Place, due: list[Truth]) -> float:
+def recall(place: HomesNamespace, due: list[Truth]) -> float:
     alerts = [decode_alert(event.body) for event in read_all(place, "alerts")]
     return overall(score(due, alerts)).recall
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from pumphouse.homes.schema import KINDS
-from pumphouse.homes.watch.history import EMPTY, RECENT, Heard, Past
+from pumphouse.homes.watch.history import EMPTY, RECENT, ActivityColumns, PartitionHistory
 from pumphouse.homes.watch.unusual import LEARN, NEW_NORMAL, unusual
 from tests.homes.sensor_network import Sample, samples
 
 TEMPERATURE, HUMIDITY = KINDS.index("temperature"), KINDS.index("humidity")
 
 
-def readings(*values: float, kind: int = TEMPERATURE, home: int = 1) -> Heard:
+def readings(*values: float, kind: int = TEMPERATURE, home: int = 1) -> ActivityColumns:
     count = len(values)
-    return Heard(
+    return ActivityColumns(
         number=np.full(count, home, np.int32),
         kind=np.full(count, kind, np.int32),
         at=np.arange(count, dtype=np.int64),
@@ -24,7 +24,7 @@ def readings(*values: float, kind: int = TEMPERATURE, home: int = 1) -> Heard:
     )
 
 
-def odd(*values: float, past: Past = EMPTY) -> tuple[list[int], Past]:
+def odd(*values: float, past: PartitionHistory = EMPTY) -> tuple[list[int], PartitionHistory]:
     places, past = unusual(past, readings(*values))
     return places.tolist(), past
 

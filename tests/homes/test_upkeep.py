@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from pumphouse.errors import OptionError
-from pumphouse.homes import restarts as upkeep
-from pumphouse.homes.pipeline import PipelineOptions, Stage, ordinal, write_status
-from pumphouse.homes.restarts import Eye, Look, Past
+from pumphouse.homes import stage_status
+from pumphouse.homes.pipeline import PipelineOptions, StageRunner, ordinal, write_status
+from pumphouse.homes.stage_status import ProgressReader, StageProgress, StageState
 
 
 def test_it_waits_twice_as_long_each_time() -> None:
-    past, waits = Past(), []
+    past, waits = StageState(), []
     for number in range(8):
         past = past.started(number).failed("why", number + 1)
         waits.append(past.wait_s)
@@ -26,11 +26,11 @@ def test_it_waits_twice_as_long_each_time() -> None:
 
 
 def test_who_ran_for_long_has_got_over_it() -> None:
-    past = Past()
+    past = StageState()
     for _ in range(3):
         past = past.started(0.0).failed("why", 1.0)
     assert past.wait_s == 4
-    well = past.started(10.0).failed("again", 10.0 + upkeep.WELL_AFTER_S)
+    well = past.started(10.0).failed("again", 10.0 + stage_status.WELL_AFTER_S)
     assert (well.wait_s, well.restarts) == (1, 4)
     never = past.failed("not even started", 1000.0)
     assert never.wait_s == 8
@@ -63,11 +63,11 @@ Identifier: sift [id = 1, runId = 2]"""
         ),
         ("database is locked", "database is locked"),
         ("", "ValueError"),
-        ("x" * 1000, "x" * upkeep.WHY_MAX + "..."),
+        ("x" * 1000, "x" * stage_status.WHY_MAX + "..."),
     ],
 )
 def test_the_reason_is_a_line(said: str, told: str) -> None:
-    assert upkeep.why(ValueError(said)) == told
+    assert stage_status.why(ValueError(said)) == told
 
 
 def progress(**more: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def progress(**more: Any) -> dict[str, Any]:
 
 
 def test_what_is_seen_in_the_progress() -> None:
-    assert Eye().seen(progress()) == Look(
+    assert ProgressReader().seen(progress()) == StageProgress(
         batch=7,
         rows=90,
         input_rate=45.0,
@@ -95,16 +95,16 @@ def test_what_is_seen_in_the_progress() -> None:
 
 def test_no_number_is_no_rate() -> None:
     odd = {"inputRowsPerSecond": float("nan"), "processedRowsPerSecond": float("inf")}
-    look = Eye().seen(progress(**odd, sources=[]))
+    look = ProgressReader().seen(progress(**odd, sources=[]))
     assert (look.input_rate, look.processed_rate, look.lag_events) == (0, 0, None)
-    json.dumps(upkeep.report({"sift": (Past(), look)}, 1), allow_nan=False)
+    json.dumps(stage_status.report({"sift": (StageState(), look)}, 1), allow_nan=False)
 
 
 def test_a_stage_in_a_line() -> None:
-    look = Eye().seen(progress())
-    told = upkeep.line("sift", Past("running", restarts=2), look)
+    look = ProgressReader().seen(progress())
+    told = stage_status.line("sift", StageState("running", restarts=2), look)
     assert told == "sift running batch=7 in=45/s able=0/s took=12ms behind=10 (2.0s) restarts=2"
-    assert upkeep.line("sift", Past(), Look()) == "sift starting"
+    assert stage_status.line("sift", StageState(), StageProgress()) == "sift starting"
 
 
 def test_the_status_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_stage_that_dies_is_started_again_and_told_of() -> None:
         return Query()
 
     told: list[str] = []
-    stage = Stage("sift", start, Hours(), tell=told.append)
+    stage = StageRunner("sift", start, Hours(), tell=told.append)
     stage.thread.start()
     assert running.wait(60)
     stage.stop()
@@ -186,7 +186,7 @@ def test_a_stage_that_dies_is_started_again_and_told_of() -> None:
 
 def test_who_is_stopped_while_waiting_does_not_start_again() -> None:
     told = threading.Event()
-    stage = Stage("sift", lambda: 1 / 0, Hours(), tell=lambda text: told.set())  # type: ignore[arg-type,return-value]
+    stage = StageRunner("sift", lambda: 1 / 0, Hours(), tell=lambda text: told.set())  # type: ignore[arg-type,return-value]
     stage.thread.start()
     assert told.wait(60)
     stage.stop()

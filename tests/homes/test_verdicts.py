@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from pumphouse.homes.exact_validation import EARLIEST_MS, Verdict, second_look
+from pumphouse.homes.exact_validation import EARLIEST_MS, ValidationResult, validate_body
 from pumphouse.homes.schema import Activity, Reading, encode_activity, encode_reading
 
 NOW = 1_792_031_580_000
 READING = Reading("h000042", "door", 7, NOW, 1, NOW - 9_000, "away", 87)
 
 
-def look(reading: Reading, ahead_max_ms: int | None = 1000) -> Verdict:
-    return second_look(encode_reading(reading), NOW, ahead_max_ms, 120_000)
+def look(reading: Reading, ahead_max_ms: int | None = 1000) -> ValidationResult:
+    return validate_body(encode_reading(reading), NOW, ahead_max_ms, 120_000)
 
 
 def test_a_reading_after_all() -> None:
     fault = replace(READING, value=None, fault="stuck", at=NOW - 120_001)
     body = encode_activity(Activity(fault, "fault", "Kiln Lane"))
-    assert look(fault) == Verdict(None, "h000042", 42 * 8 + 1, 7, body, late=True)
+    assert look(fault) == ValidationResult(None, "h000042", 42 * 8 + 1, 7, body, late=True)
     assert look(READING).late is False
 
 
@@ -53,16 +53,16 @@ def test_numbers_that_nobody_can_reckon_with(name: str) -> None:
         assert look(absurd).complaint == "wrong-type: a number is too large"
     assert look(replace(READING, value=1e13)).complaint == "wrong-type: value is too large"
     body = encode_reading(READING).replace(b'"value":1', b'"value":1e999')
-    assert second_look(body, NOW, None, 0).complaint == "wrong-type: value is too large"
+    assert validate_body(body, NOW, None, 0).complaint == "wrong-type: value is too large"
 
 
 def test_half_a_letter_is_no_text() -> None:
     """It could be read, and then not be written down: one such body would stop the stage."""
     body = encode_reading(replace(READING, value=None, fault="?")).replace(b"?", rb"\ud800")
-    complaint = second_look(body, NOW, None, 0).complaint
+    complaint = validate_body(body, NOW, None, 0).complaint
     assert complaint == "wrong-type: fault has half of a surrogate pair"
     whole = encode_reading(replace(READING, value=None, fault="?")).replace(b"?", rb"\ud83d\ude00")
-    assert second_look(whole, NOW, None, 0).complaint is None
+    assert validate_body(whole, NOW, None, 0).complaint is None
 
 
 def test_without_a_clock_to_compare_with_any_future_will_do() -> None:
@@ -70,4 +70,4 @@ def test_without_a_clock_to_compare_with_any_future_will_do() -> None:
 
 
 def test_what_is_no_reading() -> None:
-    assert second_look(b"{}", NOW, None, 0).complaint == "missing-key: v"
+    assert validate_body(b"{}", NOW, None, 0).complaint == "missing-key: v"

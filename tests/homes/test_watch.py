@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks._alert_score import due_by, overall, score
 from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock
 from pumphouse.events import Event
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import DAY_MS, MINUTE_MS, Alert, decode_alert
-from pumphouse.homes.score import due_by, overall, score
 from pumphouse.homes.sift import stage as sift
 from pumphouse.homes.simulator.incidents import MANY
 from pumphouse.homes.simulator.replay import ReplaySource, read_recording
 from pumphouse.homes.simulator.sender import send
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import stage as watch
 from tests.homes.hearing import FIRST_MINUTE, activities
 from tests.homes.sensor_network import as_csv, unusual_at
@@ -47,7 +47,10 @@ STRANGE = [
 
 
 def watch_all(
-    spark: SparkSession, place: Place, folder: Path, settings: watch.WatchSettings = SETTINGS
+    spark: SparkSession,
+    place: HomesNamespace,
+    folder: Path,
+    settings: watch.WatchSettings = SETTINGS,
 ) -> list[Event]:
     finish(lambda: watch.start(spark, place, str(folder), settings, TO_THE_END))
     return read_all(place, "alerts")
@@ -58,10 +61,10 @@ def decoded(events: list[Event]) -> list[Alert]:
 
 
 def test_from_sensors_to_alerts_and_each_of_them_once(
-    spark: SparkSession, place: Place, tmp_path: Path
+    spark: SparkSession, place: HomesNamespace, tmp_path: Path
 ) -> None:
     """Half a day of a small town, with a new start of both stages in the middle."""
-    town, minutes = Town(40, 7, MANY), 12 * 60
+    town, minutes = HomeSimulator(40, 7, MANY), 12 * 60
     end = FIRST_MINUTE + minutes
     everything = [activities(town, minute) for minute in range(FIRST_MINUTE, end)]
     settings = sift.SiftSettings(ahead_max_s=None, partitions_per_task=1)
@@ -82,9 +85,9 @@ def test_from_sensors_to_alerts_and_each_of_them_once(
 
 
 def test_every_start_reads_the_day_anew_and_leaves_one_folder(
-    spark: SparkSession, place: Place, tmp_path: Path
+    spark: SparkSession, place: HomesNamespace, tmp_path: Path
 ) -> None:
-    town = Town(40, 7, MANY)
+    town = HomeSimulator(40, 7, MANY)
     minutes = range(FIRST_MINUTE, FIRST_MINUTE + 480)
     put_in_turn(place, "activity", [activities(town, minute) for minute in minutes])
     for hub in ("activity", "alerts"):
@@ -98,7 +101,9 @@ def test_every_start_reads_the_day_anew_and_leaves_one_folder(
     assert folder != other
 
 
-def test_data_that_nobody_here_wrote(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+def test_data_that_nobody_here_wrote(
+    spark: SparkSession, place: HomesNamespace, tmp_path: Path
+) -> None:
     """Four motes for six hours; somebody held a hot kettle to two of them."""
     source = ReplaySource(read_recording(as_csv()), homes=4, start_ms=START_MS, slot_s=60)
 

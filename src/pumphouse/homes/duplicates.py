@@ -5,7 +5,7 @@ it have been seen, as a receiver of network packets guards against replays. So r
 for 64 readings (an hour of a sensor that reads once a minute) however late they come; nothing is
 dropped for being late. A reading older than that is taken as new: rather twice than never.
 
-    kept readings, Seen -> admit -> which are new, Seen
+    kept readings, SequenceWindows -> admit_new -> which are new, SequenceWindows
                            ^^^^^ this module
 """
 
@@ -25,7 +25,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SequenceWindows:
     """By sensor, in the order of `keys`: the highest number, and the bits of those up to it.
 
     Bit n stands for `highest - n`.
@@ -39,7 +39,7 @@ class Seen:
         return b"".join((self.keys.tobytes(), self.highest.tobytes(), self.bits.tobytes()))
 
     @classmethod
-    def from_bytes(cls, packed: bytes) -> Seen:
+    def from_bytes(cls, packed: bytes) -> SequenceWindows:
         count = len(packed) // 20
         return cls(
             np.frombuffer(packed, np.int32, count),
@@ -48,10 +48,10 @@ class Seen:
         )
 
 
-NOTHING = Seen(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint64))
+NOTHING = SequenceWindows(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
-def admit(seen: Seen, keys: Keys, numbers: Numbers) -> tuple[Mask, Seen]:
+def admit_new(seen: SequenceWindows, keys: Keys, numbers: Numbers) -> tuple[Mask, SequenceWindows]:
     """Which of these (sensor, number) are new, the first of equal ones; and what is seen then."""
     order = np.lexsort((numbers, keys))  # stable: of equal ones the first stays the first
     key, number = keys[order], numbers[order]
@@ -68,7 +68,7 @@ def admit(seen: Seen, keys: Keys, numbers: Numbers) -> tuple[Mask, Seen]:
     return new, marked(seen, at[fresh], number[fresh])
 
 
-def with_sensors(seen: Seen, keys: Keys) -> Seen:
+def with_sensors(seen: SequenceWindows, keys: Keys) -> SequenceWindows:
     """With a place for each of these, which are in order; the new ones have seen nothing."""
     unknown = missing(seen.keys, keys)
     if not len(unknown):
@@ -78,7 +78,7 @@ def with_sensors(seen: Seen, keys: Keys) -> Seen:
     bits = np.zeros(len(together), np.uint64)
     old = np.searchsorted(together, seen.keys)
     highest[old], bits[old] = seen.highest, seen.bits
-    return Seen(together, highest, bits)
+    return SequenceWindows(together, highest, bits)
 
 
 def missing(known: Keys, keys: Keys) -> Keys:
@@ -91,7 +91,7 @@ def missing(known: Keys, keys: Keys) -> Keys:
     return out
 
 
-def marked(seen: Seen, at: NDArray[np.intp], numbers: Numbers) -> Seen:
+def marked(seen: SequenceWindows, at: NDArray[np.intp], numbers: Numbers) -> SequenceWindows:
     """With these numbers seen; `at` is where each one's sensor stands."""
     highest, bits = seen.highest.copy(), seen.bits.copy()
     np.maximum.at(highest, at, numbers)
@@ -99,7 +99,7 @@ def marked(seen: Seen, at: NDArray[np.intp], numbers: Numbers) -> Seen:
     behind = highest[at] - numbers
     near = behind < WINDOW
     np.bitwise_or.at(bits, at[near], np.uint64(1) << behind[near].astype(np.uint64))
-    return Seen(seen.keys, highest, bits)
+    return SequenceWindows(seen.keys, highest, bits)
 
 
 def shifted(bits: Bits, by: Numbers) -> Bits:

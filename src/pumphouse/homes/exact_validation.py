@@ -1,6 +1,6 @@
 """The second look at a body that is not plainly right: what is wrong with it, or what it is.
 
-second_look: body, when it arrived -> Verdict
+validate_body: body, when it arrived -> ValidationResult
 ^^^^^^^^^^^ this module, by the reference in schema.py
 """
 
@@ -29,7 +29,7 @@ VALUE_MAX = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ValidationResult:
     """`complaint` says what is wrong. A reading without one that is not kept has no `body`."""
 
     complaint: str | None = None
@@ -40,15 +40,17 @@ class Verdict:
     late: bool = False
 
 
-def second_look(body: bytes, enqueued_ms: int, ahead_max_ms: int | None, late_ms: int) -> Verdict:
+def validate_body(
+    body: bytes, enqueued_ms: int, ahead_max_ms: int | None, late_ms: int
+) -> ValidationResult:
     """What a body is worth after all."""
     try:
         reading = decode_reading(body)
         check_numbers(reading, enqueued_ms, ahead_max_ms)
     except BadRecord as bad:
-        return Verdict(complaint=str(bad))
+        return ValidationResult(complaint=str(bad))
     kept = activity_of(reading)
-    return Verdict(
+    return ValidationResult(
         home=reading.home,
         sensor=home_number(reading.home) * 8 + KINDS.index(reading.sensor),
         seq=reading.seq,

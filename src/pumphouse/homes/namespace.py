@@ -1,6 +1,6 @@
 """Where the hubs of the homes are: one namespace, and how it is spoken to.
 
-Place -> options of format("eventhubs") -> sift, watch, record
+HomesNamespace -> options of format("eventhubs") -> sift, watch, record
 ^^^^^ this module
 """
 
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+from warnings import warn
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HomesNamespace:
     """`connection` is the connection string of the namespace; a secret, so no repr shows it.
 
     `options` are further ones of format("eventhubs"), such as caFile or driver, for every hub.
@@ -20,7 +22,7 @@ class Place:
     connection: str = field(repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def of(self, hub: str, group: str | None = None, /, **more: object) -> dict[str, str]:
+    def hub_options(self, hub: str, group: str | None = None, /, **more: object) -> dict[str, str]:
         """The options of one hub; a group is for readers. Those that are None are left out."""
         reader = {} if group is None else {"consumerGroup": group}
         given = {name: text(value) for name, value in more.items() if value is not None}
@@ -40,3 +42,10 @@ def without_hub(connection: str) -> str:
 
 def text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Place":
+        warn("Place is now HomesNamespace", DeprecationWarning, stacklevel=2)
+        return HomesNamespace
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,8 +3,8 @@
 Each stage has a thread that starts its query, waits for its end, and starts it again. The main
 thread tells how they are, every second, into a file that others read, and stops them.
 
-    Pipeline.run -> Stage.serve (one thread each) -> sift.start, watch.start, record.start
-                 -> upkeep.report -> DATA/status.json
+    Pipeline.run -> StageRunner.serve (one thread each) -> sift.start, watch.start, record.start
+                 -> stage_status.report -> DATA/status.json
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from pumphouse.client.base import RetryOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.errors import ConnectionFailed, OptionError, PumphouseError
-from pumphouse.homes import restarts as upkeep
-from pumphouse.homes import stage_start as starting
-from pumphouse.homes.namespace import Place
-from pumphouse.homes.restarts import Eye, Look, Past
+from pumphouse.homes import stage_start, stage_status
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB, SENSORS_HUB
+from pumphouse.homes.stage_status import ProgressReader, StageProgress, StageState
 from pumphouse.homes.watch.sharing import Sharing
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ LOCAL_FILES = {
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
     """What runs where. `data` holds checkpoints and the status; on a cluster `checkpoints` must be
-    a place that all its machines reach."""
+    a namespace that all its machines reach."""
 
     data: Path
     stages: tuple[str, ...] = STAGES
@@ -112,7 +111,7 @@ class PipelineOptions:
         return f"{self.checkpoints or self.data / 'checkpoints'}/{stage}"
 
 
-class Stage:
+class StageRunner:
     """One query, started as often as it takes."""
 
     def __init__(
@@ -126,12 +125,12 @@ class Stage:
     ) -> None:
         self.name = name
         self._turn = turn or threading.Lock()
-        self.past = Past(since_s=clock.monotonic())
+        self.past = StageState(since_s=clock.monotonic())
         self._start, self._clock, self._counts, self._tell = start, clock, counts, tell
         self._query: StreamingQuery | None = None
         self._stopping = threading.Event()
-        self._eye = Eye()
-        self._look = Look()
+        self._eye = ProgressReader()
+        self._look = StageProgress()
         self.thread = threading.Thread(target=self.serve, name=name, daemon=True)
 
     def serve(self) -> None:
@@ -161,7 +160,7 @@ class Stage:
         return query
 
     def _fail(self, failed: Exception) -> None:
-        self.past = self.past.failed(upkeep.why(failed), self._clock.monotonic())
+        self.past = self.past.failed(stage_status.why(failed), self._clock.monotonic())
         self._tell(
             f"{self.name} failed for the {ordinal(self.past.restarts)} time: {self.past.error};"
             f" again in {self.past.wait_s:g} s"
@@ -169,7 +168,7 @@ class Stage:
         log.info("stage=%s failed", self.name, exc_info=failed)
         self._stopping.wait(self.past.wait_s)
 
-    def look(self) -> Look:
+    def look(self) -> StageProgress:
         """How it is, after its last batch."""
         query = self._query
         progress = None if query is None else query.lastProgress
@@ -212,15 +211,15 @@ class Pipeline:
 
     def __init__(
         self,
-        place: Place,
+        namespace: HomesNamespace,
         options: PipelineOptions,
         tell: Callable[[str], object] = log.info,
         clock: Clock | None = None,
     ) -> None:
-        self.place, self.options = place, options
+        self.namespace, self.options = namespace, options
         self._tell, self._clock = tell, clock or SystemClock()
         self._stop = threading.Event()
-        self.stages: list[Stage] = []
+        self.stages: list[StageRunner] = []
 
     def stop(self) -> None:
         """From any thread, or a signal: `run` then ends."""
@@ -229,8 +228,8 @@ class Pipeline:
     def run(self) -> None:
         """Run the stages until `stop`. What is wrong from the start raises at once."""
         with told_by_signals(self.stop):
-            asyncio.run(check_hubs(self.place, self.options.stages))
-            starting.check_stores(self.options)
+            asyncio.run(check_hubs(self.namespace, self.options.stages))
+            stage_start.check_stores(self.options)
             with alone_in(self.options.data), spark_for(self.options) as spark:
                 self._run_on(spark)
 
@@ -248,10 +247,10 @@ class Pipeline:
 
     @contextmanager
     def opened(self, spark: SparkSession) -> Iterator[None]:
-        with starting.stages_of(spark, self.place, self.options) as starts:
+        with stage_start.stages_of(spark, self.namespace, self.options) as starts:
             turn = threading.Lock()
             self.stages = [
-                Stage(one.name, one.start, self._clock, one.counts, self._tell, turn)
+                StageRunner(one.name, one.start, self._clock, one.counts, self._tell, turn)
                 for one in starts
             ]
             yield
@@ -263,9 +262,9 @@ class Pipeline:
             if self._clock.monotonic() - told_s >= TELL_EVERY_S:
                 told_s = self._clock.monotonic()
                 for stage in self.stages:
-                    self._tell(upkeep.line(stage.name, stage.past, looks[stage.name]))
+                    self._tell(stage_status.line(stage.name, stage.past, looks[stage.name]))
 
-    def _look(self, spark: SparkSession) -> dict[str, Look]:
+    def _look(self, spark: SparkSession) -> dict[str, StageProgress]:
         try:
             if is_alive(spark):
                 return self._report()
@@ -274,9 +273,9 @@ class Pipeline:
                 raise
         raise PumphouseError("Spark has ended; start again to go on from here")
 
-    def _report(self) -> dict[str, Look]:
+    def _report(self) -> dict[str, StageProgress]:
         looks = {stage.name: stage.look() for stage in self.stages}
-        told = upkeep.report(
+        told = stage_status.report(
             {stage.name: (stage.past, looks[stage.name]) for stage in self.stages},
             now_ms(self._clock),
             pid=os.getpid(),
@@ -345,7 +344,9 @@ def spark_for(options: PipelineOptions) -> Iterator[SparkSession]:
         raise
     except Exception as failed:  # of Spark, of its bridge to Python, or of the JVM
         where = options.master or "this machine"
-        raise PumphouseError(f"Spark does not start on {where}: {upkeep.why(failed)}") from failed
+        raise PumphouseError(
+            f"Spark does not start on {where}: {stage_status.why(failed)}"
+        ) from failed
     try:
         yield spark
     finally:
@@ -365,12 +366,16 @@ def is_alive(spark: SparkSession) -> bool:
         return False
 
 
-async def check_hubs(place: Place, stages: Sequence[str]) -> None:
+async def check_hubs(namespace: HomesNamespace, stages: Sequence[str]) -> None:
     """Every hub that the stages want, asked for its partitions: an error now and not in a loop."""
     try:
         async with asyncio.timeout(ANSWER_S):
             for hub in dict.fromkeys(hub for stage in stages for hub in HUBS[stage]):
-                await check_hub(place.of(hub)["connectionString"], hub, place.options.get("caFile"))
+                await check_hub(
+                    namespace.hub_options(hub)["connectionString"],
+                    hub,
+                    namespace.options.get("caFile"),
+                )
     except TimeoutError:
         raise ConnectionFailed(
             f"no hub answered within {ANSWER_S:g} s; is the connection string right?"

@@ -1,6 +1,6 @@
 """How each stage is started by a pipeline, and what it counts.
 
-PipelineOptions -> stages_of -> Starting: sift.start, watch.start, record.start
+PipelineOptions -> stages_of -> StageStarter: sift.start, watch.start, record.start
                    ^^^^^^^^^ this module
 """
 
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.errors import OptionError
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.record import stage as record
 from pumphouse.homes.record.stage import Recorder, RecordSettings
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Starting:
+class StageStarter:
     """A stage by name, what starts it, and what it counts beside rows."""
 
     name: str
@@ -34,20 +34,20 @@ class Starting:
 
 @contextmanager
 def stages_of(
-    spark: SparkSession, place: Place, options: PipelineOptions
-) -> Iterator[list[Starting]]:
+    spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions
+) -> Iterator[list[StageStarter]]:
     """The stages that are wanted, in the order in which events pass through them."""
     with ExitStack() as kept:
         yield [
-            MAKERS[name](spark, place, options, kept)
+            MAKERS[name](spark, namespace, options, kept)
             for name in ("sift", "watch", "record")
             if name in options.stages
         ]
 
 
 def sift_of(
-    spark: SparkSession, place: Place, options: PipelineOptions, kept: ExitStack
-) -> Starting:
+    spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions, kept: ExitStack
+) -> StageStarter:
     from pumphouse.homes.sift import stage as sift
 
     settings = sift.SiftSettings()
@@ -56,37 +56,37 @@ def sift_of(
 
     def start() -> StreamingQuery:
         in_pool(spark, "sift")
-        return sift.start(spark, place, options.checkpoint("sift"), settings, options.trigger)
+        return sift.start(spark, namespace, options.checkpoint("sift"), settings, options.trigger)
 
-    return Starting("sift", start, lambda progress: asdict(sift.counts(progress)))
+    return StageStarter("sift", start, lambda progress: asdict(sift.counts(progress)))
 
 
 def watch_of(
-    spark: SparkSession, place: Place, options: PipelineOptions, kept: ExitStack
-) -> Starting:
+    spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions, kept: ExitStack
+) -> StageStarter:
     def start() -> StreamingQuery:
         from pumphouse.homes.watch import stage as watch
 
         in_pool(spark, "watch")
         settings = watch.WatchSettings(sharing=options.sharing)
         where = options.checkpoint("watch")
-        return watch.start(spark, place, where, settings, options.trigger)
+        return watch.start(spark, namespace, where, settings, options.trigger)
 
-    return Starting("watch", start, lambda progress: {})
+    return StageStarter("watch", start, lambda progress: {})
 
 
 def record_of(
-    spark: SparkSession, place: Place, options: PipelineOptions, kept: ExitStack
-) -> Starting:
+    spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions, kept: ExitStack
+) -> StageStarter:
     settings = record_settings(options)
-    hand = kept.enter_context(Hand(settings))
+    hand = kept.enter_context(CurrentRecorder(settings))
 
     def start() -> StreamingQuery:
         in_pool(spark, "record")
         where = options.checkpoint("record")
-        return record.start(spark, place, where, settings, options.trigger, hand.fresh())
+        return record.start(spark, namespace, where, settings, options.trigger, hand.fresh())
 
-    return Starting("record", start, lambda progress: hand.counts())
+    return StageStarter("record", start, lambda progress: hand.counts())
 
 
 def record_settings(options: PipelineOptions) -> RecordSettings:
@@ -97,7 +97,7 @@ def record_settings(options: PipelineOptions) -> RecordSettings:
 
 
 def check_stores(options: PipelineOptions) -> None:
-    """Whether there is a place for what the stages make: what is wrong with it raises."""
+    """Whether there is a namespace for what the stages make: what is wrong with it raises."""
     try:
         options.data.mkdir(parents=True, exist_ok=True)
     except OSError as failed:
@@ -109,14 +109,14 @@ def check_stores(options: PipelineOptions) -> None:
 MAKERS = {"sift": sift_of, "watch": watch_of, "record": record_of}
 
 
-class Hand:
+class CurrentRecorder:
     """The recorder that is at work: after a failure a new one, with connections of its own."""
 
     def __init__(self, settings: RecordSettings) -> None:
         self._settings = settings
         self._recorder: Recorder | None = None
 
-    def __enter__(self) -> Hand:
+    def __enter__(self) -> CurrentRecorder:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -1,13 +1,13 @@
-"""Is this body a reading, and is it worth keeping? The first look, in Spark's own expressions.
+"""Validates and filters readings with Spark expressions, a whole column at a time.
 
-Nearly every reading is as it should be, and most of them are boring. Both are recognised here, in
-the JVM, by one pass of the JSON parser and a few comparisons, for whole columns. What is not
-plainly right goes on as it came, and is judged by the reference itself (`second_look`), one record
-at a time: there it costs more, and there are few of them. So Spark's plan, which it thinks through
-anew for every batch, stays small, and nothing is said twice in two languages but what is common.
+Nearly all readings are valid, and most of them do not matter. Both cases are decided here, in the
+JVM, by one pass of the JSON parser and a few comparisons. A body that is not certainly valid goes
+on unchanged, and `validate_body` decides it one record at a time: that costs more, but there are
+few of them. So Spark's plan, which is optimised again for every batch, stays small, and only the
+common rules exist in two languages.
 
-    events -> glance -> worth_a_look -> second_look
-              ^^^^^^^^^^^^^^^^^^^^^^ this module
+    events -> validate_columns -> select_relevant -> validate_body
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NEEDED = ("v", "home", "sensor", "seq", "at", "value", "since", "mode", "battery
 SENSORS_MAX = 8  # kinds of sensors that a home may have: number * 8 + kind is a sensor
 
 
-def glance(events: DataFrame, ahead_max_ms: int | None, late_ms: int) -> DataFrame:
+def validate_columns(events: DataFrame, ahead_max_ms: int | None, late_ms: int) -> DataFrame:
     """Each event, whether it is plainly `right`, and if so `why` it is kept (null: it is not).
 
     Needs the columns body, partition, sequenceNumber and enqueuedTime.
@@ -62,7 +62,7 @@ def glance(events: DataFrame, ahead_max_ms: int | None, late_ms: int) -> DataFra
     return judged.select("*", f.when(f.col("right"), why_kept()).alias("why"), late.alias("late"))
 
 
-def worth_a_look(glanced: DataFrame) -> DataFrame:
+def select_relevant(glanced: DataFrame) -> DataFrame:
     """What is kept, as an activity; and what is not plainly right, as it came."""
     matters = glanced.where(~f.col("right") | f.col("why").isNotNull())
     right = f.col("right")

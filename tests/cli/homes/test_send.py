@@ -14,8 +14,8 @@ from pumphouse.cli.homes.send import first_reading_ms, parse_rate, parse_share
 from pumphouse.errors import OptionError
 from pumphouse.homes.schema import decode_reading
 from pumphouse.homes.simulator.incidents import Incidents
-from pumphouse.homes.simulator.reading_faults import Mishaps
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.reading_faults import ReadingFaults
+from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import Call, Program, good, objects, refused
 from tests.homes.reading_back import await_events, events_of
@@ -38,7 +38,7 @@ def test_the_same_call_sends_the_same_bytes(call: Call, event_hub: EmbeddedHub) 
     args = "homes send --homes 30 --rate max --minutes 2 --seed 9 --incidents many --from"
     said = good(call(*args.split(), FROM))
     assert said.startswith("sent 3")
-    town = Town(30, 9, Incidents(100, 50, 100, 100))
+    town = HomeSimulator(30, 9, Incidents(100, 50, 100, 100))
     expected = [body for minute in range(2) for body in town.minute(MINUTE + minute).bodies()]
     assert sorted(bodies(event_hub)) == sorted(expected)
     assert f"sent {len(expected)} events of 30 homes in " in said
@@ -56,7 +56,7 @@ def test_mishaps_and_a_summary_for_programs(call: Call, event_hub: EmbeddedHub) 
     found = bodies(event_hub)
     assert said["sent"] == len(found)
     assert said["duplicates"] == len(found) - len(set(found))
-    town = Town(40, 1, mishaps=Mishaps(0.1, 0.1, 0.1, 0.1, 0.1))
+    town = HomeSimulator(40, 1, reading_faults=ReadingFaults(0.1, 0.1, 0.1, 0.1, 0.1))
     assert sorted(found) == sorted(
         body for minute in range(3) for body in town.minute(MINUTE + minute).bodies()
     )
@@ -66,7 +66,7 @@ def test_parts_make_a_whole(call: Call, event_hub: EmbeddedHub) -> None:
     for share in ("1/2", "2/2"):
         args = f"homes send --homes 21 --rate max --minutes 1 --incidents none --share {share}"
         good(call(*args.split(), "--from", FROM))
-    assert sorted(bodies(event_hub)) == sorted(Town(21).minute(MINUTE).bodies())
+    assert sorted(bodies(event_hub)) == sorted(HomeSimulator(21).minute(MINUTE).bodies())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

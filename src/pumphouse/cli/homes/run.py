@@ -115,12 +115,12 @@ def run(
     watch and record. It goes on where it was when it is started again, and starts a stage that
     fails again too. DIR/status.json tells every second how the stages are.
     """
-    from pumphouse.homes.namespace import Place
+    from pumphouse.homes.namespace import HomesNamespace
     from pumphouse.homes.pipeline import Pipeline, PipelineOptions
-    from pumphouse.homes.watch.sharing import sharing_of
+    from pumphouse.homes.watch.sharing import parse_sharing
 
     trust = ca_file()
-    place = Place(need_connection(connection), {"caFile": trust} if trust else {})
+    place = HomesNamespace(need_connection(connection), {"caFile": trust} if trust else {})
     options = PipelineOptions(
         data=data.absolute(),
         stages=tuple(name.strip() for name in stages.split(",") if name.strip()),
@@ -130,7 +130,7 @@ def run(
         checkpoints=checkpoints,
         settings=dict(map(parse_property, conf)),
         accelerated=accelerated,
-        sharing=sharing_of(assignment, store, host or (assignment and own_name(data))),
+        sharing=parse_sharing(assignment, store, host or (assignment and own_name(data))),
     )
     say = console.message if output == "text" else lambda text: console.print_json({"event": text})
     pipeline = Pipeline(place, options, say)

@@ -22,8 +22,8 @@ from pumphouse.errors import OptionError
 
 if TYPE_CHECKING:
     from pumphouse.client.base import HubClient
-    from pumphouse.homes.simulator.sender import Progress, Tally
-    from pumphouse.homes.simulator.slices import Source
+    from pumphouse.homes.simulator.sender import Progress, SendTotals
+    from pumphouse.homes.simulator.time_slices import SliceSource
 
 RATE = re.compile(r"(?P<times>[0-9]+(?:\.[0-9]+)?)x", re.IGNORECASE)
 DAY_S = 86_400.0
@@ -187,16 +187,16 @@ def send(
     Every reading follows from the seed, its home and its minute: the same call sends the same
     bytes. Ctrl-C and SIGTERM end it cleanly, with a summary.
     """
-    from pumphouse.homes.simulator.reading_faults import Mishaps
-    from pumphouse.homes.simulator.sensors import Town
-    from pumphouse.homes.simulator.slices import TownSource, slot_for
+    from pumphouse.homes.simulator.reading_faults import ReadingFaults
+    from pumphouse.homes.simulator.sensors import HomeSimulator
+    from pumphouse.homes.simulator.time_slices import SimulatorSource, choose_slot_s
 
-    mishaps = Mishaps(late, duplicates, malformed, faults, low_battery, late_minutes)
-    town = Town(homes, seed, incidents, mishaps)
+    mishaps = ReadingFaults(late, duplicates, malformed, faults, low_battery, late_minutes)
+    town = HomeSimulator(homes, seed, incidents, mishaps)
     span_ms = None if minutes is None else int(minutes * 60_000)
     start_ms = first_reading_ms(start_ms, rate.times, span_ms)
     end_ms = None if span_ms is None else start_ms + span_ms
-    source = TownSource(town, start_ms, end_ms, slot_for(homes, rate.times), share)
+    source = SimulatorSource(town, start_ms, end_ms, choose_slot_s(homes, rate.times), share)
     total = None if minutes is None else round(homes * 5 * minutes / share[1])
     send_source(connection, hub, driver, source, rate.times, total, output)
 
@@ -215,7 +215,7 @@ def send_source(
     connection: str | None,
     hub: str,
     driver: str,
-    source: Source,
+    source: SliceSource,
     speed: float | None,
     total: int | None,
     output: str,
@@ -227,7 +227,7 @@ def send_source(
 
     client = connect(need_connection(connection), hub, driver)
 
-    async def run() -> Tally:
+    async def run() -> SendTotals:
         with console.progress("sending", total, shown=True) as advance, stop_on_signal() as stop:
             async with client:
                 return await sending.send(
@@ -275,7 +275,7 @@ class SendReporter:
             console.message("caught up")
 
 
-def summary(tally: Tally, homes: int) -> dict[str, Any]:
+def summary(tally: SendTotals, homes: int) -> dict[str, Any]:
     return {
         "sent": tally.sent,
         "homes": homes,
@@ -287,7 +287,7 @@ def summary(tally: Tally, homes: int) -> dict[str, Any]:
     }
 
 
-def sentence(tally: Tally, homes: int) -> str:
+def sentence(tally: SendTotals, homes: int) -> str:
     rate = tally.sent / tally.seconds if tally.seconds else 0.0
     text = f"sent {console.plural(tally.sent, 'event')} of {console.plural(homes, 'home')} in "
     text += f"{tally.seconds:.1f} s ({rate:,.0f}/s)"

@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pumphouse.errors import RecordsDamaged
-from pumphouse.homes.record import parquet
-from pumphouse.homes.record.folder import Folder, folder_at
-from pumphouse.homes.record.parquet import DataFile, Hour, Manifest
-from pumphouse.homes.record.positions import Positions, fresh
+from pumphouse.homes.record import manifest as manifests
+from pumphouse.homes.record.folder import Folder, open_folder
+from pumphouse.homes.record.manifest import DataFile, Hour, Manifest
+from pumphouse.homes.record.positions import Positions, new_rows
 from pumphouse.homes.schema import HOUR_MS
 
 log = logging.getLogger("pumphouse.homes")
@@ -63,7 +63,7 @@ class Archive:
         parts = [
             (Hour(hub, start), rows)
             for hub, table in batch.items()
-            for start, rows in by_hour(fresh(table, self.positions.get(hub, {})))
+            for start, rows in by_hour(new_rows(table, self.positions.get(hub, {})))
         ]
         files = [self._write(hour, rows) for hour, rows in parts]
         after = self._manifest.with_batch(files, reached)
@@ -73,10 +73,10 @@ class Archive:
 
     def tidy(self) -> int:
         """Merge what should be merged, and remove what nobody can want any more; merges done."""
-        plans = parquet.plan_merges(self._manifest.files)
+        plans = manifests.plan_merges(self._manifest.files)
         for parts in plans:
             self._merge(parts)
-        for day in parquet.days_to_close(self._manifest):
+        for day in manifests.days_to_close(self._manifest):
             self._close_day(day)
         self._remove_gone()
         return len(plans)
@@ -100,13 +100,13 @@ class Archive:
     # -- how
 
     def _write(self, hour: Hour, rows: pa.Table) -> DataFile:
-        name = parquet.file_name(hour, self._manifest.version + 1, self._writer)
+        name = manifests.file_name(hour, self._manifest.version + 1, self._writer)
         data = to_parquet(rows)
         self.folder.write(name, data)
         return DataFile(name, hour.hub, hour.start_ms, rows.num_rows, len(data))
 
     def _commit(self, after: Manifest) -> None:
-        self._tag = self.folder.replace(MANIFEST, parquet.to_bytes(after), self._tag)
+        self._tag = self.folder.replace(MANIFEST, manifests.to_bytes(after), self._tag)
         self._manifest = after
 
     def _merge(self, parts: Sequence[DataFile]) -> None:
@@ -119,11 +119,11 @@ class Archive:
         log.debug("merge hour=%s files=%d rows=%d", merged.hour.folder, len(parts), merged.rows)
 
     def _close_day(self, day: str) -> None:
-        files = [file for file in self._manifest.files if parquet.day_of(file) == day]
+        files = [file for file in self._manifest.files if manifests.day_of(file) == day]
         if earlier := self._manifest.days.get(day):
             files = [*read_day(self.folder, earlier), *files]
         name = f"_days/{day}-{self._manifest.version + 1:012d}-{self._writer}.json"
-        self.folder.write(name, parquet.day_to_bytes(files))
+        self.folder.write(name, manifests.day_to_bytes(files))
         self._commit(self._manifest.with_day(day, name, self._now_ms()))
 
     def _remove_gone(self) -> None:
@@ -167,7 +167,7 @@ class Snapshot:
 
 def snapshot(place: str | Path, credential: Any = None) -> Snapshot:
     """The records in a folder, blob://ACCOUNT/CONTAINER, or a storage connection string."""
-    folder = folder_at(place, credential)
+    folder = open_folder(place, credential)
     return snapshot_of(folder, read_manifest(folder)[0])
 
 
@@ -179,11 +179,11 @@ def read_manifest(folder: Folder) -> tuple[Manifest, str | None]:
     found = folder.read(MANIFEST)
     if found is None:
         return Manifest(), None
-    return parquet.from_bytes(found[0]), found[1]
+    return manifests.from_bytes(found[0]), found[1]
 
 
 def read_day(folder: Folder, name: str) -> Iterable[DataFile]:
-    return parquet.day_from_bytes(read_whole(folder, name))
+    return manifests.day_from_bytes(read_whole(folder, name))
 
 
 def read_rows(folder: Folder, file: DataFile) -> pa.Table:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pumphouse.errors import OptionError
 from pumphouse.homes.record import sums as minutes
-from pumphouse.homes.record.positions import Positions, advanced, fresh
+from pumphouse.homes.record.positions import Positions, advanced, new_rows
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 
 
@@ -93,7 +93,7 @@ KEEP_NEWEST = "INSERT INTO newest VALUES (?, ?) ON CONFLICT (hub) DO UPDATE SET 
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoreResult:
     """What became of a batch: rows of the hubs that are new, and of these the repeats and late."""
 
     rows: int = 0
@@ -101,7 +101,7 @@ class Stored:
     late: int = 0
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """What differs between databases; see sqlite.py and postgres.py beside this."""
 
     def begin(self) -> None:
@@ -128,7 +128,7 @@ class Connection(Protocol):
 class Database:
     """The tables, and how a batch gets into them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DatabaseConnection) -> None:
         self._connection = connection
         connection.begin()
         for statement in SCHEMA:
@@ -141,7 +141,7 @@ class Database:
             found.setdefault(hub, {})[partition] = following
         return found
 
-    def store(self, batch: Mapping[str, pa.Table], reached: Positions) -> Stored:
+    def store(self, batch: Mapping[str, pa.Table], reached: Positions) -> StoreResult:
         """Store the rows of each hub that are new, and that all up to `reached` are."""
         self._connection.begin()
         try:
@@ -157,18 +157,18 @@ class Database:
 
     # -- within the transaction
 
-    def _store(self, batch: Mapping[str, pa.Table], reached: Positions) -> Stored:
+    def _store(self, batch: Mapping[str, pa.Table], reached: Positions) -> StoreResult:
         before = self.positions()
-        new = {hub: fresh(rows, before.get(hub, {})) for hub, rows in batch.items()}
+        new = {hub: new_rows(rows, before.get(hub, {})) for hub, rows in batch.items()}
         done = [self._add(TABLES[hub], rows) for hub, rows in new.items() if rows.num_rows]
         self._move_on(before, advanced(before, reached))
-        return Stored(
+        return StoreResult(
             sum(one.rows for one in done),
             sum(one.repeats for one in done),
             sum(one.late for one in done),
         )
 
-    def _add(self, table: Table, rows: pa.Table) -> Stored:
+    def _add(self, table: Table, rows: pa.Table) -> StoreResult:
         self._connection.stage(table, rows.select(list(table.columns)))
         same = " AND ".join(f"o.{name} = {table.staged}.{name}" for name in table.identity)
         known = f"EXISTS (SELECT 1 FROM {table.name} o WHERE {same})"
@@ -177,7 +177,7 @@ class Database:
         copied = f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {table.staged}"
         added = self._connection.run(copied)
         late = self._add_to_sums(table, rows) if table is ACTIVITY else 0
-        return Stored(rows.num_rows, rows.num_rows - added, late)
+        return StoreResult(rows.num_rows, rows.num_rows - added, late)
 
     def _add_to_sums(self, table: Table, rows: pa.Table) -> int:
         """How many were late."""

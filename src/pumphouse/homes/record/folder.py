@@ -3,7 +3,7 @@
 Both do the same five things, among them the one that makes a manifest possible: replace a file only
 if it is still the one that was read.
 
-    --storage -> folder_at -> LocalFolder, BlobFolder -> Archive
+    --storage -> open_folder -> LocalFolder, BlobFolder -> Archive
                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
@@ -29,7 +29,7 @@ _BLOB = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FileInfo:
     """A file in a listing."""
 
     name: str
@@ -54,11 +54,11 @@ class Folder(Protocol):
     def delete(self, name: str) -> None:
         """Remove it, if it is there."""
 
-    def list(self, prefix: str) -> list[Found]:
+    def list(self, prefix: str) -> list[FileInfo]:
         """The files whose names begin so."""
 
 
-def folder_at(place: str | Path, credential: Any = None) -> Folder:
+def open_folder(place: str | Path, credential: Any = None) -> Folder:
     """The folder that is meant: a path, blob://ACCOUNT/CONTAINER, or a connection string."""
     if isinstance(place, Path) or not _BLOB.search(place):
         return LocalFolder(Path(place))
@@ -110,12 +110,12 @@ class LocalFolder:
     def delete(self, name: str) -> None:
         (self.root / name).unlink(missing_ok=True)
 
-    def list(self, prefix: str) -> list[Found]:
+    def list(self, prefix: str) -> list[FileInfo]:
         there, found = self.root / prefix.rpartition("/")[0], []
         for path in there.rglob("*"):
             name = path.relative_to(self.root).as_posix()
             if name.startswith(prefix) and path.is_file() and not path.name.startswith("."):
-                found.append(Found(name, int(path.stat().st_mtime * 1000)))
+                found.append(FileInfo(name, int(path.stat().st_mtime * 1000)))
         return found
 
     @contextmanager
@@ -187,9 +187,9 @@ class BlobFolder:
         except ResourceNotFoundError:
             return
 
-    def list(self, prefix: str) -> list[Found]:
+    def list(self, prefix: str) -> list[FileInfo]:
         there = self._container.list_blobs(name_starts_with=prefix, timeout=CALL_S)
-        return [Found(one.name, int(one.last_modified.timestamp() * 1000)) for one in there]
+        return [FileInfo(one.name, int(one.last_modified.timestamp() * 1000)) for one in there]
 
 
 def open_container(place: StoreUrl, credential: Any) -> Any:

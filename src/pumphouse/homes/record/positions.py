@@ -4,7 +4,7 @@ A place that stores rows keeps, in the same transaction, the sequence number tha
 partition of each hub. A batch that comes again (Spark repeats one after a crash) is then known row
 by row, however it was cut.
 
-    Spark's batch -> fresh -> stored together with -> advanced
+    Spark's batch -> new_rows -> stored together with -> advanced
                      ^^^^^                            ^^^^^^^^ this module
 """
 
@@ -23,7 +23,7 @@ PARTITION, SEQUENCE = "partition", "sequence"
 Positions: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
-def fresh(rows: pa.Table, following: Mapping[str, int]) -> pa.Table:
+def new_rows(rows: pa.Table, following: Mapping[str, int]) -> pa.Table:
     """The rows of one hub that are not stored yet."""
     if not rows.num_rows or not following:
         return rows
@@ -34,7 +34,7 @@ def fresh(rows: pa.Table, following: Mapping[str, int]) -> pa.Table:
     return rows if new.all() else rows.filter(pa.array(new))
 
 
-def ends(rows: pa.Table) -> dict[str, int]:
+def end_positions(rows: pa.Table) -> dict[str, int]:
     """Behind the last row of each partition."""
     last = rows.group_by(PARTITION).aggregate([(SEQUENCE, "max")])
     pairs = zip(last[PARTITION].to_pylist(), pc.add(last[f"{SEQUENCE}_max"], 1), strict=True)
@@ -51,7 +51,7 @@ def advanced(before: Positions, reached: Positions) -> dict[str, dict[str, int]]
     return after
 
 
-def least(places: Sequence[Positions]) -> dict[str, dict[str, int]]:
+def common_positions(places: Sequence[Positions]) -> dict[str, dict[str, int]]:
     """Up to where every one of the places has come."""
     found = {(hub, partition) for one in places for hub in one for partition in one[hub]}
     common: dict[str, dict[str, int]] = {}

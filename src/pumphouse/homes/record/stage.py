@@ -1,15 +1,14 @@
-"""Stage three, `record`: activities and alerts into Parquet files and a database, each once.
+"""The third stage, `record`: stores each activity and alert once, in Parquet files and a database.
 
 What it needs, and why:
 
-* batches: a file and a transaction cost the same for one row as for a thousand;
-* a checkpoint, to go on where it was; and the position in the same transaction as the rows, since
-  Spark repeats the batch in which a crash fell. Both stores know by it which rows are new;
-* no partition in two hands: the source reads with an epoch, so an older driver that still runs is
-  evicted; and if one comes through, the transaction and the manifest refuse it;
-* the rows in one place: a transaction has one connection, so the driver holds it. The stage before
-  has dropped what does not matter, and what is left fits there many times over: the rows come as
-  Arrow, and `events_max` bounds a batch.
+* Batches: a file and a transaction cost the same for one row as for a thousand.
+* A checkpoint, to resume from. The position is stored in the same transaction as the rows, because
+  Spark repeats the batch in which a crash happened; both stores recognise new rows by it.
+* One writer per partition: the source reads with an epoch, so an older driver that still runs is
+  evicted. If one gets through, the transaction and the manifest refuse its write.
+* All rows on the driver: a transaction needs one connection. The stages before drop most readings,
+  the rows arrive as Arrow, and `events_max` bounds a batch.
 
     activity, alerts (hubs) -> from_json -> driver: Archive.append, Database.store
 """
@@ -30,11 +29,11 @@ import pyarrow.compute as pc
 
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.errors import OptionError
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.record.archive import Archive, read_manifest
 from pumphouse.homes.record.database import TABLES, Database, open_database
-from pumphouse.homes.record.folder import folder_at
-from pumphouse.homes.record.positions import Positions, ends, least
+from pumphouse.homes.record.folder import open_folder
+from pumphouse.homes.record.positions import Positions, common_positions, end_positions
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class Recorded:
 
 def start(
     spark: SparkSession,
-    place: Place,
+    namespace: HomesNamespace,
     checkpoint: str | Path,
     settings: RecordSettings,
     trigger: Mapping[str, Any] | None = None,
@@ -92,7 +91,7 @@ def start(
 ) -> StreamingQuery:
     """Record until the query is stopped. `recorder.recorded` tells what was stored."""
     recorder = recorder or Recorder.open(settings)
-    rows = read(spark, place, settings)
+    rows = read(spark, namespace, settings)
     writer = rows.writeStream.queryName("record").foreachBatch(recorder.take)
     writer = writer.option("checkpointLocation", str(checkpoint))
     return writer.trigger(**(trigger or TRIGGER)).start()
@@ -107,7 +106,7 @@ def check(settings: RecordSettings) -> None:
 
 
 def check_folder(storage: str) -> None:
-    folder = folder_at(storage)
+    folder = open_folder(storage)
     try:
         folder.write(PROBE, b"")
         folder.delete(PROBE)
@@ -116,13 +115,13 @@ def check_folder(storage: str) -> None:
     read_manifest(folder)
 
 
-def read(spark: SparkSession, place: Place, settings: RecordSettings) -> DataFrame:
+def read(spark: SparkSession, namespace: HomesNamespace, settings: RecordSettings) -> DataFrame:
     """Both hubs as one stream of rows: what stood in the body, and where that lay."""
     from pyspark.sql import functions as f
 
     frames = []
     for hub in (ACTIVITY_HUB, ALERTS_HUB):
-        options = place.of(
+        options = namespace.hub_options(
             hub,
             GROUP,
             startingPosition=settings.start,
@@ -168,7 +167,7 @@ class Recorder:
         clock = clock or SystemClock()
         archive = None
         if settings.storage is not None:
-            archive = Archive(folder_at(settings.storage), lambda: now_ms(clock))
+            archive = Archive(open_folder(settings.storage), lambda: now_ms(clock))
             archive.sweep()
         url = settings.database
         return cls(archive, None if url is None else lambda: open_database(url), clock)
@@ -182,7 +181,7 @@ class Recorder:
         if not rows.num_rows:
             return
         hubs = split(rows)
-        reached = {hub: ends(found) for hub, found in hubs.items()}
+        reached = {hub: end_positions(found) for hub, found in hubs.items()}
         readable = {hub: found.filter(is_readable(hub, found)) for hub, found in hubs.items()}
         unreadable = rows.num_rows - sum(found.num_rows for found in readable.values())
         if unreadable:
@@ -195,7 +194,7 @@ class Recorder:
         database = self._open()
         found = [] if database is None else [database.positions()]
         found += [] if self._archive is None else [self._archive.positions]
-        return least(found)
+        return common_positions(found)
 
     def _open(self) -> Database | None:
         if self._database is None and self._open_db is not None:

@@ -35,7 +35,7 @@ LATE: Final = "late"
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class SumTable:
     """A table of sums: for each span of time and each key, the measures."""
 
     table: str
@@ -52,12 +52,12 @@ class Sums:
         )
 
 
-MINUTES: Final = Sums("minutes", "minute", MINUTE_MS, "region")
-HOME_HOURS: Final = Sums("home_hours", "hour", HOUR_MS, "home")
+MINUTES: Final = SumTable("minutes", "minute", MINUTE_MS, "region")
+HOME_HOURS: Final = SumTable("home_hours", "hour", HOUR_MS, "home")
 TABLES: Final = (MINUTES, HOME_HOURS)
 
 
-def add_rows(sums: Sums, rows: str, watermark_ms: int) -> str:
+def add_rows(sums: SumTable, rows: str, watermark_ms: int) -> str:
     """The statement that adds the rows of a table to the sums."""
     names = [*MEASURES, LATE]
     late = f"CASE WHEN at < {watermark_ms:d} THEN 1 ELSE 0 END"
@@ -77,7 +77,7 @@ def start_of(time: str, span_ms: int) -> str:
     return f"({time} - {time} % {span_ms})"
 
 
-def recount(sums: Sums, rows: str) -> str:
+def recount(sums: SumTable, rows: str) -> str:
     """The query that counts all rows anew, for whom the sums must agree with."""
     counted = ", ".join(f"sum({what}) AS {name}" for name, what in MEASURES.items())
     return (

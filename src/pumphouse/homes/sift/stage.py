@@ -1,19 +1,21 @@
-"""The first stage: readings from `sensors`, and what matters of them to `activity`.
+"""The first stage, `sift`: reads the hub `sensors`, writes the readings that matter to `activity`.
 
 What it needs, and why:
-- throughput: every reading of every home passes here. Large batches; JSON is parsed in the JVM; the
-  columns that nobody needs are not decoded; Python sees only what is kept.
-- a checkpoint: it goes on where it was. Nothing is lost; after a crash one batch may be written
-  again, and those activities have the same (home, sensor, seq) as before.
-- no reader beside it in its consumer group: two would write everything twice.
 
-Bad records go to the hub `deadletter` as they came, with the reason and their place. Repeats are
-found in state (`seen`), never by a watermark: a reading that is late may be a fire. They are looked
-for in the partition of the home, to which its key has brought both. A repeat of a reading that is
-not kept is not looked for; it is dropped for the same reason as the first.
+* Throughput: every reading of every home passes through. Batches are large, JSON is parsed in the
+  JVM, unused columns are not decoded, and Python receives only readings that are kept.
+* A checkpoint, to resume from. No reading is lost; after a crash one batch may be written twice,
+  and those activities have the same (home, sensor, seq) as before.
+* No second reader in its consumer group: two would write everything twice.
 
-    sensors -> glance -> worth_a_look -> Sifter (second_look, admit) -> post -> activity, deadletter
-                                         ^^^^^^ this module
+Invalid records go to the hub `deadletter` unchanged, with the reason and their position. Duplicates
+are found by state (duplicates.py), never by a watermark: a late reading may report a fire. A home's
+readings share a partition, because it is their key, so duplicates are searched per partition. A
+duplicate of a reading that is not kept is dropped for the same reason as the first.
+
+    sensors -> validate_columns -> select_relevant -> Sifter (validate_body, admit_new)
+                                                      ^^^^^^ this module
+            -> delivery.py -> activity, deadletter
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pumphouse.homes.duplicates import NOTHING, Mask, Seen, admit
-from pumphouse.homes.exact_validation import ALL_REASONS, second_look
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.duplicates import NOTHING, Mask, SequenceWindows, admit_new
+from pumphouse.homes.exact_validation import ALL_REASONS, validate_body
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import ACTIVITY_HUB, DEADLETTER_HUB, SENSORS_HUB
-from pumphouse.homes.sift.posting import DROPPED, KEPT, POSTED, REPEATED, post_to
-from pumphouse.homes.tuning import STATE, tuned
-from pumphouse.homes.validation import glance, worth_a_look
+from pumphouse.homes.sift.delivery import DROPPED, KEPT, POSTED, REPEATED, post_to
+from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
+from pumphouse.homes.validation import select_relevant, validate_columns
 from pumphouse.spark.worker import freeze_imported_modules
 
 if TYPE_CHECKING:
@@ -86,14 +88,14 @@ NUMBERS = ("seen", "kept", "dropped", "repeated", "bad", "late")
 
 def start(
     spark: SparkSession,
-    place: Place,
+    namespace: HomesNamespace,
     checkpoint: str,
     settings: SiftSettings | None = None,
     trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
     """The running query, which goes on from `checkpoint`."""
     settings = settings or SiftSettings()
-    source = place.of(
+    source = namespace.hub_options(
         SENSORS_HUB,
         NAME,
         startingPosition=settings.start,
@@ -101,20 +103,22 @@ def start(
         partitionsPerTask=settings.partitions_per_task,
     )
     events = spark.readStream.format("eventhubs").schema(NEEDED).options(**source).load()
-    post = post_to(place.of(ACTIVITY_HUB), place.of(DEADLETTER_HUB))
+    post = post_to(namespace.hub_options(ACTIVITY_HUB), namespace.hub_options(DEADLETTER_HUB))
     posted = sifted(events, settings).mapInArrow(post, POSTED).observe(DONE, *posted_counts())
     # Nothing is left to write: each task has posted its rows before it ends.
     writer = posted.writeStream.queryName(NAME).format("noop").outputMode("append")
     writer = writer.option("checkpointLocation", checkpoint)
-    with tuned(spark, {**STATE, "spark.sql.shuffle.partitions": str(settings.tasks)}):
+    with session_settings(
+        spark, {**STATE_SETTINGS, "spark.sql.shuffle.partitions": str(settings.tasks)}
+    ):
         return writer.trigger(**(trigger or EVERY)).start()
 
 
 def sifted(events: DataFrame, settings: SiftSettings) -> DataFrame:
     """What becomes of all that is not boring; the boring ones are counted, and gone."""
     ahead_ms, late_ms = settings.ahead_max_ms, round(settings.late_s * 1000)
-    glanced = glance(events, ahead_ms, late_ms).observe(GLANCED, *seen_counts())
-    looked = worth_a_look(glanced)
+    glanced = validate_columns(events, ahead_ms, late_ms).observe(GLANCED, *seen_counts())
+    looked = select_relevant(glanced)
     # By partition: readings of a home come by the one of its key, and go on to one. So they stay in
     # order, however much a batch holds. Else `watch` would see some homes hours before others while
     # a small town catches up, and take those for silent.
@@ -142,12 +146,12 @@ class Sifter(StatefulProcessor):
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
-        # By place: what the shuffle did to the order is undone, and the first is the first.
+        # By namespace: what the shuffle did to the order is undone, and the first is the first.
         batch = pd.concat(rows).sort_values(["partition", "sequence"], ignore_index=True)
         table = {name: batch[name].to_numpy().copy() for name in batch.columns}
         table["fate"], table["late"] = np.full(len(batch), KEPT, object), np.zeros(len(batch), bool)
-        for place in np.flatnonzero(~table["right"].astype(bool)).tolist():
-            self.look_again(table, place)
+        for namespace in np.flatnonzero(~table["right"].astype(bool)).tolist():
+            self.look_again(table, namespace)
         kept = np.flatnonzero(table["fate"] == KEPT)
         new = self.first_of(table["sensor"][kept], table["seq"][kept])
         table["fate"][kept[~new]] = REPEATED
@@ -156,23 +160,23 @@ class Sifter(StatefulProcessor):
     def close(self) -> None:
         freeze_imported_modules()
 
-    def look_again(self, table: dict[str, Any], place: int) -> None:
-        """Put what the second look says in the place of what the first one did not know."""
-        body, enqueued = bytes(table["body"][place]), int(table["enqueued"][place])
-        found = second_look(body, enqueued, self.ahead_max_ms, self.late_ms)
-        table["late"][place] = found.late
+    def look_again(self, table: dict[str, Any], namespace: int) -> None:
+        """Put what the second look says in the namespace of what the first one did not know."""
+        body, enqueued = bytes(table["body"][namespace]), int(table["enqueued"][namespace])
+        found = validate_body(body, enqueued, self.ahead_max_ms, self.late_ms)
+        table["late"][namespace] = found.late
         if found.complaint is not None:
-            table["fate"][place] = found.complaint
+            table["fate"][namespace] = found.complaint
         elif found.body is None:
-            table["fate"][place] = DROPPED
+            table["fate"][namespace] = DROPPED
         else:
-            table["home"][place], table["body"][place] = found.home, found.body
-            table["sensor"][place], table["seq"][place] = found.sensor, found.seq
+            table["home"][namespace], table["body"][namespace] = found.home, found.body
+            table["sensor"][namespace], table["seq"][namespace] = found.sensor, found.seq
 
     def first_of(self, sensors: Any, numbers: Any) -> Mask:
         known = self.state.get()
-        seen = NOTHING if known is None else Seen.from_bytes(known[0])
-        new, after = admit(seen, sensors.astype(np.int32), numbers.astype(np.int64))
+        seen = NOTHING if known is None else SequenceWindows.from_bytes(known[0])
+        new, after = admit_new(seen, sensors.astype(np.int32), numbers.astype(np.int64))
         if new.any():
             self.state.update((after.to_bytes(),))
         return new

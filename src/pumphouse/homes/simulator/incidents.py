@@ -1,11 +1,11 @@
-"""What goes wrong in a town, and the truth about it: whom, what, from when to when.
+"""The incidents of the simulated homes, and the ground truth about them.
 
-    Incidents (rates), Plan -> happen(day) -> Happening -> sensors.py changes what sensors say
-                                                        -> Incident: the truth, to score alerts by
+    Incidents (rates), DayPlan -> plan_incidents -> IncidentColumns -> sensors.py: changed readings
+                                                                    -> Incident: the ground truth
 
-An incident follows from (seed, home, day) and the plan of that day, so it fits the home's life:
-burglars come while the alarm is armed, a window is forgotten by those who leave or go to bed. A
-home has at most one incident in two days, so that no two of them meet.
+An incident is computed from (seed, home, day) and the plan of that day, so that it fits the life of
+the home: burglars come while the alarm is armed, and a window is left open by people who go out or
+to bed. A home has at most one incident in two days, so two of them never overlap.
 """
 
 from __future__ import annotations
@@ -17,8 +17,16 @@ import numpy as np
 
 from pumphouse.errors import OptionError
 from pumphouse.homes import schema
-from pumphouse.homes.simulator.chance import Flags, Ints, Words, below, quarters, rarely, throw
-from pumphouse.homes.simulator.people import DAY, NEVER, Times
+from pumphouse.homes.simulator.hashed_random import (
+    Flags,
+    Ints,
+    UInt64s,
+    below,
+    quarters,
+    random_bits,
+    with_small_probability,
+)
+from pumphouse.homes.simulator.people import DAY, NEVER, DayTimes
 
 BREAK_IN, FIRE, FORGOTTEN, SILENT = range(4)
 KINDS: Final = ("break-in", "fire", "forgotten-window", "silent-sensor")
@@ -104,7 +112,7 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class IncidentColumns:
     """The incidents of one day, as columns; minutes since 1970."""
 
     row: Ints  # which home, as a place in the town
@@ -119,27 +127,32 @@ class Happening:
     def __len__(self) -> int:
         return len(self.row)
 
-    def where(self, chosen: Flags) -> Happening:
-        return Happening(*(getattr(self, f.name)[chosen] for f in fields(self)))
+    def where(self, chosen: Flags) -> IncidentColumns:
+        return IncidentColumns(*(getattr(self, f.name)[chosen] for f in fields(self)))
 
 
-NOTHING: Final = Happening(*[np.zeros(0, np.int32)] * 8)
+NOTHING: Final = IncidentColumns(*[np.zeros(0, np.int32)] * 8)
 
 
-def joined(days: list[Happening]) -> Happening:
-    columns = [[getattr(day, f.name) for day in days] for f in fields(Happening)]
-    return Happening(*(np.concatenate(column) for column in columns))
+def joined(days: list[IncidentColumns]) -> IncidentColumns:
+    columns = [[getattr(day, f.name) for day in days] for f in fields(IncidentColumns)]
+    return IncidentColumns(*(np.concatenate(column) for column in columns))
 
 
-def chosen(keys: Words, day: int, incidents: Incidents) -> Flags:
+def chosen(keys: UInt64s, day: int, incidents: Incidents) -> Flags:
     """Which homes have their turn, whether or not something comes of it."""
-    today = rarely(throw(keys, CHOICE, day), sum(incidents.rates) / PER_HOMES)
+    today = with_small_probability(random_bits(keys, CHOICE, day), sum(incidents.rates) / PER_HOMES)
     return today
 
 
 def happen(
-    keys: Words, day: int, incidents: Incidents, today: Times, bed_before: Ints, wake_after: Ints
-) -> Happening:
+    keys: UInt64s,
+    day: int,
+    incidents: Incidents,
+    today: DayTimes,
+    bed_before: Ints,
+    wake_after: Ints,
+) -> IncidentColumns:
     """The incidents of a day. Homes whose life leaves no room for theirs are spared."""
     if not incidents:
         return NOTHING
@@ -157,19 +170,25 @@ def happen(
     return joined(made) if made else NOTHING
 
 
-def _kinds(keys: Words, day: int, incidents: Incidents) -> Ints:
+def _kinds(keys: UInt64s, day: int, incidents: Incidents) -> Ints:
     """The kind of each, in proportion to the rates."""
     total = sum(incidents.rates)
     bounds = np.cumsum(incidents.rates)[:-1] / total * 65536
-    quarter = quarters(throw(keys, PLACE, day))[0]
+    quarter = quarters(random_bits(keys, PLACE, day))[0]
     out: Ints = np.searchsorted(bounds, quarter, side="right").astype(np.int32)
     return out
 
 
 def _place(
-    kind: int, rows: Ints, keys: Words, day: int, times: Times, bed_before: Ints, wake_after: Ints
-) -> Happening:
-    dice = quarters(throw(keys, PLACE, day + 1_000_000))
+    kind: int,
+    rows: Ints,
+    keys: UInt64s,
+    day: int,
+    times: DayTimes,
+    bed_before: Ints,
+    wake_after: Ints,
+) -> IncidentColumns:
+    dice = quarters(random_bits(keys, PLACE, day + 1_000_000))
     if kind == BREAK_IN:
         return _break_in(rows, times, bed_before, dice)
     if kind == FIRE:
@@ -182,7 +201,7 @@ def _place(
 Dice = tuple[Ints, Ints, Ints, Ints]
 
 
-def _break_in(rows: Ints, times: Times, bed_before: Ints, dice: Dice) -> Happening:
+def _break_in(rows: Ints, times: DayTimes, bed_before: Ints, dice: Dice) -> IncidentColumns:
     """While they are out, or in the night: a pane is broken, or the door is forced."""
     when, how, length, coin = dice
     out = (times.leave != NEVER) & (times.back - times.leave >= 60)
@@ -194,7 +213,7 @@ def _break_in(rows: Ints, times: Times, bed_before: Ints, dice: Dice) -> Happeni
     at = first + below(when, np.maximum(last - first, 1))
     stays = 3 + below(length, 10)
     glass = how < 39322  # six in ten
-    return Happening(
+    return IncidentColumns(
         row=rows,
         kind=np.full_like(rows, BREAK_IN),
         sensor=np.where(glass, GLASS, DOOR).astype(np.int32),
@@ -206,10 +225,10 @@ def _break_in(rows: Ints, times: Times, bed_before: Ints, dice: Dice) -> Happeni
     ).where(by_day | sleeps)
 
 
-def _fire(rows: Ints, day: int, dice: Dice) -> Happening:
+def _fire(rows: Ints, day: int, dice: Dice) -> IncidentColumns:
     when, length, peak, _ = dice
     at = day * DAY + 30 + below(when, DAY - 120)
-    return Happening(
+    return IncidentColumns(
         row=rows,
         kind=np.full_like(rows, FIRE),
         sensor=np.full_like(rows, SMOKE),
@@ -221,13 +240,13 @@ def _fire(rows: Ints, day: int, dice: Dice) -> Happening:
     )
 
 
-def _forgotten(rows: Ints, times: Times, wake_after: Ints, dice: Dice) -> Happening:
+def _forgotten(rows: Ints, times: DayTimes, wake_after: Ints, dice: Dice) -> IncidentColumns:
     """Opened shortly before they leave for long or go to bed, and shut when they are up again."""
     when, length, _, _ = dice
     goes = times.leaves & times.returns & (times.back - times.leave >= 180)
     sleeps = ~((times.leave <= times.end) & (times.back >= times.end))
     armed = np.where(goes, times.leave, times.bed)
-    return Happening(
+    return IncidentColumns(
         row=rows,
         kind=np.full_like(rows, FORGOTTEN),
         sensor=np.full_like(rows, WINDOW),
@@ -239,12 +258,12 @@ def _forgotten(rows: Ints, times: Times, wake_after: Ints, dice: Dice) -> Happen
     ).where(goes | sleeps)
 
 
-def _silent(rows: Ints, day: int, dice: Dice) -> Happening:
+def _silent(rows: Ints, day: int, dice: Dice) -> IncidentColumns:
     """One sensor says nothing for a while; in one case of five none of them does."""
     when, length, which, whole = dice
     at = day * DAY + below(when, DAY - 200)
     sensor = np.where(whole < 13107, ALL, below(which, len(schema.SENSORS)))
-    return Happening(
+    return IncidentColumns(
         row=rows,
         kind=np.full_like(rows, SILENT),
         sensor=sensor.astype(np.int32),

@@ -1,15 +1,15 @@
-"""How people live: when each home wakes, leaves, returns, airs a room, and goes to bed.
+"""The daily routine of each home: when people wake, leave, return, air a room and go to bed.
 
-A `Plan` is one day of many homes, as minutes since 1970; it follows from (seed, home, day) alone.
-What happens is written as intervals in which something is going on (somebody moves, the door or
-the window is open), so that any minute can be looked up without the minutes before it:
+A `DayPlan` is one day of many homes, in minutes since 1970. It depends on (seed, home, day) only.
+Activities are intervals (a person moves, the door or the window is open), so that any minute can be
+computed without the minutes before it:
 
-    plan_day(homes, day) -> Plan -> Days (that day, the one before, and what came before both)
-                                    -> mode_at, Spans.at -> sensors.py
+    plan_day(keys, day) -> DayPlan -> DayCache (this day, the day before, the last interval before)
+                                   -> mode_at, Intervals.at -> sensors.py
 
-Rules that make a clean day clean: the door opens only while the alarm is off; a window is shut
-before the alarm is armed, or the outing is so short that nobody would call it forgotten; intervals
-of one kind neither touch nor overlap.
+Rules that keep a day without incidents free of alerts: the door opens only while the alarm is off;
+a window is shut before the alarm is armed, or the outing is too short for an alert; intervals of
+one kind neither touch nor overlap.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Final
 
 import numpy as np
 
-from pumphouse.homes.simulator.chance import (
+from pumphouse.homes.simulator.hashed_random import (
     Flags,
+    Indices,
     Ints,
-    Rows,
-    Words,
+    UInt64s,
     below,
-    chance,
     quarters,
-    throw,
+    random_bits,
+    with_probability,
 )
 
 DAY: Final = 1440
@@ -47,24 +47,24 @@ CALLER_HOURS: Final = ((420, 655), (660, 955), (960, 1255))  # post, parcel, nei
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class Intervals:
     """Intervals in which something goes on, a row for each occasion and a column for each home."""
 
     starts: Ints
     ends: Ints
 
-    def of(self, rows: Rows) -> Spans:
-        return Spans(self.starts.take(rows, axis=1), self.ends.take(rows, axis=1))
+    def of(self, rows: Indices) -> Intervals:
+        return Intervals(self.starts.take(rows, axis=1), self.ends.take(rows, axis=1))
 
-    def and_then(self, later: Spans) -> Spans:
+    def and_then(self, later: Intervals) -> Intervals:
         starts = np.concatenate((self.starts, later.starts))
-        return Spans(starts, np.concatenate((self.ends, later.ends)))
+        return Intervals(starts, np.concatenate((self.ends, later.ends)))
 
-    def without(self, rows: Rows) -> Spans:
+    def without(self, rows: Indices) -> Intervals:
         """The same where nothing goes on in some homes."""
         starts, ends = self.starts.copy(), self.ends.copy()
         starts[:, rows], ends[:, rows] = NEVER, NEVER
-        return Spans(starts, ends)
+        return Intervals(starts, ends)
 
     def at(self, minute: int, before: Ints) -> tuple[Flags, Ints]:
         """Whether one of the intervals holds the minute, and since which minute that is so."""
@@ -86,7 +86,7 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class DayTimes:
     """When the people of some homes do what on one day: minutes, NEVER where they do not."""
 
     day: int
@@ -122,24 +122,24 @@ class Times:
         out: Flags = self.leave_again != NEVER
         return out
 
-    def each(self, change: Callable[[Ints], Ints]) -> Times:
+    def each(self, change: Callable[[Ints], Ints]) -> DayTimes:
         """The same day with every time changed."""
         six = self.wake, self.bed, self.leave, self.back, self.leave_again, self.back_again
-        return Times(self.day, *map(change, six))
+        return DayTimes(self.day, *map(change, six))
 
-    def of(self, rows: Rows) -> Times:
+    def of(self, rows: Indices) -> DayTimes:
         """The same day of some of these homes."""
         return self.each(lambda time: time[rows])
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DayPlan:
     """One day of some homes, in minutes since 1970, and what goes on when."""
 
-    times: Times
-    moving: Spans
-    door: Spans
-    window: Spans
+    times: DayTimes
+    moving: Intervals
+    door: Intervals
+    window: Intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +156,10 @@ class _Life:
         return self.by_day | self.late
 
 
-def _life(keys: Words) -> _Life:
-    kind, wake, bed, _ = quarters(throw(keys, LIFE))
-    by_day = chance(kind, WORKS_BY_DAY)
-    late = ~by_day & chance(kind, WORKS_BY_DAY + WORKS_LATE)
+def _life(keys: UInt64s) -> _Life:
+    kind, wake, bed, _ = quarters(random_bits(keys, LIFE))
+    by_day = with_probability(kind, WORKS_BY_DAY)
+    late = ~by_day & with_probability(kind, WORKS_BY_DAY + WORKS_LATE)
     return _Life(
         by_day=by_day,
         late=late,
@@ -173,7 +173,7 @@ def weekday(day: int) -> int:
     return (day + 3) % 7
 
 
-def plan_day(keys: Words, day: int) -> Plan:
+def plan_day(keys: UInt64s, day: int) -> DayPlan:
     """The day of each home, holidays included."""
     life = _life(keys)
     free = ~life.works if weekday(day) < 5 else np.ones(len(keys), np.bool_)
@@ -182,9 +182,9 @@ def plan_day(keys: Words, day: int) -> Plan:
     leave, back = _holiday(keys, day, leave, back)
     bed = np.maximum(bed, np.where(back < DAY, back + 70, 0))
     leave_again, back_again = _evening(keys, day, free, leave, back, bed)
-    relative = Times(day, wake, bed, leave, back, leave_again, back_again)
+    relative = DayTimes(day, wake, bed, leave, back, leave_again, back_again)
     times = relative.each(lambda time: _absolute(time, relative.start))
-    return Plan(times, _moving(keys, times), _door(keys, times), _window(keys, times))
+    return DayPlan(times, _moving(keys, times), _door(keys, times), _window(keys, times))
 
 
 def _absolute(times: Ints, start: int) -> Ints:
@@ -192,44 +192,46 @@ def _absolute(times: Ints, start: int) -> Ints:
     return out
 
 
-def _sleep(keys: Words, day: int, life: _Life, free: Flags) -> tuple[Ints, Ints]:
-    wake, bed, *_ = quarters(throw(keys, SLEEP, day))
+def _sleep(keys: UInt64s, day: int, life: _Life, free: Flags) -> tuple[Ints, Ints]:
+    wake, bed, *_ = quarters(random_bits(keys, SLEEP, day))
     long = 60 if weekday(day) in (4, 5) else 0  # Friday and Saturday nights are longer
     rise = life.wake + below(wake, 31) - 15
     lie_in = np.where(free & life.works, 90, 0)
     return rise + lie_in, life.bed + below(bed, 31) - 15 + long
 
 
-def _outing(keys: Words, day: int, life: _Life, free: Flags, wake: Ints) -> tuple[Ints, Ints]:
+def _outing(keys: UInt64s, day: int, life: _Life, free: Flags, wake: Ints) -> tuple[Ints, Ints]:
     """To work, or for a walk and the shopping."""
-    goes, when, length, _ = quarters(throw(keys, OUTING, day))
+    goes, when, length, _ = quarters(random_bits(keys, OUTING, day))
     work = np.where(life.late, 750 + below(when, 60), wake + 45 + below(when, 45))
     shift = np.where(life.late, 500 + below(length, 45), 480 + below(length, 120))
     walk = np.maximum(570 + below(when, 150), wake + 45)
     leave = np.where(free, walk, work)
     back = leave + np.where(free, 40 + below(length, 160), shift)
-    stays = free & ~chance(goes, 0.7)
+    stays = free & ~with_probability(goes, 0.7)
     return np.where(stays, NEVER, leave), np.where(stays, NEVER, back)
 
 
-def _holiday(keys: Words, day: int, leave: Ints, back: Ints) -> tuple[Ints, Ints]:
+def _holiday(keys: UInt64s, day: int, leave: Ints, back: Ints) -> tuple[Ints, Ints]:
     """Away from a Saturday morning to the evening of the Friday after it."""
     week, place = divmod(day - 2, 7)
-    away, leaves, returns, _ = quarters(throw(keys, HOLIDAY, week))
-    gone = chance(away, HOLIDAYS)
+    away, leaves, returns, _ = quarters(random_bits(keys, HOLIDAY, week))
+    gone = with_probability(away, HOLIDAYS)
     leave = np.where(gone, 690 + below(leaves, 90) if place == 0 else 0, leave)
     back = np.where(gone, 960 + below(returns, 180) if place == 6 else DAY, back)
     return leave.astype(np.int32), back.astype(np.int32)
 
 
 def _evening(
-    keys: Words, day: int, free: Flags, leave: Ints, back: Ints, bed: Ints
+    keys: UInt64s, day: int, free: Flags, leave: Ints, back: Ints, bed: Ints
 ) -> tuple[Ints, Ints]:
-    goes, when, length, _ = quarters(throw(keys, EVENING, day))
+    goes, when, length, _ = quarters(random_bits(keys, EVENING, day))
     home = np.where(leave == NEVER, 780, back)  # in the afternoon, if they have been in so far
     again = np.maximum(home + 60 + below(when, 120), np.where(free, 960, 0))
     until = again + 45 + below(length, 120)
-    out = np.where(free, chance(goes, 0.4), chance(goes, 0.25)) & (until + 45 <= bed)
+    out = np.where(free, with_probability(goes, 0.4), with_probability(goes, 0.25)) & (
+        until + 45 <= bed
+    )
     out &= (home < DAY) & (until < DAY - 5)
     return np.where(out, again, NEVER), np.where(out, until, NEVER)
 
@@ -237,13 +239,13 @@ def _evening(
 # -- what goes on
 
 
-def _moving(keys: Words, at: Times) -> Spans:
+def _moving(keys: UInt64s, at: DayTimes) -> Intervals:
     """Where somebody is surely on their feet: getting up, going, coming, going to bed."""
-    q = [*quarters(throw(keys, DWELL, at.day)), *quarters(throw(keys, NIGHT, at.day))]
+    q = [*quarters(random_bits(keys, DWELL, at.day)), *quarters(random_bits(keys, NIGHT, at.day))]
     in_bed = ~((at.leave <= at.end) & (at.back >= at.end))  # not where they are away then
     rises = ~((at.leave <= at.start) & (at.back > at.wake))
     walk = 130 + below(q[4], np.maximum(at.wake - at.start - 200, 1)) + at.start
-    walks = rises & chance(q[5], 0.3)
+    walks = rises & with_probability(q[5], 0.3)
     spans = [
         (walk, walk + 1 + below(q[6], 4), walks),
         (at.wake, at.wake + 5 + below(q[0], 15), rises),
@@ -256,10 +258,10 @@ def _moving(keys: Words, at: Times) -> Spans:
     return _spans(spans)
 
 
-def _door(keys: Words, at: Times) -> Spans:
+def _door(keys: UInt64s, at: DayTimes) -> Intervals:
     """In pairs around every outing, and for callers."""
-    dwell = quarters(throw(keys, DWELL, at.day + 1_000_000))
-    long = [1 + chance(q, 0.3) for q in dwell]
+    dwell = quarters(random_bits(keys, DWELL, at.day + 1_000_000))
+    long = [1 + with_probability(q, 0.3) for q in dwell]
     spans = [
         (at.leave - long[0], at.leave, at.leaves),
         (at.back, at.back + long[1], at.returns),
@@ -267,10 +269,10 @@ def _door(keys: Words, at: Times) -> Spans:
         (at.back_again, at.back_again + long[3], at.goes_again),
     ]
     for part, (first, last) in enumerate(CALLER_HOURS):
-        comes, when, stay, _ = quarters(throw(keys, CALLERS, at.day * 3 + part))
+        comes, when, stay, _ = quarters(random_bits(keys, CALLERS, at.day * 3 + part))
         opens = at.start + first + below(when, last - first - 4)
         shuts = opens + 1 + below(stay, 3)
-        there = chance(comes, 0.35) & (opens >= at.wake + 5) & (shuts <= at.bed - 5)
+        there = with_probability(comes, 0.35) & (opens >= at.wake + 5) & (shuts <= at.bed - 5)
         there &= _apart(opens, shuts, at.leave, at.back)
         there &= _apart(opens, shuts, at.leave_again, at.back_again)
         spans.append((opens, shuts, there))
@@ -282,28 +284,28 @@ def _apart(opens: Ints, shuts: Ints, leave: Ints, back: Ints) -> Flags:
     return out
 
 
-def _window(keys: Words, at: Times) -> Spans:
+def _window(keys: UInt64s, at: DayTimes) -> Intervals:
     """One airing on about every other day, while somebody is in; or over a short outing."""
-    airs, when, length, kind = quarters(throw(keys, WINDOWS, at.day))
+    airs, when, length, kind = quarters(random_bits(keys, WINDOWS, at.day))
     out = at.leave != NEVER
     first = np.where(out, at.back + 10, at.wake + 20)
     opens = first + below(when, 120)
     until = np.minimum(at.leave_again, at.bed) - 5
     shuts = np.minimum(opens + 30 + below(length, 270), until)
-    there = chance(airs, 0.5) & (shuts - opens >= 10) & ~(out & (at.back >= at.end))
-    short = at.leaves & (at.back - at.leave <= SHORT_OUTING) & chance(kind, 0.5)
+    there = with_probability(airs, 0.5) & (shuts - opens >= 10) & ~(out & (at.back >= at.end))
+    short = at.leaves & (at.back - at.leave <= SHORT_OUTING) & with_probability(kind, 0.5)
     opens = np.where(short, at.leave - 5 - below(when, 20), opens)
     shuts = np.where(short, at.back + 2, shuts)
     return _spans([(opens, shuts, there)])
 
 
-def _spans(spans: list[tuple[Ints, Ints, Flags]]) -> Spans:
+def _spans(spans: list[tuple[Ints, Ints, Flags]]) -> Intervals:
     starts = np.stack([np.where(there, a, NEVER) for a, _, there in spans])
     ends = np.stack([np.where(there, b, NEVER) for _, b, there in spans])
-    return Spans(starts.astype(np.int32), ends.astype(np.int32))
+    return Intervals(starts.astype(np.int32), ends.astype(np.int32))
 
 
-def mode_at(times: Times, bed_before: Ints, minute: int) -> Ints:
+def mode_at(times: DayTimes, bed_before: Ints, minute: int) -> Ints:
     """The alarm panel's mode: a place in schema.MODES. Whoever is away is not asleep."""
     away = (times.leave <= minute) & (minute < times.back)
     away |= (times.leave_again <= minute) & (minute < times.back_again)

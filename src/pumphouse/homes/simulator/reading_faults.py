@@ -14,9 +14,17 @@ from typing import Final
 import numpy as np
 
 from pumphouse.errors import OptionError
-from pumphouse.homes.simulator.chance import Flags, Ints, Words, below, quarters, rarely, throw
+from pumphouse.homes.simulator.hashed_random import (
+    Flags,
+    Ints,
+    UInt64s,
+    below,
+    quarters,
+    random_bits,
+    with_small_probability,
+)
 
-LATE, DELAY, REPEATED, MALFORMED, FAULTY, LOW, LEVEL = range(40, 47)  # purposes of throws
+LATE, DELAY, DUPLICATED, MALFORMED, FAULTY, LOW, LEVEL = range(40, 47)  # purposes of throws
 
 FAULTS: Final = ("stuck", "tampered", "open circuit", "out of range")
 FAULT_MINUTES = 20  # how long a sensor is out of order
@@ -25,7 +33,7 @@ LATE_MINUTES_MAX = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Mishaps:
+class ReadingFaults:
     """Shares of the readings, from 0 to 1, to which each of these happens."""
 
     late: float = 0.0  # sent some minutes after it was read
@@ -45,36 +53,40 @@ class Mishaps:
             )
 
 
-def late_by(keys: Words, minute: int, mishaps: Mishaps) -> Ints:
+def late_by(keys: UInt64s, minute: int, reading_faults: ReadingFaults) -> Ints:
     """By how many minutes each reading of a minute is late; 0 if it is not."""
-    late = rarely(throw(keys, LATE, minute), mishaps.late)
-    delay = 1 + below(quarters(throw(keys, DELAY, minute))[0], mishaps.late_minutes)
+    late = with_small_probability(random_bits(keys, LATE, minute), reading_faults.late)
+    delay = 1 + below(quarters(random_bits(keys, DELAY, minute))[0], reading_faults.late_minutes)
     out: Ints = np.where(late, delay, 0).astype(np.int32)
     return out
 
 
-def repeated(keys: Words, minute: int, mishaps: Mishaps) -> Flags:
-    return rarely(throw(keys, REPEATED, minute), mishaps.duplicates)
+def is_duplicated(keys: UInt64s, minute: int, reading_faults: ReadingFaults) -> Flags:
+    return with_small_probability(random_bits(keys, DUPLICATED, minute), reading_faults.duplicates)
 
 
-def malformed(keys: Words, minute: int, mishaps: Mishaps) -> Flags:
-    return rarely(throw(keys, MALFORMED, minute), mishaps.malformed)
+def is_malformed(keys: UInt64s, minute: int, reading_faults: ReadingFaults) -> Flags:
+    return with_small_probability(random_bits(keys, MALFORMED, minute), reading_faults.malformed)
 
 
-def fault_of(keys: Words, minute: int, mishaps: Mishaps) -> Ints:
+def fault_numbers(keys: UInt64s, minute: int, reading_faults: ReadingFaults) -> Ints:
     """0 for a sensor in order, otherwise the place in FAULTS after it."""
-    spell = throw(keys, FAULTY, minute // FAULT_MINUTES)
-    which = 1 + below(quarters(throw(keys, FAULTY, -1 - minute // FAULT_MINUTES))[0], len(FAULTS))
-    out: Ints = np.where(rarely(spell, mishaps.faults), which, 0).astype(np.int32)
+    spell = random_bits(keys, FAULTY, minute // FAULT_MINUTES)
+    which = 1 + below(
+        quarters(random_bits(keys, FAULTY, -1 - minute // FAULT_MINUTES))[0], len(FAULTS)
+    )
+    out: Ints = np.where(with_small_probability(spell, reading_faults.faults), which, 0).astype(
+        np.int32
+    )
     return out
 
 
-def battery_of(keys: Words, day: int, mishaps: Mishaps) -> Ints:
+def battery_of(keys: UInt64s, day: int, reading_faults: ReadingFaults) -> Ints:
     """Percent: falling from 100 over the years; 15 and below where it is low."""
-    age, level, *_ = quarters(throw(keys, LEVEL))
+    age, level, *_ = quarters(random_bits(keys, LEVEL))
     worn = (below(age, BATTERY_DAYS) + day) % BATTERY_DAYS
     sound = 100 - worn * 80 // BATTERY_DAYS
-    low = rarely(throw(keys, LOW), mishaps.low_battery)
+    low = with_small_probability(random_bits(keys, LOW), reading_faults.low_battery)
     out: Ints = np.where(low, 3 + below(level, 13), sound).astype(np.int32)
     return out
 

@@ -1,6 +1,6 @@
 """Real sensor data on many homes: a CSV of time, sensor and value, played once for each home.
 
-    lines of CSV -> read_recording -> Recording -> ReplaySource -> Slice -> sending.py
+    lines of CSV -> read_recording -> Recording -> ReplaySource -> TimeSlice -> sending.py
                     ^^^^^^^^^^^^^^ this module      ^^^^^^^^^^^^ and this
 
     time,sensor,value[,home][,mode][,battery]
@@ -28,9 +28,9 @@ from pumphouse.client.base import batch_section, encode_event
 from pumphouse.errors import BadRecord, OptionError
 from pumphouse.events import Event, to_ms
 from pumphouse.homes import schema
-from pumphouse.homes.simulator.bodies import Packed
-from pumphouse.homes.simulator.chance import Ints, Longs
-from pumphouse.homes.simulator.slices import Slice
+from pumphouse.homes.simulator.hashed_random import Ints, Longs
+from pumphouse.homes.simulator.record_encoding import PackedRecords
+from pumphouse.homes.simulator.time_slices import TimeSlice
 
 T = TypeVar("T")
 
@@ -245,7 +245,7 @@ class ReplaySource:
         """After which each home has played all of its track: whole days, and the homes' shifts."""
         return self.recording.days * schema.DAY_MS
 
-    def slices(self, partition_of: Ints) -> Iterator[Slice]:
+    def slices(self, partition_of: Ints) -> Iterator[TimeSlice]:
         order = np.argsort(partition_of[: self.homes], kind="stable").astype(np.int64)
         shifts = self.shifts(order)
         left, position, step = self.recording.readings(self.homes), 0, self.slot_s * 1000
@@ -277,7 +277,7 @@ class ReplaySource:
         rows = np.repeat(first, counts) + np.arange(counts.sum()) - starts
         return rows, np.repeat(order, counts)
 
-    def slice(self, rows: Longs, homes: Longs, position: int) -> Slice:
+    def slice(self, rows: Longs, homes: Longs, position: int) -> TimeSlice:
         shifts = self.shifts(homes)
         records = [
             self.record(row, home, shift)
@@ -286,7 +286,9 @@ class ReplaySource:
         starts = np.zeros(len(records) + 1, np.int64)
         np.cumsum([len(record) for record in records], out=starts[1:])
         due_ms, mark = self.start_ms + position, np.zeros(len(records), np.int32)
-        return Slice(due_ms, homes.astype(np.int32), Packed(b"".join(records), starts), mark)
+        return TimeSlice(
+            due_ms, homes.astype(np.int32), PackedRecords(b"".join(records), starts), mark
+        )
 
     def record(self, row: int, home: int, shift: int) -> bytes:
         track = self.recording.tracks[home % len(self.recording.tracks)]

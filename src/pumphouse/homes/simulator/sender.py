@@ -1,6 +1,6 @@
 """Readings to a hub, at the pace of a clock: steady, in order per home, and honest when behind.
 
-    TownSource, ReplaySource -> Slice (what is due at one moment) -> Pace -> lanes -> hub
+    SimulatorSource, ReplaySource -> TimeSlice (what is due at one moment) -> Pacer -> lanes -> hub
                                                                      ^^^^ this module
 
 With our own client there is a lane per partition: a slice is cut into one batch for each, every
@@ -27,11 +27,11 @@ from pumphouse.client.base import HubClient, Payload, Sender, prepared_batch
 from pumphouse.clock import Clock
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
+from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.homes.schema import home_id
-from pumphouse.homes.simulator.bodies import LATE, MALFORMED, REPEAT, Packed
-from pumphouse.homes.simulator.chance import Ints
-from pumphouse.homes.simulator.partitions import partitions_of
-from pumphouse.homes.simulator.slices import Slice, Source
+from pumphouse.homes.simulator.hashed_random import Ints
+from pumphouse.homes.simulator.record_encoding import DUPLICATE, LATE, MALFORMED, PackedRecords
+from pumphouse.homes.simulator.time_slices import SliceSource, TimeSlice
 
 WAITING_MAX: Final = 4  # batches, or slices, that wait in a lane
 BATCH_BYTES_MAX: Final = 240 * 1024  # below the 256 KB of the smallest tier
@@ -41,7 +41,7 @@ BEHIND_S: Final = 5.0  # from then on it is worth a word
 
 
 @dataclass(slots=True)
-class Tally:
+class SendTotals:
     """What has been sent so far."""
 
     sent: int = 0
@@ -52,8 +52,8 @@ class Tally:
     behind_s_max: float = 0.0
     event_ms: int = 0  # up to which moment of the readings' time
 
-    def count(self, part: Slice) -> None:
-        for bit, name in ((LATE, "late"), (REPEAT, "duplicates"), (MALFORMED, "malformed")):
+    def count(self, part: TimeSlice) -> None:
+        for bit, name in ((LATE, "late"), (DUPLICATE, "duplicates"), (MALFORMED, "malformed")):
             setattr(self, name, getattr(self, name) + int(np.count_nonzero(part.mark & bit)))
         self.event_ms = part.due_ms
 
@@ -66,7 +66,7 @@ class Progress:
     behind_s: float
 
 
-class Pace:
+class Pacer:
     """Lets each slice go at its moment; `speed` times as fast as the readings, or at once."""
 
     def __init__(self, start_ms: int, speed: float | None, clock: Clock) -> None:
@@ -102,19 +102,19 @@ def since_start(start_ms: int, clock: Clock) -> float:
 
 async def send(
     client: HubClient,
-    source: Source,
+    source: SliceSource,
     speed: float | None,
     clock: Clock,
     stop: asyncio.Event,
     report: Callable[[Progress], None] = lambda progress: None,
-) -> Tally:
+) -> SendTotals:
     """Send all that a source has, until it ends or somebody says stop; what came of it."""
     partitions = (await client.properties()).partitions
     partition_of = partitions_of(np.arange(source.homes, dtype=np.int32), len(partitions))
-    tally = Tally()
+    tally = SendTotals()
     try:
-        async with open_lanes(client, partitions, partition_of, stop) as lanes:
-            pace = Pace(source.start_ms, speed, clock)
+        async with open_queues(client, partitions, partition_of, stop) as lanes:
+            pace = Pacer(source.start_ms, speed, clock)
             for part in source.slices(partition_of):
                 await pace.wait(part.due_ms, stop)
                 if stop.is_set():
@@ -134,7 +134,7 @@ async def send(
 # -- lanes
 
 
-class Lane:
+class SendQueue:
     """One batch after the other to one sender."""
 
     def __init__(self, deliver: Callable[[Any], Awaitable[int]]) -> None:
@@ -151,14 +151,16 @@ class Lane:
             self.queue.get_nowait()
 
 
-class Lanes:
+class SendQueues:
     """Where slices go out: a lane per partition, or one for a hub that places events itself."""
 
     def __init__(
         self,
         senders: Sequence[Sender],
-        lanes: Sequence[Lane],
-        cut: Callable[[Slice], Iterator[tuple[int, Any]]],  # which lane, and what its sender takes
+        lanes: Sequence[SendQueue],
+        cut: Callable[
+            [TimeSlice], Iterator[tuple[int, Any]]
+        ],  # which lane, and what its sender takes
     ) -> None:
         self.senders, self.lanes, self.cut = senders, lanes, cut
 
@@ -167,7 +169,7 @@ class Lanes:
         """Events that the hub has taken."""
         return sum(sender.accepted for sender in self.senders)
 
-    async def put(self, part: Slice) -> None:
+    async def put(self, part: TimeSlice) -> None:
         """Take a slice; waits while too much is under way."""
         for place, parcel in self.cut(part):
             await self.lanes[place].queue.put(parcel)
@@ -184,11 +186,11 @@ class Lanes:
 
 
 @asynccontextmanager
-async def open_lanes(
+async def open_queues(
     client: HubClient, partitions: Sequence[str], partition_of: Ints, stop: asyncio.Event
-) -> AsyncIterator[Lanes]:
-    """Lanes to a hub. At the end all that was put is there, unless somebody said stop long ago."""
-    lanes = await lanes_to(client, partitions, partition_of)
+) -> AsyncIterator[SendQueues]:
+    """Queues to a hub. At the end everything put has been sent, unless `stop` was set long ago."""
+    lanes = await queues_to(client, partitions, partition_of)
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(lane.run()) for lane in lanes.lanes]
         impatient = group.create_task(hurry(lanes, running, stop))
@@ -202,42 +204,46 @@ async def open_lanes(
         await sender.close()
 
 
-async def hurry(lanes: Lanes, running: Sequence[asyncio.Task[None]], stop: asyncio.Event) -> None:
+async def hurry(
+    lanes: SendQueues, running: Sequence[asyncio.Task[None]], stop: asyncio.Event
+) -> None:
     await stop.wait()
     await asyncio.sleep(STOP_S)
     lanes.abandon(running)
 
 
-async def lanes_to(client: HubClient, partitions: Sequence[str], partition_of: Ints) -> Lanes:
+async def queues_to(client: HubClient, partitions: Sequence[str], partition_of: Ints) -> SendQueues:
     if not client.has_batch_sender:
         sender = await client.sender()
-        return Lanes([sender], [Lane(sender.send)], cut_plain)
+        return SendQueues([sender], [SendQueue(sender.send)], as_plain_events)
     senders = [await client.batch_sender(partition) for partition in partitions]
     size_max = min(BATCH_BYTES_MAX, *(sender.size_max for sender in senders))
-    cut = partial(cut_packed, partition_of=partition_of, lanes=len(senders), size_max=size_max)
-    return Lanes(senders, [Lane(sender.deliver) for sender in senders], cut)
+    cut = partial(
+        split_by_partition, partition_of=partition_of, lanes=len(senders), size_max=size_max
+    )
+    return SendQueues(senders, [SendQueue(sender.deliver) for sender in senders], cut)
 
 
-def cut_packed(
-    part: Slice, partition_of: Ints, lanes: int, size_max: int
+def split_by_partition(
+    part: TimeSlice, partition_of: Ints, lanes: int, size_max: int
 ) -> Iterator[tuple[int, Payload]]:
     """A slice as batches for partitions, each below a size."""
     bounds = np.searchsorted(partition_of[part.homes], np.arange(lanes + 1))
     for place, (first, last) in enumerate(pairwise(bounds.tolist())):
         while first < last:
-            until = fitting(part.packed, first, last, size_max)
+            until = last_fitting(part.packed, first, last, size_max)
             yield place, prepared_batch(part.packed.records(first, until), until - first)
             first = until
 
 
-def fitting(records: Packed, first: int, last: int, size_max: int) -> int:
+def last_fitting(records: PackedRecords, first: int, last: int, size_max: int) -> int:
     """Up to which record a batch may go: the last, or as far as the size allows; at least one."""
     limit = records.starts[first] + size_max
     fits = int(np.searchsorted(records.starts[first : last + 1], limit, side="right")) - 1
     return first + max(1, fits)
 
 
-def cut_plain(part: Slice) -> Iterator[tuple[int, list[Event]]]:
+def as_plain_events(part: TimeSlice) -> Iterator[tuple[int, list[Event]]]:
     """A slice as events, for a sender that puts batches together itself."""
     bodies = map(part.packed.body, range(len(part)))
     homes = map(home_id, part.homes.tolist())

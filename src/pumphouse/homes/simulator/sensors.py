@@ -1,19 +1,20 @@
-"""What the sensors of a town say: five readings per home and minute, for any minute asked for.
+"""The home simulator: five readings per home and minute, for any minute.
 
-    Town(homes, seed, incidents, mishaps)
-        plan_day -> look the minute up -> incidents change it -> mishaps befall it -> pack -> Batch
-                    ^^^^^^^^^^^^^^^^^^^ this module, a minute of many homes at a time
+    HomeSimulator(homes, seed, incidents, reading_faults)
+        plan_day -> values of a minute -> incidents -> reading faults -> pack_records -> Batch
+                    ^^^^^^^^^^^^^^^^^^ this module, a minute of many homes at a time
 
-Everything follows from (seed, home, minute). No minute needs those before it, so any number of
-producers may share a town, and a batch job may recompute what a stream has seen; the days that are
-kept here are only so that a day is not planned anew for each of its minutes.
+Every reading is computed from (seed, home, minute). No minute needs those before it, so several
+senders can share the same homes, and a batch job can recompute what a stream has processed. Cached
+days only save planning a day again for each of its minutes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+from warnings import warn
 
 import numpy as np
 
@@ -21,25 +22,38 @@ from pumphouse.errors import OptionError
 from pumphouse.events import Event
 from pumphouse.homes import schema
 from pumphouse.homes.simulator import incidents as inc
-from pumphouse.homes.simulator import reading_faults as befall
-from pumphouse.homes.simulator.bodies import LATE, MALFORMED, REPEAT, Columns, Packed, chained, pack
-from pumphouse.homes.simulator.chance import (
+from pumphouse.homes.simulator.day_cache import Day, DayCache
+from pumphouse.homes.simulator.hashed_random import (
     Flags,
+    Indices,
     Ints,
     Longs,
-    Rows,
-    Words,
+    UInt64s,
     below,
-    keys_of,
+    home_keys,
+    mix_array,
     quarters,
-    stir,
-    throw,
-    throw_each,
+    random_bits,
+    random_bits_at,
 )
-from pumphouse.homes.simulator.days import Day, Days
-from pumphouse.homes.simulator.incidents import Happening, Incident, Incidents
+from pumphouse.homes.simulator.incidents import Incident, IncidentColumns, Incidents
 from pumphouse.homes.simulator.people import DAY, HOME, LONG_AGO
-from pumphouse.homes.simulator.reading_faults import Mishaps
+from pumphouse.homes.simulator.reading_faults import (
+    ReadingFaults,
+    fault_numbers,
+    is_duplicated,
+    is_malformed,
+    late_by,
+)
+from pumphouse.homes.simulator.record_encoding import (
+    DUPLICATE,
+    LATE,
+    MALFORMED,
+    PackedRecords,
+    ReadingColumns,
+    chained,
+    pack_records,
+)
 
 # Purposes of throws.
 OFFSET, INSTALLED, BLOCK, COUNT, AIR, JITTER = range(60, 66)
@@ -59,8 +73,8 @@ COUNTS: Final = np.array([3, 6, 12], np.int32)  # movements a minute, at most: q
 class Batch:
     """Readings with their bodies, in the order in which they are sent."""
 
-    columns: Columns
-    packed: Packed
+    columns: ReadingColumns
+    packed: PackedRecords
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -74,7 +88,7 @@ class Batch:
             yield Event(self.packed.body(i), partition_key=f"h{home:06d}")
 
 
-class Town:
+class HomeSimulator:
     """Homes, how they live and what befalls them: all of it follows from the seed."""
 
     def __init__(
@@ -82,31 +96,31 @@ class Town:
         homes: int = 100_000,
         seed: int = 1,
         incidents: Incidents | None = None,
-        mishaps: Mishaps | None = None,
+        reading_faults: ReadingFaults | None = None,
     ) -> None:
         if not 1 <= homes <= schema.HOMES_MAX:
             raise OptionError(f"a town has 1 to {schema.HOMES_MAX:,} homes (got {homes:,})")
         self.homes = homes
         self.seed = seed
         self.incidents = incidents or Incidents()
-        self.mishaps = mishaps or Mishaps()
+        self.reading_faults = reading_faults or ReadingFaults()
         self.numbers: Ints = np.arange(homes, dtype=np.int32)
-        keys = keys_of(seed, self.numbers)
+        keys = home_keys(seed, self.numbers)
         # Each home has its own moment of the minute, in milliseconds.
         self.offsets: Ints = _moments(keys)
         # All that is kept of homes is in the order of these moments: those that are asked for
         # together then lie together in memory.
         self._homes: Ints = np.argsort(self.offsets, kind="stable").astype(np.int32)
         self._rows: Ints = np.argsort(self._homes).astype(np.int32)
-        self._keys: Words = keys[self._homes]
-        self._sensor_keys: Words = _keys_of_sensors(self._keys)
+        self._keys: UInt64s = keys[self._homes]
+        self._sensor_keys: UInt64s = _keys_of_sensors(self._keys)
         self._moments: Longs = self.offsets[self._homes].astype(np.int64)
-        installed, *_ = quarters(throw(self._keys, INSTALLED))
+        installed, *_ = quarters(random_bits(self._keys, INSTALLED))
         self._installed: Longs = INSTALLED_MS + below(installed, 365) * np.int64(schema.DAY_MS)
-        self._days = Days(self._keys, self._sensor_keys, self.incidents, self.mishaps)
+        self._days = DayCache(self._keys, self._sensor_keys, self.incidents, self.reading_faults)
 
     def __repr__(self) -> str:
-        return f"<Town {self.homes} homes, seed {self.seed}>"
+        return f"<HomeSimulator {self.homes} homes, seed {self.seed}>"
 
     # -- what is sent -----------------------------------------------------------------------------
 
@@ -116,15 +130,15 @@ class Town:
         With late readings that is not all that was read in it, and some that was read before.
         """
         columns = self.arriving(minute, homes)
-        return Batch(columns, pack(columns))
+        return Batch(columns, pack_records(columns))
 
-    def arriving(self, minute: int, homes: Ints | None = None) -> Columns:
+    def arriving(self, minute: int, homes: Ints | None = None) -> ReadingColumns:
         """The same without the bodies."""
         asked = self.numbers if homes is None else homes
         columns = self.readings(minute, asked)
-        if self.mishaps.late:
+        if self.reading_faults.late:
             columns = self._delayed(columns, asked, minute)
-        if self.mishaps.malformed or self.mishaps.duplicates:
+        if self.reading_faults.malformed or self.reading_faults.duplicates:
             columns = self._mangled(columns)
         return columns
 
@@ -135,7 +149,7 @@ class Town:
 
     # -- what was read ----------------------------------------------------------------------------
 
-    def readings(self, minute: int, homes: Ints | None = None) -> Columns:
+    def readings(self, minute: int, homes: Ints | None = None) -> ReadingColumns:
         """What the sensors of some homes read in a minute; those that are silent say nothing."""
         _check(minute)
         rows = self._rows if homes is None else self._rows[homes]
@@ -156,11 +170,11 @@ class Town:
 
     def _columns(
         self, day: Day, rows: Ints, minute: int, mode: Ints, value: Ints, since: Ints
-    ) -> Columns:
+    ) -> ReadingColumns:
         sensors = value.shape[1]
         at = minute * np.int64(schema.MINUTE_MS) + self._moments[rows]
         keys = self._sensor_keys[rows]
-        return Columns(
+        return ReadingColumns(
             home=np.repeat(self._homes[rows], sensors),
             sensor=np.tile(np.arange(sensors, dtype=np.int32), len(rows)),
             seq=np.full(value.size, minute, np.int64),
@@ -173,18 +187,18 @@ class Town:
             mark=np.zeros(value.size, np.int32),
         )
 
-    def _since(self, rows: Ints, keys: Words, minutes: Ints) -> Longs:
+    def _since(self, rows: Ints, keys: UInt64s, minutes: Ints) -> Longs:
         """A change lies between the reading that first told of it and the one before."""
-        jitter = quarters(throw_each(keys.reshape(-1), JITTER, minutes.reshape(-1)))[0]
+        jitter = quarters(random_bits_at(keys.reshape(-1), JITTER, minutes.reshape(-1)))[0]
         before = (1000 + below(jitter >> 1, 29_000) * 2).reshape(minutes.shape)
         known = minutes * np.int64(schema.MINUTE_MS) + self._moments[rows, None] - before
         out: Longs = np.where(minutes == LONG_AGO, self._installed[rows, None], known)
         return out
 
-    def _faults(self, keys: Words, minute: int) -> Ints:
-        if not self.mishaps.faults:
+    def _faults(self, keys: UInt64s, minute: int) -> Ints:
+        if not self.reading_faults.faults:
             return np.zeros(keys.size, np.int32)
-        return befall.fault_of(keys.reshape(-1), minute, self.mishaps)
+        return fault_numbers(keys.reshape(-1), minute, self.reading_faults)
 
     def _move(
         self, day: Day, rows: Ints, minute: int, mode: Ints, value: Ints, since: Ints
@@ -204,13 +218,13 @@ class Town:
         over = whole & there & (ends <= minute)
         known = np.where(over, ends, known)
         known = _look_back(keys, block, first, known, free & ~moving & ~over)
-        counts = quarters(throw(keys, COUNT, minute))[0]
+        counts = quarters(random_bits(keys, COUNT, minute))[0]
         value[:, inc.MOTION] = np.where(planned | moving, 1 + below(counts, level), 0)
         since[:, inc.MOTION] = known
 
     def _air(self, day: Day, rows: Ints, minute: int, mode: Ints) -> Ints:
         """A little haze; more while somebody cooks. Never near the alarm."""
-        haze = below(quarters(throw(self._keys[rows], AIR, minute))[0], 4)
+        haze = below(quarters(random_bits(self._keys[rows], AIR, minute))[0], 4)
         start, end, peak = (column[rows] for column in day.cooking)
         along = np.minimum(minute - start + 1, end - minute)
         cooks = (mode == HOME) & (along > 0)
@@ -220,43 +234,43 @@ class Town:
 
     # -- what befalls the readings ----------------------------------------------------------------
 
-    def _delayed(self, columns: Columns, homes: Ints, minute: int) -> Columns:
+    def _delayed(self, columns: ReadingColumns, homes: Ints, minute: int) -> ReadingColumns:
         """Those of this minute that are not late, and the late ones whose time has come."""
-        parts = [columns.take(befall.late_by(self._keys_of(columns), minute, self.mishaps) == 0)]
-        for delay in range(1, min(self.mishaps.late_minutes, minute - FIRST_MINUTE) + 1):
+        parts = [columns.take(late_by(self._keys_of(columns), minute, self.reading_faults) == 0)]
+        for delay in range(1, min(self.reading_faults.late_minutes, minute - FIRST_MINUTE) + 1):
             parts.append(self._late(homes, minute - delay, delay))
         together = chained(parts)
         places = np.zeros(self.homes, np.int32)
         places[homes] = np.arange(len(homes), dtype=np.int32)
         return together.take(np.argsort(places[together.home], kind="stable"))
 
-    def _late(self, homes: Ints, minute: int, delay: int) -> Columns:
+    def _late(self, homes: Ints, minute: int, delay: int) -> ReadingColumns:
         keys = self._sensor_keys[self._rows[homes]]
-        late = befall.late_by(keys.reshape(-1), minute, self.mishaps).reshape(keys.shape) == delay
+        late = late_by(keys.reshape(-1), minute, self.reading_faults).reshape(keys.shape) == delay
         columns = self.readings(minute, homes[late.any(axis=1)])
         columns = columns.take(
-            befall.late_by(self._keys_of(columns), minute, self.mishaps) == delay
+            late_by(self._keys_of(columns), minute, self.reading_faults) == delay
         )
         columns.mark[:] |= LATE
         return columns
 
-    def _keys_of(self, columns: Columns) -> Words:
-        out: Words = self._sensor_keys[self._rows[columns.home], columns.sensor]
+    def _keys_of(self, columns: ReadingColumns) -> UInt64s:
+        out: UInt64s = self._sensor_keys[self._rows[columns.home], columns.sensor]
         return out
 
-    def _mangled(self, columns: Columns) -> Columns:
+    def _mangled(self, columns: ReadingColumns) -> ReadingColumns:
         """Some are malformed, some come twice; both go by when they were read."""
         keys = self._keys_of(columns)
         again = np.ones(len(columns), np.int64)
         for minute in np.unique(columns.seq):
             its = columns.seq == minute
-            bad = befall.malformed(keys[its], int(minute), self.mishaps)
+            bad = is_malformed(keys[its], int(minute), self.reading_faults)
             columns.mark[its] |= np.where(bad, MALFORMED, 0).astype(np.int32)
-            again[its] += befall.repeated(keys[its], int(minute), self.mishaps)
+            again[its] += is_duplicated(keys[its], int(minute), self.reading_faults)
         columns = columns.take(np.repeat(np.arange(len(columns)), again))
         second = np.zeros(len(columns), np.bool_)
         second[np.cumsum(again)[again > 1] - 1] = True
-        columns.mark[second] |= REPEAT
+        columns.mark[second] |= DUPLICATE
         return columns
 
     # -- the truth --------------------------------------------------------------------------------
@@ -270,13 +284,13 @@ class Town:
         low, high = from_minute * schema.MINUTE_MS, to_minute * schema.MINUTE_MS
         return tuple(sorted((i for i in found if low <= i.since < high), key=lambda i: i.since))
 
-    def _incidents(self, happening: Happening) -> Iterator[Incident]:
+    def _incidents(self, happening: IncidentColumns) -> Iterator[Incident]:
         for i in range(len(happening)):
             place = int(happening.sensor[i])
             for one in range(inc.ALL) if place == inc.ALL else (place,):
                 yield self._incident(happening, i, one)
 
-    def _incident(self, happening: Happening, i: int, place: int) -> Incident:
+    def _incident(self, happening: IncidentColumns, i: int, place: int) -> Incident:
         row, kind = int(happening.row[i]), int(happening.kind[i])
         start, end = int(happening.start[i]), int(happening.end[i])
         silent = kind == inc.SILENT
@@ -303,13 +317,13 @@ class Town:
         return int(self._since(rows, keys, np.array([[minute]], np.int32))[0, 0])
 
 
-def _keys_of_sensors(keys: Words) -> Words:
+def _keys_of_sensors(keys: UInt64s) -> UInt64s:
     salts = [np.uint64(1_000_003 * (place + 1)) for place in range(len(schema.SENSORS))]
-    return np.stack([stir(keys ^ salt) for salt in salts], axis=1)
+    return np.stack([mix_array(keys ^ salt) for salt in salts], axis=1)
 
 
-def _moments(keys: Words) -> Ints:
-    second, part, _, _ = quarters(throw(keys, OFFSET))
+def _moments(keys: UInt64s) -> Ints:
+    second, part, _, _ = quarters(random_bits(keys, OFFSET))
     out: Ints = below(second, 60) * 1000 + below(part, 1000)
     return out
 
@@ -322,12 +336,12 @@ def _check(minute: int) -> None:
         )
 
 
-def _bout(keys: Words, block: Ints, first: Ints) -> tuple[Flags, Ints, Ints, Ints]:
+def _bout(keys: UInt64s, block: Ints, first: Ints) -> tuple[Flags, Ints, Ints, Ints]:
     """The bout of movement in a block, if there is one: from when to when, and how lively.
 
     It never reaches the first or the last minute of its block, so two bouts never touch.
     """
-    lucky, start, length, level = quarters(throw_each(keys, BLOCK, block))
+    lucky, start, length, level = quarters(random_bits_at(keys, BLOCK, block))
     hour = (first // 60) % 24
     there = lucky < (LIVELY[hour] * 65536).astype(np.int32)
     begins = first + 1 + below(start, 9)
@@ -335,7 +349,7 @@ def _bout(keys: Words, block: Ints, first: Ints) -> tuple[Flags, Ints, Ints, Int
     return there, begins, ends, COUNTS[below(level, len(COUNTS))]
 
 
-def _look_back(keys: Words, block: Ints, first: Ints, known: Ints, open_: Flags) -> Ints:
+def _look_back(keys: UInt64s, block: Ints, first: Ints, known: Ints, open_: Flags) -> Ints:
     """The end of the last bout before this block, where nothing later is known of."""
     known = known.copy()
     left = np.flatnonzero(open_)
@@ -349,7 +363,7 @@ def _look_back(keys: Words, block: Ints, first: Ints, known: Ints, open_: Flags)
 
 
 def _befall(
-    happening: Happening, rows: Ints, minute: int, value: Ints, since: Ints
+    happening: IncidentColumns, rows: Ints, minute: int, value: Ints, since: Ints
 ) -> Flags | None:
     """Let the incidents change what sensors say; which of them say nothing at all, if any."""
     if not len(happening) or not len(rows):
@@ -368,7 +382,7 @@ def _befall(
     return _silence(now, places, minute, value.shape)
 
 
-def _show(now: Happening, places: Rows, minute: int, value: Ints, since: Ints) -> None:
+def _show(now: IncidentColumns, places: Indices, minute: int, value: Ints, since: Ints) -> None:
     """A pane is broken, something burns, a window stands open; and quiet again after it."""
     heard = now.kind != inc.SILENT
     on = heard & (minute < now.end)
@@ -381,7 +395,7 @@ def _show(now: Happening, places: Rows, minute: int, value: Ints, since: Ints) -
     since[where] = np.maximum(since[where], now.end[off])
 
 
-def _intrude(now: Happening, places: Rows, minute: int, value: Ints, since: Ints) -> None:
+def _intrude(now: IncidentColumns, places: Indices, minute: int, value: Ints, since: Ints) -> None:
     """Somebody moves about who should not; where nobody else does."""
     alone = (now.kind == inc.BREAK_IN) & (value[places, inc.MOTION] == 0)
     inside = alone & (minute < now.stir)
@@ -392,7 +406,9 @@ def _intrude(now: Happening, places: Rows, minute: int, value: Ints, since: Ints
     since[where] = np.maximum(since[where], now.stir[gone])
 
 
-def _silence(now: Happening, places: Rows, minute: int, shape: tuple[int, ...]) -> Flags | None:
+def _silence(
+    now: IncidentColumns, places: Indices, minute: int, shape: tuple[int, ...]
+) -> Flags | None:
     mute = (now.kind == inc.SILENT) & (minute < now.end)
     if not mute.any():
         return None
@@ -400,3 +416,10 @@ def _silence(now: Happening, places: Rows, minute: int, shape: tuple[int, ...]) 
     for place, sensor in zip(places[mute], now.sensor[mute], strict=True):
         silent[place, slice(None) if sensor == inc.ALL else sensor] = True
     return silent
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Town":
+        warn("Town is now HomeSimulator", DeprecationWarning, stacklevel=2)
+        return HomeSimulator
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ One value of Spark's state holds a partition's homes. A value for each home woul
 between Python and the JVM for every home that speaks; thousands of homes in columns cost one, and
 numpy does the rest.
 
-    state -> Past -> rules -> Past -> state
+    state -> PartitionHistory -> rules -> PartitionHistory -> state
              ^^^^ this module
 """
 
@@ -24,13 +24,13 @@ RECENT = 32  # readings of a climate sensor that say what is usual
 
 Ints = NDArray[np.int32]
 Times = NDArray[np.int64]
-Words = NDArray[np.uint64]
+UInt64s = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ActivityColumns:
     """Activities of one partition, by the column, in the order of their time."""
 
     number: Ints  # of the home
@@ -43,12 +43,12 @@ class Heard:
     def __len__(self) -> int:
         return len(self.at)
 
-    def where(self, chosen: Mask | NDArray[np.intp]) -> Heard:
-        return Heard(*(getattr(self, one.name)[chosen] for one in fields(self)))
+    def where(self, chosen: Mask | NDArray[np.intp]) -> ActivityColumns:
+        return ActivityColumns(*(getattr(self, one.name)[chosen] for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PartitionHistory:
     """What is remembered; a row for each home in the order of `homes`. 0 is never, or not."""
 
     homes: Ints
@@ -59,7 +59,7 @@ class Past:
     smoke: Times  # when there was last smoke enough for an alarm
     clock: Times  # one number: how far the time of this partition has come
     resumed: Times  # one number: when the whole partition last spoke again after a silence
-    raised: Words  # alerts, as marks (see rules.mark)
+    raised: UInt64s  # alerts, as fingerprints (see rules.fingerprint)
     raised_at: Times  # when each was last due
     sensors: Ints  # climate sensors, number * 8 + kind; a row for each in what follows
     recent: Floats  # their last usual readings: sensors x RECENT
@@ -75,7 +75,7 @@ class Past:
         return np.searchsorted(self.homes, numbers)
 
 
-EMPTY = Past(
+EMPTY = PartitionHistory(
     homes=np.empty(0, np.int32),
     last=np.empty((0, len(KINDS)), np.int64),
     armed=np.empty(0, np.int64),
@@ -95,8 +95,8 @@ BY_HOME = ("last", "armed", "told", "opened", "smoke")
 BY_SENSOR = ("recent", "count", "odd")
 
 
-def from_bytes(packed: bytes) -> Past:
-    names = [one.name for one in fields(Past)]
+def from_bytes(packed: bytes) -> PartitionHistory:
+    names = [one.name for one in fields(PartitionHistory)]
     lengths = struct.unpack_from(f"<{len(names)}q", packed)
     place, columns = 8 * len(names), {}
     for name, length in zip(names, lengths, strict=True):
@@ -105,19 +105,21 @@ def from_bytes(packed: bytes) -> Past:
         # A copy: what was read must not be written into.
         columns[name] = column.reshape(-1, *like.shape[1:]).copy()
         place += length * like.itemsize
-    return Past(**columns)
+    return PartitionHistory(**columns)
 
 
-def with_homes(past: Past, numbers: Ints) -> Past:
+def with_homes(past: PartitionHistory, numbers: Ints) -> PartitionHistory:
     """With a row for each of these homes; of the new ones nothing is known."""
     return widened(past, "homes", BY_HOME, numbers)
 
 
-def with_sensors(past: Past, sensors: Ints) -> Past:
+def with_sensors(past: PartitionHistory, sensors: Ints) -> PartitionHistory:
     return widened(past, "sensors", BY_SENSOR, sensors)
 
 
-def widened(past: Past, key: str, columns: tuple[str, ...], more: Ints) -> Past:
+def widened(
+    past: PartitionHistory, key: str, columns: tuple[str, ...], more: Ints
+) -> PartitionHistory:
     keys = getattr(past, key)
     unknown = missing(keys, more)
     if not len(unknown):
@@ -133,7 +135,7 @@ def widened(past: Past, key: str, columns: tuple[str, ...], more: Ints) -> Past:
     return replace(past, **changed)  # type: ignore[arg-type]
 
 
-def forgotten(past: Past) -> Past:
+def forgotten(past: PartitionHistory) -> PartitionHistory:
     """Without what is older than a day: sensors and homes that ended, alerts that are over."""
     horizon = past.clock[0] - KEPT_MS
     last = np.where(past.last < horizon, 0, past.last)

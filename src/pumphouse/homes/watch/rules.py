@@ -1,6 +1,6 @@
 """Which alerts do these activities raise? Rules over columns; no IO, no clock, no chance.
 
-    Past, Heard -> judge -> Alerts, Past
+    PartitionHistory, ActivityColumns -> apply_rules -> Alerts, PartitionHistory
                    ^^^^^ this module
 
 The same incident raises the same alert (kind, home, since) however its readings are cut into
@@ -38,12 +38,12 @@ from pumphouse.homes.schema import (
 )
 from pumphouse.homes.watch.history import (
     EMPTY,
-    Heard,
+    ActivityColumns,
     Ints,
     Mask,
-    Past,
+    PartitionHistory,
     Times,
-    Words,
+    UInt64s,
     forgotten,
     with_homes,
 )
@@ -87,8 +87,8 @@ class Alerts:
             self.since[chosen],
         )
 
-    def marks(self) -> Words:
-        return mark(self.kind, self.number, self.sensor, self.since)
+    def fingerprints(self) -> UInt64s:
+        return fingerprint(self.kind, self.number, self.sensor, self.since)
 
     def as_alerts(self) -> list[Alert]:
         columns = (self.kind, self.number, self.sensor, self.at, self.since)
@@ -104,7 +104,7 @@ def as_alert(kind: int, number: int, sensor: int, at: int, since: int) -> Alert:
     )
 
 
-def mark(kind: Ints, number: Ints, sensor: Ints, since: Times) -> Words:
+def fingerprint(kind: Ints, number: Ints, sensor: Ints, since: Times) -> UInt64s:
     """An alert's identity as one word: equal for equal ids, and hardly ever for others."""
     per_sensor = np.isin(kind, [ALERT_KINDS.index(one) for one in PER_SENSOR])
     about = np.where(per_sensor, sensor, len(KINDS)).astype(np.uint64)
@@ -112,8 +112,8 @@ def mark(kind: Ints, number: Ints, sensor: Ints, since: Times) -> Words:
     return stirred(stirred(who) ^ since.astype(np.uint64))
 
 
-def marks_of(alerts: Sequence[Alert]) -> Words:
-    return mark(
+def fingerprints_of(alerts: Sequence[Alert]) -> UInt64s:
+    return fingerprint(
         np.array([ALERT_KINDS.index(one.kind) for one in alerts], np.int32),
         np.array([home_number(one.home) for one in alerts], np.int32),
         np.array([KINDS.index(one.sensor) for one in alerts], np.int32),
@@ -121,13 +121,13 @@ def marks_of(alerts: Sequence[Alert]) -> Words:
     )
 
 
-def remembering(alerts: Sequence[Alert]) -> Past:
+def history_of_alerts(alerts: Sequence[Alert]) -> PartitionHistory:
     """Nothing but these alerts: they are not raised again."""
     at = np.array([one.at for one in alerts], np.int64)
-    return replace(EMPTY, raised=marks_of(alerts), raised_at=at)
+    return replace(EMPTY, raised=fingerprints_of(alerts), raised_at=at)
 
 
-def stirred(words: Words) -> Words:
+def stirred(words: UInt64s) -> UInt64s:
     """SplitMix64's closing steps."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -137,11 +137,13 @@ def stirred(words: Words) -> Words:
 # -- all rules ------------------------------------------------------------------------------------
 
 
-def judge(past: Past, heard: Heard, grace_ms: int, known: Words) -> tuple[Alerts, Past]:
+def apply_rules(
+    past: PartitionHistory, heard: ActivityColumns, grace_ms: int, known: UInt64s
+) -> tuple[Alerts, PartitionHistory]:
     """The alerts that are due and were not raised before, and what is remembered then.
 
-    `known` are marks of alerts that an earlier run has raised. `grace_ms` is how late readings may
-    come before a sensor counts as silent.
+    `known` are the fingerprints of alerts raised by an earlier run. A sensor is silent only after
+    `grace_ms` more, because readings may be late.
     """
     heard = in_order(heard)
     past = with_homes(past, np.unique(heard.number))
@@ -158,7 +160,7 @@ def judge(past: Past, heard: Heard, grace_ms: int, known: Words) -> tuple[Alerts
     return new, forgotten(past)
 
 
-def in_order(heard: Heard) -> Heard:
+def in_order(heard: ActivityColumns) -> ActivityColumns:
     return heard.where(np.lexsort((heard.kind, heard.number, heard.at)))
 
 
@@ -167,22 +169,24 @@ def together(found: list[Alerts]) -> Alerts:
     return Alerts(*(np.concatenate([getattr(one, name) for one in found]) for name in names))
 
 
-def first_of(past: Past, due: Alerts, known: Words) -> tuple[Alerts, Past]:
+def first_of(
+    past: PartitionHistory, due: Alerts, known: UInt64s
+) -> tuple[Alerts, PartitionHistory]:
     """Each alert once; one that is due again is remembered for longer."""
     order = np.argsort(due.at, kind="stable")
     due = due.where(order)
-    marks, first = np.unique(due.marks(), return_index=True)
-    fresh = ~np.isin(marks, past.raised) & ~np.isin(marks, known)
+    fingerprints, first = np.unique(due.fingerprints(), return_index=True)
+    fresh = ~np.isin(fingerprints, past.raised) & ~np.isin(fingerprints, known)
     new = due.where(np.sort(first[fresh]))
-    again = np.isin(past.raised, marks)
+    again = np.isin(past.raised, fingerprints)
     at = np.where(again, np.maximum(past.raised_at, past.clock[0]), past.raised_at)
-    added = ~np.isin(marks, past.raised)
-    raised = np.concatenate([past.raised, marks[added]])
+    added = ~np.isin(fingerprints, past.raised)
+    raised = np.concatenate([past.raised, fingerprints[added]])
     raised_at = np.concatenate([at, np.full(int(added.sum()), past.clock[0])])
     return new, replace(past, raised=raised, raised_at=raised_at)
 
 
-def alerts_of(kind: int, heard: Heard, since: Times | None = None) -> Alerts:
+def alerts_of(kind: int, heard: ActivityColumns, since: Times | None = None) -> Alerts:
     kinds = np.full(len(heard), kind, np.int32)
     return Alerts(
         kinds, heard.number, heard.kind, heard.at, heard.since if since is None else since
@@ -192,7 +196,9 @@ def alerts_of(kind: int, heard: Heard, since: Times | None = None) -> Alerts:
 # -- modes ----------------------------------------------------------------------------------------
 
 
-def follow_modes(past: Past, heard: Heard, row: NDArray[np.intp]) -> tuple[Times, Past]:
+def follow_modes(
+    past: PartitionHistory, heard: ActivityColumns, row: NDArray[np.intp]
+) -> tuple[Times, PartitionHistory]:
     """Since when the alarm was on at each reading (0: it was off), and at the end."""
     armed = heard.mode > 0
     # A late reading tells its own mode, and nothing about those after it.
@@ -231,7 +237,7 @@ def last_of_each(row: NDArray[np.intp]) -> NDArray[np.intp]:
 # -- readings that are alerts ---------------------------------------------------------------------
 
 
-def break_ins(heard: Heard, since_armed: Times) -> Alerts:
+def break_ins(heard: ActivityColumns, since_armed: Times) -> Alerts:
     """A door or a pane that opened while the alarm was on.
 
     The reading that tells of the change tells the mode as well. If it was lost, a later one does
@@ -243,14 +249,16 @@ def break_ins(heard: Heard, since_armed: Times) -> Alerts:
     return alerts_of(BREAK_IN, heard.where(moved & (change | (since_armed <= heard.since))))
 
 
-def forgotten_windows(heard: Heard, since_armed: Times) -> Alerts:
+def forgotten_windows(heard: ActivityColumns, since_armed: Times) -> Alerts:
     is_open = (heard.kind == WINDOW) & (heard.value >= 1)
     alone = heard.at - np.maximum(heard.since, since_armed) >= FORGOTTEN_ARMED_MS
     long = (since_armed > 0) & alone | (heard.at - heard.since >= FORGOTTEN_MS)
     return alerts_of(FORGOTTEN, heard.where(is_open & long))
 
 
-def find_fires(past: Past, heard: Heard, row: NDArray[np.intp]) -> tuple[Alerts, Past]:
+def find_fires(
+    past: PartitionHistory, heard: ActivityColumns, row: NDArray[np.intp]
+) -> tuple[Alerts, PartitionHistory]:
     """Smoke above the alarm, once per fire."""
     burns = np.flatnonzero((heard.kind == SMOKE) & (heard.value >= SMOKE_ALARM_PPM))
     burns = burns[np.argsort(row[burns], kind="stable")]
@@ -264,7 +272,7 @@ def find_fires(past: Past, heard: Heard, row: NDArray[np.intp]) -> tuple[Alerts,
     return alerts_of(FIRE, heard.where(burns[new])), replace(past, smoke=smoke)
 
 
-def find_unusual(past: Past, heard: Heard) -> tuple[Alerts, Past]:
+def find_unusual(past: PartitionHistory, heard: ActivityColumns) -> tuple[Alerts, PartitionHistory]:
     odd, past = unusual(past, heard)
     return alerts_of(UNUSUAL, heard.where(odd), heard.at[odd]), past
 
@@ -272,7 +280,7 @@ def find_unusual(past: Past, heard: Heard) -> tuple[Alerts, Past]:
 # -- what is not said -----------------------------------------------------------------------------
 
 
-def outages(past: Past, heard: Heard) -> Times:
+def outages(past: PartitionHistory, heard: ActivityColumns) -> Times:
     """When the whole partition spoke again after a silence; the last one known comes first."""
     at = heard.at
     before = np.maximum.accumulate(np.concatenate([past.clock, at]))[:-1]
@@ -281,8 +289,12 @@ def outages(past: Past, heard: Heard) -> Times:
 
 
 def find_gaps(
-    past: Past, heard: Heard, row: NDArray[np.intp], starts: Times, silent_ms: int
-) -> tuple[Alerts, Past]:
+    past: PartitionHistory,
+    heard: ActivityColumns,
+    row: NDArray[np.intp],
+    starts: Times,
+    silent_ms: int,
+) -> tuple[Alerts, PartitionHistory]:
     """Sensors that were silent for too long and speak again."""
     slot = row * len(KINDS) + heard.kind
     order = np.argsort(slot, kind="stable")
@@ -298,7 +310,7 @@ def find_gaps(
     return found, replace(past, last=last.reshape(past.last.shape))
 
 
-def move_clock(past: Past, heard: Heard, starts: Times) -> Past:
+def move_clock(past: PartitionHistory, heard: ActivityColumns, starts: Times) -> PartitionHistory:
     """As far as nearly all of the homes that spoke have come; never back."""
     if not len(heard):
         return past
@@ -309,14 +321,16 @@ def move_clock(past: Past, heard: Heard, starts: Times) -> Past:
     return replace(past, clock=np.array([clock]), resumed=starts[-1:])
 
 
-def silences(past: Past, silent_ms: int) -> Alerts:
+def silences(past: PartitionHistory, silent_ms: int) -> Alerts:
     """Sensors that have said nothing for too long by now."""
     quiet_since = np.maximum(past.last, past.resumed[0])
     home, kind = np.nonzero((past.last > 0) & (past.clock[0] - quiet_since >= silent_ms))
     return timed(past, SILENT, home, kind, past.last[home, kind])
 
 
-def follow_windows(past: Past, heard: Heard, row: NDArray[np.intp]) -> Past:
+def follow_windows(
+    past: PartitionHistory, heard: ActivityColumns, row: NDArray[np.intp]
+) -> PartitionHistory:
     # What a late reading says has been overtaken; a fault says nothing.
     told = (heard.kind == WINDOW) & ~np.isnan(heard.value) & (heard.at >= past.last[row, WINDOW])
     opened = past.opened.copy()
@@ -325,7 +339,7 @@ def follow_windows(past: Past, heard: Heard, row: NDArray[np.intp]) -> Past:
     return replace(past, opened=opened)
 
 
-def left_open(past: Past, grace_ms: int) -> Alerts:
+def left_open(past: PartitionHistory, grace_ms: int) -> Alerts:
     """Windows that were open when they were last heard, long ago by now."""
     now = past.clock[0] - grace_ms
     alone = (past.armed > 0) & (now - np.maximum(past.opened, past.armed) >= FORGOTTEN_ARMED_MS)
@@ -335,7 +349,11 @@ def left_open(past: Past, grace_ms: int) -> Alerts:
 
 
 def timed(
-    past: Past, kind: int, home: NDArray[np.intp], sensor: NDArray[np.intp], since: Times
+    past: PartitionHistory,
+    kind: int,
+    home: NDArray[np.intp],
+    sensor: NDArray[np.intp],
+    since: Times,
 ) -> Alerts:
     kinds = np.full(len(home), kind, np.int32)
     at = np.full(len(home), past.clock[0])

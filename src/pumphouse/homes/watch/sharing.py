@@ -49,7 +49,7 @@ WHY = {
 }
 
 
-def sharing_of(assignment: str | None, store: str | None, host: str | None) -> Sharing | None:
+def parse_sharing(assignment: str | None, store: str | None, host: str | None) -> Sharing | None:
     """What three options say together; None if nothing is shared."""
     if assignment is None:
         # A store may be there for all commands, from the environment.

@@ -34,7 +34,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pumphouse.homes.exact_validation import EARLIEST_MS, LATEST_MS
-from pumphouse.homes.namespace import Place
+from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERT_DDL,
@@ -46,12 +46,12 @@ from pumphouse.homes.schema import (
     Alert,
     encode_alert,
 )
-from pumphouse.homes.tuning import STATE, tuned
+from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
 from pumphouse.homes.validation import HOME
 from pumphouse.homes.watch import history as past
 from pumphouse.homes.watch import rules
-from pumphouse.homes.watch.history import EMPTY, Heard, Past, Words
-from pumphouse.homes.watch.raised import Look, look_into
+from pumphouse.homes.watch.history import EMPTY, ActivityColumns, PartitionHistory, UInt64s
+from pumphouse.homes.watch.raised_alerts import AlertsReader, alerts_reader
 from pumphouse.homes.watch.sharing import Sharing
 from pumphouse.spark.worker import freeze_imported_modules
 
@@ -65,7 +65,7 @@ NEEDED = "body BINARY, partition STRING"
 # Of an activity; what is not asked for is not parsed.
 HEARD = "v INT, home STRING, sensor STRING, at BIGINT, value DOUBLE, since BIGINT, mode STRING"
 OUT = "id STRING, home STRING, body BINARY"
-NOBODY = np.empty(0, np.uint64)  # has raised anything
+NO_FINGERPRINTS = np.empty(0, np.uint64)  # has raised anything
 STATE_SCHEMA = StructType([StructField("past", BinaryType())])
 
 
@@ -81,7 +81,7 @@ class WatchSettings:
 
 def start(
     spark: SparkSession,
-    place: Place,
+    namespace: HomesNamespace,
     checkpoint: str,
     settings: WatchSettings | None = None,
     trigger: Mapping[str, Any] | None = None,
@@ -89,26 +89,30 @@ def start(
     """The running query. `checkpoint` is a folder for the fresh one that every start makes."""
     settings = settings or WatchSettings()
     events = spark.readStream.format("eventhubs").schema(NEEDED)
-    events = events.options(**source_options(place, settings))
-    alerts = watched(heard(events.load()), watcher_of(spark, place, settings))
+    events = events.options(**source_options(namespace, settings))
+    alerts = watched(heard(events.load()), watcher_of(spark, namespace, settings))
     writer = outgoing(alerts).writeStream.queryName(NAME).format("eventhubs")
-    writer = writer.options(**place.of(ALERTS_HUB)).outputMode("append")
+    writer = writer.options(**namespace.hub_options(ALERTS_HUB)).outputMode("append")
     writer = writer.option("checkpointLocation", fresh(own(checkpoint, settings.sharing)))
-    with tuned(spark, {**STATE, "spark.sql.shuffle.partitions": str(settings.tasks)}):
+    with session_settings(
+        spark, {**STATE_SETTINGS, "spark.sql.shuffle.partitions": str(settings.tasks)}
+    ):
         return writer.trigger(**(trigger or EVERY)).start()
 
 
-def watcher_of(spark: SparkSession, place: Place, settings: WatchSettings) -> Watcher:
+def watcher_of(spark: SparkSession, namespace: HomesNamespace, settings: WatchSettings) -> Watcher:
     """Who knows what has been raised already; alone we ask once, for all partitions are ours."""
     grace_ms = round(settings.grace_s * 1000)
     if settings.sharing is None:
-        return Watcher(grace_ms, raised_before(spark, place))
-    return Watcher(grace_ms, NOBODY, look_into(place.of(ALERTS_HUB), NAME))
+        return Watcher(grace_ms, raised_before(spark, namespace))
+    return Watcher(
+        grace_ms, NO_FINGERPRINTS, alerts_reader(namespace.hub_options(ALERTS_HUB), NAME)
+    )
 
 
-def source_options(place: Place, settings: WatchSettings) -> dict[str, str]:
+def source_options(namespace: HomesNamespace, settings: WatchSettings) -> dict[str, str]:
     shared = settings.sharing
-    return place.of(
+    return namespace.hub_options(
         ACTIVITY_HUB,
         NAME,
         startingPosition=f"time:-{settings.back}",
@@ -163,15 +167,15 @@ def place_in(words: tuple[str, ...], column: str) -> Column:
     return f.array_position(f.array(*map(f.lit, words)), f.col(column)).cast("int") - 1
 
 
-def raised_before(spark: SparkSession, place: Place) -> Words:
+def raised_before(spark: SparkSession, namespace: HomesNamespace) -> UInt64s:
     """Marks of the alerts that the hub holds."""
     events = spark.read.format("eventhubs").schema("body BINARY")
-    found = events.options(**place.of(ALERTS_HUB, NAME, partitionsPerTask=64)).load()
+    found = events.options(**namespace.hub_options(ALERTS_HUB, NAME, partitionsPerTask=64)).load()
     told = found.select(f.from_json(f.col("body").cast("string"), ALERT_DDL).alias("a"))
     rows = told.select("a.kind", "a.home", "a.sensor", "a.since").where("since is not null")
     rows = rows.where(f.col("home").rlike(HOME))
     alerts = [Alert(r.home, r.kind, r.sensor, 0, r.since, "", "") for r in rows.collect()]
-    return rules.marks_of(
+    return rules.fingerprints_of(
         [one for one in alerts if one.kind in ALERT_KINDS and one.sensor in KINDS]
     )
 
@@ -197,9 +201,11 @@ class Watcher(StatefulProcessor):
     which a partition becomes ours.
     """
 
-    def __init__(self, grace_ms: int, known: Words, look: Look | None = None) -> None:
+    def __init__(self, grace_ms: int, known: UInt64s, look: AlertsReader | None = None) -> None:
         self.grace_ms, self.known, self.look = grace_ms, known, look
-        self.found: Past | None = None  # by the look; one is enough for all partitions of a task
+        self.found: PartitionHistory | None = (
+            None  # by the look; one is enough for all partitions of a task
+        )
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.state = handle.getValueState("past", STATE_SCHEMA)
@@ -209,15 +215,17 @@ class Watcher(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         packed = self.state.get()
         before = self.first() if packed is None else past.from_bytes(packed[0])
-        found, after = rules.judge(before, as_heard(pd.concat(rows)), self.grace_ms, self.known)
+        found, after = rules.apply_rules(
+            before, as_heard(pd.concat(rows)), self.grace_ms, self.known
+        )
         self.state.update((after.to_bytes(),))
         if len(found):  # Spark cannot convert a frame without rows
             yield as_frame(found.as_alerts())
 
-    def first(self) -> Past:
+    def first(self) -> PartitionHistory:
         """The past of a partition that we have never seen."""
         if self.found is None:
-            self.found = EMPTY if self.look is None else rules.remembering(self.look())
+            self.found = EMPTY if self.look is None else rules.history_of_alerts(self.look())
         return self.found
 
     def close(self) -> None:
@@ -234,8 +242,8 @@ def as_frame(alerts: list[Alert]) -> pd.DataFrame:
     )
 
 
-def as_heard(rows: pd.DataFrame) -> Heard:
-    return Heard(
+def as_heard(rows: pd.DataFrame) -> ActivityColumns:
+    return ActivityColumns(
         number=rows["number"].to_numpy(np.int32),
         kind=rows["kind"].to_numpy(np.int32),
         at=rows["at"].to_numpy(np.int64),

@@ -1,11 +1,11 @@
-"""Is a reading of the climate unlike the sensor's own recent ones?
+"""Detects climate readings that differ from the sensor's own recent ones.
 
-A sensor's recent readings say what is usual: their median, and how far they lie from it. A reading
-many times further away is unusual. Unusual ones are not learnt from, or a fire would soon be
-normal; but if nothing else comes for long, that is how it is now.
+A sensor's recent readings define what is usual: their median, and their median distance from it. A
+reading many times further away is unusual. Unusual readings are not learned from, or a fire would
+soon be usual; but after a long run of them they become the new usual.
 
-    Past, Heard -> unusual -> which readings begin something unusual, Past
-                   ^^^^^^^ this module
+    PartitionHistory, ActivityColumns -> find_unusual -> first unusual readings, PartitionHistory
+                                         ^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumphouse.homes.schema import CLIMATE, KINDS
-from pumphouse.homes.watch.history import RECENT, Floats, Heard, Ints, Mask, Past, with_sensors
+from pumphouse.homes.watch.history import (
+    RECENT,
+    ActivityColumns,
+    Floats,
+    Ints,
+    Mask,
+    PartitionHistory,
+    with_sensors,
+)
 
 FIRST_CLIMATE: Final = len(KINDS) - len(CLIMATE)
 LEARN: Final = 12  # readings before anything is called unusual
@@ -28,7 +36,9 @@ LEAST: Final = np.array([0.5, 2.0])
 NEW_NORMAL: Final = 2 * RECENT  # unusual ones in a row, and they are the usual ones
 
 
-def unusual(past: Past, heard: Heard) -> tuple[NDArray[np.intp], Past]:
+def unusual(
+    past: PartitionHistory, heard: ActivityColumns
+) -> tuple[NDArray[np.intp], PartitionHistory]:
     """Places of the readings with which something unusual begins."""
     places = np.flatnonzero((heard.kind >= FIRST_CLIMATE) & ~np.isnan(heard.value))
     if not len(places):
@@ -38,7 +48,7 @@ def unusual(past: Past, heard: Heard) -> tuple[NDArray[np.intp], Past]:
     row = np.searchsorted(past.sensors, sensor)
     order = np.argsort(row, kind="stable")
     places, row = places[order], row[order]
-    memory = Memory(past.recent.copy(), past.count.copy(), past.odd.copy())
+    memory = RecentReadings(past.recent.copy(), past.count.copy(), past.odd.copy())
     begins = np.zeros(len(places), bool)
     for turn in turns(row):  # the first of each sensor, then the second, ...
         least = LEAST[heard.kind[places[turn]] - FIRST_CLIMATE]
@@ -56,7 +66,7 @@ def turns(row: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     return np.split(order, bounds)
 
 
-class Memory:
+class RecentReadings:
     """What is usual for each sensor; each call takes one reading of some sensors."""
 
     def __init__(self, recent: Floats, count: Ints, odd: Ints) -> None:

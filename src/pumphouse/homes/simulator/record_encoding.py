@@ -1,14 +1,14 @@
-"""Readings by the column to bodies, ready to be sent: JSON in UTF-8, byte for byte as the schema's.
+"""Encodes columns of readings into records ready to send: JSON bodies in the bytes of a batch.
 
-One table of bytes holds a whole batch, a row per reading, every field as wide as it can get; digits
-come out of tables of four at a time. What a row does not need of a field is marked and dropped at
-the end, all rows at once.
+One table of bytes holds a whole batch, one row per reading, with every field at its maximum width.
+Digits come from tables of four at a time. Unused bytes of a field are marked, and removed from all
+rows at once at the end. The bodies equal those of `schema.encode_reading` byte for byte.
 
-    Columns -> pack -> Packed: | section head | key | section head | body | section head | ...
-               ^^^^ this module
+    ReadingColumns -> pack_records -> PackedRecords: | section head | key | head | body | ...
+                      ^^^^^^^^^^^^ this module
 
-Each body stands in the bytes that a batch of the client has around it, so that the slice of a
-partition goes out as it is. The few rows that fit no template (faults, malformed) are put in after.
+Each body is surrounded by the bytes that a batch of the client needs, so that the records of a
+partition are sent without a copy. Rows that fit no template (faults, malformed) are inserted after.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pumphouse.client.base import batch_section, encode_event
 from pumphouse.events import Event
 from pumphouse.homes import schema
 from pumphouse.homes.schema import MODES, SENSORS, Reading, encode_reading, home_id
-from pumphouse.homes.simulator import reading_faults as mishaps
-from pumphouse.homes.simulator.chance import Flags, Ints, Longs, Small
+from pumphouse.homes.simulator import reading_faults
+from pumphouse.homes.simulator.hashed_random import Flags, Ints, Longs, UInt8s
 
 DROP: Final = b"\x01"  # a byte that neither JSON nor the bytes around it have
 VALUE_MAX = 999
 CHUNK = 16_384  # rows of a table: a few megabytes, which stay in the processor's cache
-LATE, REPEAT, MALFORMED = 1, 2, 4  # bits of `Columns.mark`
+LATE, DUPLICATE, MALFORMED = 1, 2, 4  # bits of `ReadingColumns.mark`
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ReadingColumns:
     """Readings, by the column."""
 
     home: Ints
@@ -45,14 +45,14 @@ class Columns:
     since: Longs
     mode: Ints  # place in schema.MODES
     battery: Ints
-    fault: Ints  # 0, or the place in mishaps.FAULTS after it
+    fault: Ints  # 0, or the place in reading_faults.FAULTS after it
     mark: Ints  # what befell it on the way
 
     def __len__(self) -> int:
         return len(self.home)
 
-    def take(self, which: npt.NDArray[np.intp] | Flags | Ints | slice) -> Columns:
-        return Columns(*(getattr(self, f.name)[which] for f in fields(self)))
+    def take(self, which: npt.NDArray[np.intp] | Flags | Ints | slice) -> ReadingColumns:
+        return ReadingColumns(*(getattr(self, f.name)[which] for f in fields(self)))
 
     def reading(self, i: int) -> Reading:
         """One of them as the schema has it; what befell it on the way is not seen."""
@@ -66,17 +66,17 @@ class Columns:
             since=int(self.since[i]),
             mode=MODES[self.mode[i]],
             battery=int(self.battery[i]),
-            fault=mishaps.FAULTS[fault - 1] if fault else None,
+            fault=reading_faults.FAULTS[fault - 1] if fault else None,
         )
 
 
-def chained(parts: list[Columns]) -> Columns:
-    columns = [[getattr(part, f.name) for part in parts] for f in fields(Columns)]
-    return Columns(*(np.concatenate(column) for column in columns))
+def chained(parts: list[ReadingColumns]) -> ReadingColumns:
+    columns = [[getattr(part, f.name) for part in parts] for f in fields(ReadingColumns)]
+    return ReadingColumns(*(np.concatenate(column) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedRecords:
     """Bodies in the bytes around them, one after the other."""
 
     data: bytes
@@ -86,21 +86,21 @@ class Packed:
         return len(self.starts) - 1
 
     def body(self, i: int) -> bytes:
-        return self.data[self.starts[i] + stencil().head : self.starts[i + 1]]
+        return self.data[self.starts[i] + record_template().head : self.starts[i + 1]]
 
     def records(self, first: int, last: int) -> bytes:
         """A run of records, to be sent in one batch."""
         return self.data[self.starts[first] : self.starts[last]]
 
 
-# -- the stencil
+# -- the record_template
 
 
 @dataclass(frozen=True, slots=True)
-class Stencil:
+class RecordTemplate:
     """The table's row for each sensor, and where in it each field stands."""
 
-    rows: Small  # sensors x width
+    rows: UInt8s  # sensors x width
     width: int
     head: int  # bytes before the body
     message_size: int  # where the message's length stands
@@ -116,7 +116,7 @@ class Stencil:
 
 
 @cache
-def stencil() -> Stencil:
+def record_template() -> RecordTemplate:
     """Cut from what the client and the schema write for one reading, so that it fits both."""
     body = _widest()
     row = batch_section(encode_event(Event(body, partition_key=home_id(0))))
@@ -124,7 +124,7 @@ def stencil() -> Stencil:
     names = max(map(len, SENSORS))
     rows = [row.replace(b"SENSOR", s.encode() + DROP * (names - len(s))) for s in SENSORS]
     at = {name: head + body.index(b'"%s":' % name.encode()) + len(name) + 3 for name in FIELDS}
-    return Stencil(
+    return RecordTemplate(
         rows=np.array([list(r) for r in rows], np.uint8),
         width=len(row),
         head=head,
@@ -170,22 +170,22 @@ _SPARE: Final = np.array([3 - len(str(n)) for n in range(VALUE_MAX + 1)], np.int
 # -- packing
 
 
-def pack(columns: Columns) -> Packed:
+def pack_records(columns: ReadingColumns) -> PackedRecords:
     """The bytes of all readings, in their order."""
     if len(columns) <= CHUNK:
         return _pack(columns)
     cuts = range(0, len(columns), CHUNK)
     parts = [_pack(columns.take(slice(cut, cut + CHUNK))) for cut in cuts]
     sizes = np.concatenate([np.diff(part.starts) for part in parts])
-    return Packed(b"".join(part.data for part in parts), _starts(sizes))
+    return PackedRecords(b"".join(part.data for part in parts), _starts(sizes))
 
 
-def _pack(columns: Columns) -> Packed:
-    shape = stencil()
+def _pack(columns: ReadingColumns) -> PackedRecords:
+    shape = record_template()
     table = shape.rows.take(columns.sensor, axis=0)
     sizes = _sizes(columns, shape)
     _fill(table, columns, sizes, shape)
-    packed = Packed(table.tobytes().replace(DROP, b""), _starts(sizes))
+    packed = PackedRecords(table.tobytes().replace(DROP, b""), _starts(sizes))
     odd = np.flatnonzero((columns.fault > 0) | (columns.mark & MALFORMED > 0))
     return _patched(packed, columns, odd) if len(odd) else packed
 
@@ -196,7 +196,7 @@ def _starts(sizes: Longs | Ints) -> Longs:
     return starts
 
 
-def _sizes(columns: Columns, shape: Stencil) -> Ints:
+def _sizes(columns: ReadingColumns, shape: RecordTemplate) -> Ints:
     spare = shape.spare[columns.sensor] + _MODE_SPARE[columns.mode]
     spare += _SPARE[columns.value]
     spare += _SPARE[columns.battery]
@@ -204,7 +204,7 @@ def _sizes(columns: Columns, shape: Stencil) -> Ints:
     return out
 
 
-def _fill(table: Small, columns: Columns, sizes: Ints, shape: Stencil) -> None:
+def _fill(table: UInt8s, columns: ReadingColumns, sizes: Ints, shape: RecordTemplate) -> None:
     high, low = _DIGITS2[columns.home // 10_000], _DIGITS4[columns.home % 10_000]
     for place in shape.keys:
         _put(table, place, high)
@@ -219,14 +219,14 @@ def _fill(table: Small, columns: Columns, sizes: Ints, shape: Stencil) -> None:
     _put(table, shape.battery, _BATTERIES[columns.battery])
 
 
-def _put(table: Small, place: int, words: npt.NDArray[np.unsignedinteger]) -> None:
+def _put(table: UInt8s, place: int, words: npt.NDArray[np.unsignedinteger]) -> None:
     """A word into each row. The rows are seen as words there, wherever that is in memory."""
     count, width = table.shape
     column = np.ndarray((count,), words.dtype, table.data, place, (width,))
     column[:] = words
 
 
-def _put_long(table: Small, place: int, numbers: Longs) -> None:
+def _put_long(table: UInt8s, place: int, numbers: Longs) -> None:
     """The last thirteen digits at a place; of a smaller number only the last eight."""
     high = numbers // 100_000_000
     low = (numbers - high * 100_000_000).astype(np.int32)
@@ -240,7 +240,9 @@ def _put_long(table: Small, place: int, numbers: Longs) -> None:
         _put(table, place + 1, _DIGITS4[top - first * 10_000])
 
 
-def _patched(packed: Packed, columns: Columns, odd: npt.NDArray[np.intp]) -> Packed:
+def _patched(
+    packed: PackedRecords, columns: ReadingColumns, odd: npt.NDArray[np.intp]
+) -> PackedRecords:
     """The same with the bodies of some rows written one by one."""
     parts, sizes, last = [], np.diff(packed.starts), 0
     for i in odd:
@@ -249,14 +251,16 @@ def _patched(packed: Packed, columns: Columns, odd: npt.NDArray[np.intp]) -> Pac
         sizes[i] = len(record)
         last = int(i) + 1
     parts.append(packed.data[packed.starts[last] :])
-    return Packed(b"".join(parts), _starts(sizes))
+    return PackedRecords(b"".join(parts), _starts(sizes))
 
 
-def _record(columns: Columns, i: int) -> bytes:
+def _record(columns: ReadingColumns, i: int) -> bytes:
     reading = columns.reading(i)
     body = encode_reading(reading)
     if columns.mark[i] & MALFORMED:
-        body = mishaps.broken(body, reading.seq + int(columns.home[i]) + int(columns.sensor[i]))
+        body = reading_faults.broken(
+            body, reading.seq + int(columns.home[i]) + int(columns.sensor[i])
+        )
     return batch_section(encode_event(Event(body, partition_key=reading.home)))
 
 

@@ -1,10 +1,10 @@
-"""Which alerts does the hub hold already? Asked by the task that first sees a partition.
+"""Reads the alerts that the hub holds already, in the task that first processes a partition.
 
-An application that watches alone asks once, at its start. One that shares partitions may get one
-later, from an application that has died; what that one has raised until then is in the hub.
+An application that watches alone reads them once, at its start. One that shares partitions may
+acquire one later, from an application that has died; its alerts until then are in the hub.
 
-    Watcher (a partition without a past) -> look -> alerts (hub) -> rules.remembering -> Past
-                                            ^^^^ this module, in an executor
+    Watcher (a partition without history) -> read_alerts -> history_of_alerts -> PartitionHistory
+                                             ^^^^^^^^^^^ this module, in an executor
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pumphouse.spark.options import SinkOptions, read_sink
 AT_ONCE = 2000  # events
 EVENT_S = 60.0  # for one that must be there
 
-Look = Callable[[], list[Alert]]
+AlertsReader = Callable[[], list[Alert]]
 
 
-def look_into(hub: Mapping[str, str], group: str) -> Look:
+def alerts_reader(hub: Mapping[str, str], group: str) -> AlertsReader:
     """What a task calls: it answers with the alerts of the hub that the options name."""
     return partial(look, read_sink(hub), group)
 

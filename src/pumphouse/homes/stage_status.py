@@ -1,11 +1,11 @@
-"""How is a stage, and when is it started again?
+"""The state and the progress of a stage: when it restarts, and what the status file contains.
 
-A stage is a query of Spark. It may fail: the hub restarts, a database is away, a worker is killed.
-It is then started again, later each time, and every failure is told: which stage, why, for the
-how-manieth time. What the stages do is one small report for people, pages and programs.
+A stage is a Spark query. It can fail: the hub restarts, a database is unavailable, a worker is
+killed. It is then restarted with growing delays. Each failure is logged with its cause and the
+number of restarts.
 
-    progress of Spark -> seen -> Look -> report -> status.json        Past -> wait_s -> start again
-                         ^^^^^^^^^^^^^^^^^^^^^^                       ^^^^^^^^^^^^^^ this module
+    Spark's progress -> ProgressReader -> StageProgress -> status_report -> status.json
+    failure -> StageState -> wait_s -> restart
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STARTING, RUNNING, WAITING, STOPPED = "starting", "running", "waiting", "stopped
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class StageState:
     """What a stage has been through."""
 
     state: str = STARTING
@@ -46,14 +46,16 @@ class Past:
     in_a_row: int = 0  # failures since it was last well
     error: str | None = None
 
-    def started(self, now_s: float) -> Past:
+    def started(self, now_s: float) -> StageState:
         return replace(self, state=RUNNING, since_s=now_s)
 
-    def failed(self, why: str, now_s: float) -> Past:
+    def failed(self, why: str, now_s: float) -> StageState:
         well = self.state == RUNNING and now_s - self.since_s >= WELL_AFTER_S
-        return Past(WAITING, now_s, self.restarts + 1, 1 if well else self.in_a_row + 1, error=why)
+        return StageState(
+            WAITING, now_s, self.restarts + 1, 1 if well else self.in_a_row + 1, error=why
+        )
 
-    def stopped(self, now_s: float) -> Past:
+    def stopped(self, now_s: float) -> StageState:
         return replace(self, state=STOPPED, since_s=now_s)
 
     @property
@@ -73,7 +75,7 @@ def why(failed: BaseException) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StageProgress:
     """A stage after its last batch. Rates are rows per second."""
 
     batch: int | None = None
@@ -91,13 +93,13 @@ class Look:
     counts: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Eye:
+class ProgressReader:
     """Follows the progress of one stage: what its sources told is remembered, to know the lag."""
 
     def __init__(self) -> None:
         self._memories: dict[str, PositionHistory] = {}
 
-    def seen(self, progress: Mapping[str, Any]) -> Look:
+    def seen(self, progress: Mapping[str, Any]) -> StageProgress:
         lags: list[PartitionLag] = []
         taken: dict[str, int] = {}
         for source in progress_of_sources(progress):
@@ -107,7 +109,7 @@ class Eye:
             lags += partition_lags(source, memory)
         seconds = [one.seconds for one in lags if one.seconds is not None]
         states = progress.get("stateOperators", ())
-        return Look(
+        return StageProgress(
             batch=int(progress["batchId"]),
             rows=int(progress.get("numInputRows") or 0),
             input_rate=rate(progress, "inputRowsPerSecond"),
@@ -128,19 +130,21 @@ def rate(progress: Mapping[str, Any], name: str) -> float:
     return round(number, 1) if 0 <= number < 1e12 else 0.0
 
 
-def stage_report(past: Past, look: Look) -> dict[str, Any]:
+def stage_report(past: StageState, look: StageProgress) -> dict[str, Any]:
     """What the status says of one stage."""
     told = {"state": past.state, "restarts": past.restarts, "error": past.error}
     return {**told, **asdict(look)}
 
 
-def report(stages: Mapping[str, tuple[Past, Look]], now_ms: int, **more: object) -> dict[str, Any]:
+def report(
+    stages: Mapping[str, tuple[StageState, StageProgress]], now_ms: int, **more: object
+) -> dict[str, Any]:
     """The status as a whole."""
     told = {name: stage_report(*one) for name, one in stages.items()}
     return {"v": VERSION, "at": now_ms, **more, "stages": told}
 
 
-def line(name: str, past: Past, look: Look) -> str:
+def line(name: str, past: StageState, look: StageProgress) -> str:
     """A stage in a line: `sift running batch=12 in=8,333/s done=21,000/s 812ms behind=0`."""
     words = [name, past.state]
     if look.batch is not None:

@@ -1,6 +1,6 @@
 """What is due at one moment, and where it comes from: a town, or a recording.
 
-Town -> TownSource -> Slice -> sending.py
+HomeSimulator -> SimulatorSource -> TimeSlice -> sending.py
         ^^^^^^^^^^ this module; ReplaySource stands in replay.py
 """
 
@@ -14,27 +14,27 @@ from typing import Final, Protocol
 import numpy as np
 
 from pumphouse.homes.schema import MINUTE_MS
-from pumphouse.homes.simulator.bodies import Packed
-from pumphouse.homes.simulator.chance import Ints
-from pumphouse.homes.simulator.sensors import Town
+from pumphouse.homes.simulator.hashed_random import Ints
+from pumphouse.homes.simulator.record_encoding import PackedRecords
+from pumphouse.homes.simulator.sensors import HomeSimulator
 
 SLOTS: Final = (1, 2, 3, 5, 6, 10, 12, 15, 20, 30, 60)
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class TimeSlice:
     """What is due at one moment, its records in the order of the homes' partitions."""
 
     due_ms: int  # by the clock of the readings
     homes: Ints  # the home of each record
-    packed: Packed
+    packed: PackedRecords
     mark: Ints  # what befell each on the way: see bodies.py
 
     def __len__(self) -> int:
         return len(self.homes)
 
 
-class Source(Protocol):
+class SliceSource(Protocol):
     """Where slices come from, and the time of the readings at which that begins."""
 
     @property
@@ -43,15 +43,15 @@ class Source(Protocol):
     @property
     def homes(self) -> int: ...
 
-    def slices(self, partition_of: Ints) -> Iterator[Slice]:
+    def slices(self, partition_of: Ints) -> Iterator[TimeSlice]:
         """All of them in order of time; records in the order of their homes' partitions."""
 
 
 @dataclass(frozen=True, slots=True)
-class TownSource:
+class SimulatorSource:
     """The readings of a town from one moment to another, each at its home's own second."""
 
-    town: Town
+    town: HomeSimulator
     start_ms: int
     end_ms: int | None  # None goes on for ever
     slot_s: int = 1  # seconds of a minute that make a slice: a divisor of 60
@@ -61,7 +61,7 @@ class TownSource:
     def homes(self) -> int:
         return self.town.homes
 
-    def slices(self, partition_of: Ints) -> Iterator[Slice]:
+    def slices(self, partition_of: Ints) -> Iterator[TimeSlice]:
         slots = [self.rows(second, partition_of) for second in range(0, 60, self.slot_s)]
         for minute in count(self.start_ms // MINUTE_MS):
             for slot, rows in enumerate(slots):
@@ -70,7 +70,7 @@ class TownSource:
                     return
                 if due_ms > self.start_ms and len(rows):
                     batch = self.town.minute(minute, rows)
-                    yield Slice(due_ms, batch.columns.home, batch.packed, batch.columns.mark)
+                    yield TimeSlice(due_ms, batch.columns.home, batch.packed, batch.columns.mark)
 
     def rows(self, second: int, partition_of: Ints) -> Ints:
         rows = self.town.due(second, second + self.slot_s)
@@ -80,7 +80,7 @@ class TownSource:
         return out
 
 
-def slot_for(homes: int, speed: float | None) -> int:
+def choose_slot_s(homes: int, speed: float | None) -> int:
     """How many seconds of a minute to send at once.
 
     Paced: a slice for each second of the clock, or as near as a divisor of 60 gets. As fast as can

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pumphouse.homes.simulator.chance import Ints
+from pumphouse.homes.simulator.hashed_random import Ints
 
 Half: TypeAlias = npt.NDArray[np.uint32]
 

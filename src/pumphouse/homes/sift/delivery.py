@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from pumphouse.client.base import HubClient, batch_section, encode_event, prepared_batch
 from pumphouse.events import Event
-from pumphouse.homes.simulator.partitions import partitions_of
+from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions, read_sink
 from pumphouse.spark.worker import freeze_imported_modules
@@ -38,7 +38,7 @@ Post = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(slots=True)
-class Mail:
+class OutgoingEvents:
     """The rows of a task, as events."""
 
     activities: list[Event] = field(default_factory=list)
@@ -50,7 +50,7 @@ def post_to(activity: dict[str, str], deadletter: dict[str, str]) -> Post:
     hubs = read_sink(activity), read_sink(deadletter)
 
     def post(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        mail, fates = Mail(), list[pa.RecordBatch]()
+        mail, fates = OutgoingEvents(), list[pa.RecordBatch]()
         for batch in batches:
             sort(batch, mail)
             fates.append(fates_of(batch))
@@ -67,7 +67,7 @@ def fates_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(words), batch.column("late")], schema=POSTED_ARROW)
 
 
-def sort(batch: pa.RecordBatch, mail: Mail) -> None:
+def sort(batch: pa.RecordBatch, mail: OutgoingEvents) -> None:
     """Activities and dead letters, each as its hub wants it."""
     rows = zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
     for partition, sequence, home, fate, body in rows:
@@ -84,7 +84,7 @@ def about(complaint: str, partition: str, sequence: int) -> dict[str, str]:
     return {"reason": reason, "detail": detail} | place
 
 
-async def deliver(mail: Mail, activity: SinkOptions, deadletter: SinkOptions) -> None:
+async def deliver(mail: OutgoingEvents, activity: SinkOptions, deadletter: SinkOptions) -> None:
     """All of it, acknowledged; or an exception, and Spark runs the task again."""
     if mail.activities:
         async with open_hub(activity.identity) as client:

@@ -67,7 +67,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class RemovedFile:
     """Something no longer named. Readers that hold an older manifest may still want it."""
 
     name: str
@@ -82,7 +82,7 @@ class Manifest:
     positions: Positions = field(default_factory=dict)
     files: tuple[DataFile, ...] = ()
     days: Mapping[str, str] = field(default_factory=dict)
-    gone: tuple[Gone, ...] = ()
+    gone: tuple[RemovedFile, ...] = ()
 
     def with_batch(self, files: Iterable[DataFile], reached: Positions) -> Manifest:
         return replace(
@@ -96,7 +96,7 @@ class Manifest:
         """The merged file in place of its parts."""
         names = {part.name for part in parts}
         kept = tuple(file for file in self.files if file.name not in names)
-        gone = tuple(Gone(part.name, now_ms) for part in parts)
+        gone = tuple(RemovedFile(part.name, now_ms) for part in parts)
         return replace(
             self,
             version=self.version + 1,
@@ -107,7 +107,7 @@ class Manifest:
     def with_day(self, day: str, name: str, now_ms: int) -> Manifest:
         """The files of a day in a list of their own, which has been written."""
         kept = tuple(file for file in self.files if day_of(file) != day)
-        gone = tuple(Gone(old, now_ms) for old in filter(None, [self.days.get(day)]))
+        gone = tuple(RemovedFile(old, now_ms) for old in filter(None, [self.days.get(day)]))
         return replace(
             self,
             version=self.version + 1,
@@ -209,7 +209,7 @@ def from_bytes(told: bytes) -> Manifest:
         positions=fields["positions"],
         files=tuple(DataFile(**one) for one in fields["files"]),
         days=fields["days"],
-        gone=tuple(Gone(**one) for one in fields["gone"]),
+        gone=tuple(RemovedFile(**one) for one in fields["gone"]),
     )
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # For queries whose state is few and large values, written anew in every batch.
-STATE = {
+STATE_SETTINGS = {
     # Only what changed is written at the end of a batch, not a snapshot of all.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # The default of 100 batches would be gigabytes; the last ones are enough to go on.
@@ -23,7 +23,7 @@ starting = Lock()
 
 
 @contextmanager
-def tuned(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """With these settings; a query that starts inside keeps them."""
     with starting:
         before = {name: spark.conf.get(name, None) for name in settings}

@@ -1,10 +1,10 @@
-"""Chance that anybody can look up: a hash of (seed, home, purpose, time) in place of a stream.
+"""Random numbers computed by hashing (seed, home, purpose, time), in place of a random sequence.
 
-The generator must answer for any minute without the minutes before it, and many producers must
-agree, so a throw is not taken from a sequence but computed from where it is needed. The hash is the
-finalizer of SplitMix64, written out here so that no release of numpy can change a single byte.
+The simulator must produce any minute without the minutes before it, and several senders must agree.
+So a random number is not the next of a sequence but a hash of what it is for. The hash is the
+finalizer of SplitMix64, written out here so that no release of numpy can change a byte.
 
-    Dice(seed, homes) -> keys -> throw(keys, purpose, when) -> below, chance, quarters
+    home_keys(seed, homes) -> random_bits(keys, purpose, when) -> quarters -> below, ...
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Words: TypeAlias = npt.NDArray[np.uint64]
+UInt64s: TypeAlias = npt.NDArray[np.uint64]
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
-Small: TypeAlias = npt.NDArray[np.uint8]
-Rows: TypeAlias = npt.NDArray[np.signedinteger[Any]]
+UInt8s: TypeAlias = npt.NDArray[np.uint8]
+Indices: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 _MASK = (1 << 64) - 1
@@ -26,17 +26,17 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
-def mixed(word: int) -> int:
-    """One number, well stirred: the same function as `stir`, for Python's own integers."""
+def mix(word: int) -> int:
+    """One number, well stirred: the same function as `mix_array`, for Python's own integers."""
     word = (word + _GOLDEN) & _MASK
     word = ((word ^ (word >> 30)) * _FIRST) & _MASK
     word = ((word ^ (word >> 27)) * _SECOND) & _MASK
     return word ^ (word >> 31)
 
 
-def stir(words: Words) -> Words:
+def mix_array(words: UInt64s) -> UInt64s:
     """Every word, well stirred. Works in place on a copy: memory is what this costs."""
-    out: Words = words + np.uint64(_GOLDEN)
+    out: UInt64s = words + np.uint64(_GOLDEN)
     out ^= out >> np.uint64(30)
     out *= np.uint64(_FIRST)
     out ^= out >> np.uint64(27)
@@ -45,22 +45,22 @@ def stir(words: Words) -> Words:
     return out
 
 
-def keys_of(seed: int, numbers: npt.NDArray[Any]) -> Words:
-    """What stands for each home in every throw."""
-    return stir(numbers.astype(np.uint64) + np.uint64(mixed(seed & _MASK)))
+def home_keys(seed: int, numbers: npt.NDArray[Any]) -> UInt64s:
+    """What stands for each home in every random_bits."""
+    return mix_array(numbers.astype(np.uint64) + np.uint64(mix(seed & _MASK)))
 
 
-def throw(keys: Words, purpose: int, when: int = 0) -> Words:
+def random_bits(keys: UInt64s, purpose: int, when: int = 0) -> UInt64s:
     """64 fair bits for each home, for one purpose at one time."""
-    return stir(keys ^ np.uint64(mixed(mixed(purpose) + when)))
+    return mix_array(keys ^ np.uint64(mix(mix(purpose) + when)))
 
 
-def throw_each(keys: Words, purpose: int, when: npt.NDArray[Any]) -> Words:
+def random_bits_at(keys: UInt64s, purpose: int, when: npt.NDArray[Any]) -> UInt64s:
     """The same where each home has a time of its own."""
-    return stir(throw(keys, purpose) ^ when.astype(np.uint64))
+    return mix_array(random_bits(keys, purpose) ^ when.astype(np.uint64))
 
 
-def quarters(words: Words) -> tuple[Ints, Ints, Ints, Ints]:
+def quarters(words: UInt64s) -> tuple[Ints, Ints, Ints, Ints]:
     """Four throws of 0..65535 out of each 64 bits."""
     q = np.ascontiguousarray(words).view("<u2").reshape(-1, 4).astype(np.int32)
     return q[:, 0], q[:, 1], q[:, 2], q[:, 3]
@@ -72,11 +72,11 @@ def below(quarter: Ints, count: int | Ints) -> Ints:
     return out
 
 
-def chance(quarter: Ints, probability: float) -> Flags:
+def with_probability(quarter: Ints, probability: float) -> Flags:
     """Whether it happens; fine to one in 65,536."""
     return quarter < round(probability * 65536)
 
 
-def rarely(words: Words, probability: float) -> Flags:
+def with_small_probability(words: UInt64s, probability: float) -> Flags:
     """Whether it happens, for probabilities that may be very small."""
     return words < np.uint64(min(int(probability * 2.0**64), _MASK))
