@@ -103,7 +103,9 @@ class Feed(threading.Thread):
             self.ready.set()
             await self.live(town, activity, sensors)
 
-    async def live(self, town: HomeSimulator, activity: NativeClient, sensors: NativeClient) -> None:
+    async def live(
+        self, town: HomeSimulator, activity: NativeClient, sensors: NativeClient
+    ) -> None:
         last_s = int(time.time())
         while not self.stop.is_set():
             await asyncio.sleep(0.5)

@@ -49,7 +49,9 @@ async def sent_at_once(client: NativeClient, what: SimulatorSource) -> sending.S
 # -- all of it, in place and order
 
 
-async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(client: NativeClient) -> None:
+async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(
+    client: NativeClient,
+) -> None:
     town = HomeSimulator(120, 3)
     tally = await sent_at_once(client, source(town, 3, slot_s=20))
     assert tally.sent == 120 * 5 * 3
@@ -69,7 +71,9 @@ async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(client:
     assert sorted(bodies) == sorted(body for m in minutes for body in town.minute(m).bodies())
 
 
-async def test_the_official_client_sends_the_same(client: NativeClient, event_hub: EmbeddedHub) -> None:
+async def test_the_official_client_sends_the_same(
+    client: NativeClient, event_hub: EmbeddedHub
+) -> None:
     town = HomeSimulator(12, 3)
     connection = event_hub.connection_string("sensors")
     async with open_client(connection, driver="azure") as official:
