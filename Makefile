@@ -23,10 +23,10 @@ test: setup ## everything that must pass (PYTEST_ARGS=... is handed to pytest)
 	.venv/bin/python -m pytest -n 4 --dist loadgroup --durations=40 $(PYTEST_ARGS)
 	@scripts/check-wheel
 
-conformance: setup ## the official clients by every door, all tests by each (make test: one in three)
+conformance: setup ## the official clients by every variant, all tests by each (make test: one in three)
 	@scripts/npm-ci
 	@scripts/proton
-	.venv/bin/python -m pytest -n 2 --dist loadgroup --every-door $(PYTEST_ARGS) tests/conformance
+	.venv/bin/python -m pytest -n 2 --dist loadgroup --every-variant $(PYTEST_ARGS) tests/conformance
 
 test-spark: setup ## Spark on a cluster, by Connect, in pipelines; and killing parts of it
 	@scripts/npm-ci

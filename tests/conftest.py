@@ -1,4 +1,4 @@
-"""For all tests: no property fails because the machine is busy; and by which doors judges come."""
+"""Options and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ settings.load_profile("house")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes minutes each runs only when it is asked for."""
+    """Deselect tests that take minutes each unless their marker is requested."""
     for marker in ("cluster", "soak"):
         if marker not in str(config.getoption("-m")):
             slow = {item for item in items if item.get_closest_marker(marker)}
@@ -24,14 +24,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    # Here and not beside the judges: pytest reads options only from the folders it is started in.
+    # pytest reads options only from the conftest of the folder in which it starts.
     parser.addoption(
-        "--doors",
+        "--variants",
         default="plain,tls,websocket,durable",
-        help="how the official clients reach the hub; durable: restarts between sends; also: wss",
+        help="hub variants to test: plain, tls, websocket, wss, durable (restarts between sends)",
     )
     parser.addoption(
-        "--every-door",
+        "--every-variant",
         action="store_true",
-        help="every test by each of the doors; without it, plain and by one of the others",
+        help="run every conformance test on each variant; default: plain and a share of the others",
     )

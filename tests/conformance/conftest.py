@@ -1,4 +1,4 @@
-"""One hub for each door, one event hub in it for each test, and both faces of the SDK."""
+"""One hub per variant, one event hub per test, and both clients of the SDK."""
 
 from __future__ import annotations
 
@@ -15,98 +15,101 @@ import pytest
 import pytest_asyncio
 
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.conformance.doors import (
-    DOORS,
+from tests.conformance.entity import Entity, Refusals
+from tests.conformance.readers import BackgroundCloser, OpenLink, PartitionCounter
+from tests.conformance.sdks import SDKS, Sdk
+from tests.conformance.variants import (
     DURABLE,
-    FORGIVEN,
-    FORGOTTEN,
+    IGNORED_WARNINGS,
     PLAIN,
     TLS,
-    UNDISTURBED,
+    UNCLOSED,
+    VARIANTS,
     WEBSOCKET,
+    WITHOUT_RESTARTS,
     WSS,
-    Door,
-    JudgedHub,
+    HubUnderTest,
+    HubVariant,
 )
-from tests.conformance.entity import Entity, Refusals
-from tests.conformance.faces import FACES, Sdk
-from tests.conformance.readers import Reaper, Spreader, Wire
 
 numbers = count(1)
 
-# Which sixth of the tests goes by a door, besides the plain one, when time is short.
+# Besides plain, every variant runs a different sixth of the tests.
 SHARES = {TLS: 0, WEBSOCKET: 2, WSS: 2, DURABLE: 4}
 SIXTH = 6
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Whatever needs a door runs with each of those that were chosen, one after the other."""
-    if "door" in metafunc.fixturenames:
-        chosen = metafunc.config.getoption("--doors").split(",")
-        unknown = [name for name in chosen if name not in DOORS]
+    """Run every test that needs a hub variant with each of the requested ones."""
+    if "variant" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--variants").split(",")
+        unknown = [name for name in chosen if name not in VARIANTS]
         if unknown:
-            raise pytest.UsageError(f"--doors: {unknown}; there are {', '.join(DOORS)}")
-        # A module may have another word for a door, or None: it does not come by that one.
-        own: dict[str, str | None] = getattr(metafunc.module, "OWN_DOORS", {})
+            raise pytest.UsageError(f"--variants: unknown {unknown}; use {', '.join(VARIANTS)}")
+        # A module may replace a variant by another one, or skip it (None).
+        own: dict[str, str | None] = getattr(metafunc.module, "OWN_VARIANTS", {})
         names = [own.get(name, name) for name in chosen]
-        metafunc.parametrize("door", [*filter(None, names)], indirect=True, scope="session")
+        metafunc.parametrize("variant", [*filter(None, names)], indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            for warning in FORGIVEN.get(door_of(item), [FORGOTTEN]):
+            for warning in IGNORED_WARNINGS.get(variant_of(item), [UNCLOSED]):
                 item.add_marker(pytest.mark.filterwarnings(warning))
-    if PLAIN in config.getoption("--doors") and not config.getoption("--every-door"):
-        passed_by = [*chain.from_iterable(not_this_time(items, door) for door in DOORS[1:])]
-        config.hook.pytest_deselected(items=passed_by)
-        items[:] = [item for item in items if item not in set(passed_by)]
+    if PLAIN in config.getoption("--variants") and not config.getoption("--every-variant"):
+        left_out_items = [
+            *chain.from_iterable(left_out(items, variant) for variant in VARIANTS[1:])
+        ]
+        config.hook.pytest_deselected(items=left_out_items)
+        items[:] = [item for item in items if item not in set(left_out_items)]
 
 
-def door_of(item: pytest.Item) -> str:
-    """By which door a test goes; "" if it knows of none."""
+def variant_of(item: pytest.Item) -> str:
+    """The hub variant of a test; "" if it uses none."""
     callspec = getattr(item, "callspec", None)
-    return str(callspec.params.get("door", "")) if callspec is not None else ""
+    return str(callspec.params.get("variant", "")) if callspec is not None else ""
 
 
-def not_this_time(items: list[pytest.Item], door: str) -> list[pytest.Item]:
-    """All but an even share of the tests by one door; each door has another share."""
-    mine = [
+def left_out(items: list[pytest.Item], variant: str) -> list[pytest.Item]:
+    """The tests of one variant that do not run: all but its share."""
+    candidates = [
         item
         for item in items
-        if door_of(item) == door and not hasattr(getattr(item, "module", None), "OWN_DOORS")
+        if variant_of(item) == variant
+        and not hasattr(getattr(item, "module", None), "OWN_VARIANTS")
     ]
-    chosen = mine[SHARES[door] :: SIXTH]
-    return [item for item in mine if item not in set(chosen)]
+    chosen = candidates[SHARES[variant] :: SIXTH]
+    return [item for item in candidates if item not in set(chosen)]
 
 
 @pytest.fixture(scope="session")
-def door(
+def variant(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Door]:
-    folder = tmp_path_factory.mktemp("door")
-    yield Door(request.param, folder)
-    shutil.rmtree(folder)  # segments are allocated ahead: they would fill a disk by and by
+) -> Iterator[HubVariant]:
+    folder = tmp_path_factory.mktemp("variant")
+    yield HubVariant(request.param, folder)
+    shutil.rmtree(folder)  # segments are preallocated: many runs would fill a disk
 
 
 @pytest.fixture(autouse=True)
-def disturbance(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Some tests cannot have the hub started anew under them; doors.py says which and why."""
-    if "door" not in request.fixturenames:
+def restarts_for_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Suppress restarts for the tests that cannot have them; variants.py lists the reasons."""
+    if "variant" not in request.fixturenames:
         yield
         return
-    door: Door = request.getfixturevalue("door")
-    for hub in door.hubs.values():
+    variant: HubVariant = request.getfixturevalue("variant")
+    for hub in variant.hubs.values():
         hub.restarts.forget()
     names = {request.node.originalname, request.module.__name__.rpartition(".")[2]}
-    with door.undisturbed() if names & UNDISTURBED.keys() else nullcontext():
+    with variant.without_restarts() if names & WITHOUT_RESTARTS.keys() else nullcontext():
         yield
 
 
 @pytest.fixture(scope="session")
-def hub(door: Door) -> Iterator[EmbeddedHub]:
+def hub(variant: HubVariant) -> Iterator[EmbeddedHub]:
     """The hub under test, on a thread of its own, as a user's test would run it."""
-    with door.hub(steady=True) as hub:
+    with variant.hub(steady=True) as hub:
         yield hub
 
 
@@ -116,44 +119,44 @@ def new_entity(hub: EmbeddedHub, partitions: int) -> Entity:
     return Entity(hub, name)
 
 
-def hub_for_one(door: Door, shared: EmbeddedHub, opened: ExitStack) -> EmbeddedHub:
-    """Nobody else can use a hub that is started anew; all others share one."""
-    return opened.enter_context(door.hub()) if door.keeps else shared
+def hub_for_test(variant: HubVariant, shared: EmbeddedHub, opened: ExitStack) -> EmbeddedHub:
+    """A hub of its own where the hub restarts, else the shared one."""
+    return opened.enter_context(variant.hub()) if variant.keeps else shared
 
 
 @pytest.fixture(scope="session")
-def make_lasting_entity(door: Door, hub: EmbeddedHub) -> Iterator[Callable[[int], Entity]]:
-    """For event hubs that several tests share."""
+def make_shared_entity(variant: HubVariant, hub: EmbeddedHub) -> Iterator[Callable[[int], Entity]]:
+    """Creates event hubs that several tests share."""
     with ExitStack() as opened:
-        yield lambda partitions: new_entity(hub_for_one(door, hub, opened), partitions)
+        yield lambda partitions: new_entity(hub_for_test(variant, hub, opened), partitions)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def make_entity(
-    door: Door, hub: EmbeddedHub, reaper: Reaper
+    variant: HubVariant, hub: EmbeddedHub, closer: BackgroundCloser
 ) -> AsyncIterator[Callable[[int], Entity]]:
-    """For event hubs that no other test has seen."""
-    opened: list[JudgedHub] = []
+    """Creates event hubs for one test."""
+    opened: list[HubUnderTest] = []
 
     def make(partitions: int) -> Entity:
-        if door.keeps:
-            opened.append(door.hub().__enter__())
+        if variant.keeps:
+            opened.append(variant.hub().__enter__())
         return new_entity(opened[-1] if opened else hub, partitions)
 
     yield make
-    for one in opened:
-        reaper.take_hub(one)
+    for hub_of_test in opened:
+        closer.take_hub(hub_of_test)
 
 
 @pytest.fixture
 def eh(make_entity: Callable[[int], Entity]) -> Entity:
-    """An event hub that no other test has seen, with four partitions."""
+    """A new event hub with four partitions."""
     return make_entity(4)
 
 
 @pytest.fixture
 def single(make_entity: Callable[[int], Entity]) -> Entity:
-    """One with a single partition: what is sent to it, wherever, is found in partition 0."""
+    """A new event hub with one partition: every event goes to partition 0."""
     return make_entity(1)
 
 
@@ -170,85 +173,87 @@ def refusals() -> Iterator[Refusals]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def reaper(
-    hub: EmbeddedHub, make_lasting_entity: Callable[[int], Entity]
-) -> AsyncIterator[Reaper]:
-    """Asks for the hubs, so that it is done before they go."""
-    reaper = Reaper()
-    yield reaper
-    await reaper.finish()
+async def closer(
+    hub: EmbeddedHub, make_shared_entity: Callable[[int], Entity]
+) -> AsyncIterator[BackgroundCloser]:
+    """Depends on the hubs, so that it finishes before they stop."""
+    closer = BackgroundCloser()
+    yield closer
+    await closer.finish()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def forgotten_by_the_door(request: pytest.FixtureRequest) -> None:
-    """Behind some doors the SDK always forgets something."""
-    if "door" in request.fixturenames:
-        door: Door = request.getfixturevalue("door")
-        if FORGOTTEN in FORGIVEN[door.name] and "reaper" in request.fixturenames:
-            request.getfixturevalue("forgotten_sockets")
+def unclosed_sockets_of_the_variant(request: pytest.FixtureRequest) -> None:
+    """On some variants the SDK always leaves sockets open."""
+    if "variant" in request.fixturenames:
+        variant: HubVariant = request.getfixturevalue("variant")
+        if UNCLOSED in IGNORED_WARNINGS[variant.name] and "closer" in request.fixturenames:
+            request.getfixturevalue("unclosed_sockets")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def forgotten_sockets(reaper: Reaper) -> AsyncIterator[None]:
-    """For tests that break connections: the SDK forgets to close the sockets of those.
+async def unclosed_sockets(closer: BackgroundCloser) -> AsyncIterator[None]:
+    """For tests that drop connections: the SDK does not close the sockets of those.
 
-    Python warns of that when it finds them, and that should not be during some other test.
+    Collect them here, so that Python's warning does not appear during another test.
     """
     yield
-    await reaper.finish()
+    await closer.finish()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 @pytest.fixture(scope="session")
-def faces(reaper: Reaper, door: Door) -> dict[str, Sdk]:
-    """The official client, blocking and asyncio."""
-    return {name: face(reaper, door) for name, face in FACES.items()}
+def sdks(closer: BackgroundCloser, variant: HubVariant) -> dict[str, Sdk]:
+    """The official clients: blocking and asyncio."""
+    return {name: client(closer, variant) for name, client in SDKS.items()}
 
 
-@pytest.fixture(params=FACES)
-def sdk(request: pytest.FixtureRequest, faces: dict[str, Sdk]) -> Sdk:
-    """First the one, then the other."""
-    return faces[request.param]
+@pytest.fixture(params=SDKS)
+def sdk(request: pytest.FixtureRequest, sdks: dict[str, Sdk]) -> Sdk:
+    """Each of the two clients in turn."""
+    return sdks[request.param]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def wires(
-    faces: dict[str, Sdk], make_lasting_entity: Callable[[int], Entity]
-) -> AsyncIterator[dict[str, Wire]]:
+async def open_links(
+    sdks: dict[str, Sdk], make_shared_entity: Callable[[int], Entity]
+) -> AsyncIterator[dict[str, OpenLink]]:
     async with AsyncExitStack() as stack:
         made = {}
-        for name, sdk in faces.items():
-            eh = make_lasting_entity(1)
+        for name, sdk in sdks.items():
+            eh = make_shared_entity(1)
             producer = await stack.enter_async_context(sdk.producer(eh.connection))
             reader = await stack.enter_async_context(sdk.read(eh, prefetch=5000))
-            made[name] = Wire(eh, producer, reader)
+            made[name] = OpenLink(eh, producer, reader)
         yield made
 
 
 @pytest.fixture
-def wire(sdk: Sdk, wires: dict[str, Wire]) -> Wire:
-    """A producer and a reader that are open already."""
-    wires[sdk.name].start()
-    return wires[sdk.name]
+def wire(sdk: Sdk, open_links: dict[str, OpenLink]) -> OpenLink:
+    """An open producer and an open reader."""
+    open_links[sdk.name].start()
+    return open_links[sdk.name]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def spreaders(
-    faces: dict[str, Sdk], make_lasting_entity: Callable[[int], Entity]
-) -> AsyncIterator[dict[str, Spreader]]:
+async def partition_counters(
+    sdks: dict[str, Sdk], make_shared_entity: Callable[[int], Entity]
+) -> AsyncIterator[dict[str, PartitionCounter]]:
     async with AsyncExitStack() as stack:
         made = {}
-        for name, sdk in faces.items():
-            eh = make_lasting_entity(32)
+        for name, sdk in sdks.items():
+            eh = make_shared_entity(32)
             producer = await stack.enter_async_context(sdk.producer(eh.connection))
-            made[name] = Spreader(eh, producer)
+            made[name] = PartitionCounter(eh, producer)
         yield made
 
 
 @pytest.fixture
-def spreader(sdk: Sdk, spreaders: dict[str, Spreader]) -> Spreader:
-    """A producer that is open already, to a hub of 32 partitions."""
-    spreaders[sdk.name].start()
-    return spreaders[sdk.name]
+def partition_counter(
+    sdk: Sdk, partition_counters: dict[str, PartitionCounter]
+) -> PartitionCounter:
+    """An open producer to a hub with 32 partitions."""
+    partition_counters[sdk.name].start()
+    return partition_counters[sdk.name]

@@ -1,4 +1,4 @@
-"""The hub under test, as a judge sees it: what there is, who reads it, and what time it is."""
+"""The event hub under test: its readers, its clock, and the links that it refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pumphouse.errors import AmqpError
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.namespace import EventHub, Partition
 
-# No judgement depends on speed: this only ends a wait for something that will not come.
+# No test depends on speed: this only bounds a wait that would never end.
 DEADLINE_S = 30.0
 
 group_numbers = count(1)
@@ -38,7 +38,7 @@ class Entity:
 
     @property
     def resource(self) -> str:
-        """How the hub names it in what it refuses: by its plain port, whatever the door."""
+        """The name in the hub's refusals: it has the plain port in every variant."""
         return f"sb://{self.hub.server.authority}/{self.name}"
 
     @property
@@ -49,7 +49,7 @@ class Entity:
         return self.model.partitions[int(number)]
 
     def new_group(self) -> str:
-        """A consumer group that nobody else reads, not even a reader that is being put away."""
+        """A new consumer group, without readers of earlier tests that are still closing."""
         name = f"group-{next(group_numbers)}"
         self.hub.create_group(self.name, name)
         return name
@@ -60,7 +60,7 @@ class Entity:
     async def attached(
         self, count: int = 1, number: int | str = 0, group: str = "$default"
     ) -> None:
-        """Wait until so many readers are on a partition."""
+        """Wait until a partition has `count` readers."""
         await eventually(
             lambda: self.reader_count(number, group) == count,
             lambda: f"{count} readers on {self.name}/{number}: {self.reader_count(number, group)}",
@@ -69,7 +69,7 @@ class Entity:
 
 @asynccontextmanager
 async def running(hub: EmbeddedHub) -> AsyncIterator[EmbeddedHub]:
-    """A hub of a test's own. Clients on this loop must be able to hear it say good-bye."""
+    """A hub for one test, stopped in a thread so that clients on this loop see it close."""
     await asyncio.to_thread(hub.__enter__)
     try:
         yield hub
@@ -80,7 +80,7 @@ async def running(hub: EmbeddedHub) -> AsyncIterator[EmbeddedHub]:
 async def eventually(
     condition: Callable[[], object], complaint: Callable[[], str] = lambda: "the condition"
 ) -> None:
-    """Wait for something that no event tells of."""
+    """Poll until a condition holds that no event announces."""
     give_up_at = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < give_up_at, f"waited {DEADLINE_S} s for {complaint()}"
@@ -88,10 +88,10 @@ async def eventually(
 
 
 class MovableClock:
-    """Real time, and however much a test has added to it.
+    """Real time plus an offset that the test changes.
 
-    The SDK's tokens are good for an hour of real time. A test that wants to let much time go by
-    without ending them starts in the past.
+    The SDK's tokens expire after an hour of real time. A test that advances the clock further and
+    needs valid tokens starts in the past.
     """
 
     def __init__(self, ahead_s: float = 0.0) -> None:
@@ -115,11 +115,11 @@ class Refusals(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.found: list[AmqpError] = []
+        self.errors: list[AmqpError] = []
 
     def count(self, code: str, text: str) -> int:
-        return sum(e.condition == code and e.description.startswith(text) for e in self.found)
+        return sum(e.condition == code and e.description.startswith(text) for e in self.errors)
 
     def emit(self, record: logging.LogRecord) -> None:
         if isinstance(record.args, tuple) and isinstance(record.args[-1], AmqpError):
-            self.found.append(record.args[-1])
+            self.errors.append(record.args[-1])

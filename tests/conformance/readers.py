@@ -1,4 +1,4 @@
-"""What the official client has read so far, and what is asked of it."""
+"""Readers of the official client: what they received, and waiting for more."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def condition(error: BaseException) -> str | None:
 
 
 def fill(batch: EventDataBatch, content: bytes) -> None:
-    """Add events to a batch until it will take no more."""
+    """Add events to a batch until it is full."""
     while True:
         batch.add(EventData(content))
 
@@ -58,7 +58,7 @@ class Reader:
     """A running `receive`, and what it has called back with so far."""
 
     what: str
-    tells_refusals: bool
+    reports_refusals: bool
     events: list[EventData] = field(default_factory=list)
     calls: list[Any] = field(default_factory=list)  # as they came: an event, a list, or None
     contexts: list[PartitionContext] = field(default_factory=list)  # one for each call
@@ -84,7 +84,7 @@ class Reader:
         self.opened.append(context.partition_id)
         self.changed.set()
 
-    def put_away(self, context: PartitionContext, reason: CloseReason) -> None:
+    def closed_by_sdk(self, context: PartitionContext, reason: CloseReason) -> None:
         self.closed.append((context.partition_id, reason))
         self.changed.set()
 
@@ -100,13 +100,13 @@ class Reader:
             raise AssertionError(f"waited {DEADLINE_S} s for {self}") from self.ended
 
     async def take(self, count: int) -> list[EventData]:
-        """The first events, once there are so many. An error meanwhile is the test's failure."""
+        """The first `count` events. An error before that fails the test."""
         await self.until(lambda: len(self.events) >= count or self.errors)
         assert not self.errors, self.errors
         return self.events[:count]
 
     async def error(self) -> Exception:
-        """The first error told to `on_error`."""
+        """The first error that `on_error` received."""
         await self.until(lambda: self.errors)
         return self.errors[0]
 
@@ -124,29 +124,29 @@ class Reader:
 
 
 async def refused(reader: Reader, refusals: Refusals, code: str, text: str) -> None:
-    """The hub refuses a reader's link, with this condition and a text that begins like this.
+    """Assert that the hub refuses a reader's link with this condition and this start of a text.
 
-    The blocking client tells. The asyncio client does not: unless the link was stolen it takes
-    an error while opening for its own closing, and tries again for ever (azure-sdk-for-python
-    issue 27137). That it does is part of the judgement; what it was told is in the hub's log.
+    The blocking client reports the refusal. The asyncio client does not: unless the link was
+    stolen it retries for ever (azure-sdk-for-python issue 27137). For that client the refusals are
+    counted in the hub's log.
     """
-    if reader.tells_refusals:
+    if reader.reports_refusals:
         error = await reader.error()
         assert condition(error) == code.partition(":")[2]
         assert str(error).startswith(text)
     else:
-        await eventually(lambda: refusals.count(code, text) >= 2, lambda: f"{refusals.found}")
+        await eventually(lambda: refusals.count(code, text) >= 2, lambda: f"{refusals.errors}")
         assert reader.errors == []
     assert refusals.count(code, text) >= 1
     assert reader.events == []
 
 
 @dataclass
-class Wire:
+class OpenLink:
     """A producer, and a reader of a hub's only partition, that many tests share.
 
-    To attach a link costs the SDK half a second, and to ask for the partitions, which it does
-    before it reads, another half. A test that is not about attaching need not pay for it.
+    The SDK needs half a second to attach a link and another half to read the partition ids. A test
+    that is not about attaching saves that time.
     """
 
     eh: Entity
@@ -155,17 +155,17 @@ class Wire:
     mark: int = 0
 
     def start(self) -> None:
-        """A test begins: what comes from now on is its own."""
+        """Start a test: only later events are its own."""
         self.mark = self.eh.partition(0).log.next_sequence
 
     async def take(self, count: int) -> list[EventData]:
-        """The first events since the test began."""
+        """The first `count` events of this test."""
         return (await self.reader.take(self.mark + count))[self.mark :]
 
 
 @dataclass
-class Spreader:
-    """A producer to a hub of many partitions that many tests share."""
+class PartitionCounter:
+    """A shared producer to a hub with many partitions, and the events that each partition got."""
 
     eh: Entity
     producer: Any
@@ -178,38 +178,38 @@ class Spreader:
         return [partition.log.next_sequence for partition in self.eh.model.partitions]
 
     def got(self) -> list[int]:
-        """How many events each partition got since the test began."""
+        """The number of events of this test by partition."""
         return [now - then for now, then in zip(self.counts(), self.before, strict=True)]
 
 
-class Reaper:
-    """Puts readers, and hubs of one test, away while the next test runs."""
+class BackgroundCloser:
+    """Closes readers, and hubs of one test, while the next test runs."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def take(self, reader: Reader) -> None:
-        self.begin(self.put_away(reader))
+        self.begin(self.closed_by_sdk(reader))
 
     def take_hub(self, hub: EmbeddedHub) -> None:
-        """Stop a hub and remove its files, once the readers that it may have are gone."""
-        self.begin(self.put_hub_away(hub, [*self.tasks]))
+        """Stop a hub and remove its files after its readers are closed."""
+        self.begin(self.close_hub(hub, [*self.tasks]))
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def put_away(self, reader: Reader) -> None:
+    async def closed_by_sdk(self, reader: Reader) -> None:
         try:
             async with asyncio.timeout(DEADLINE_S):
                 await reader.close()
         except Exception as wrong:
-            # The SDK sometimes fails to close a reader whose connection has gone; that is not the
-            # hub's doing, and no verdict on it.
+            # The SDK sometimes fails to close a reader whose connection is gone. That is its
+            # defect, so the test does not fail.
             logging.getLogger(__name__).warning("closing %s: %r", reader, wrong)
 
-    async def put_hub_away(self, hub: EmbeddedHub, before: list[asyncio.Task[None]]) -> None:
+    async def close_hub(self, hub: EmbeddedHub, before: list[asyncio.Task[None]]) -> None:
         if before:
             await asyncio.wait(before)
         await asyncio.to_thread(remove_hub, hub)

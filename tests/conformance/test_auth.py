@@ -1,4 +1,4 @@
-"""Keys, tokens and claims: who is let in, who is not, and what each is told."""
+"""Keys, tokens and claims: which clients are accepted, and the errors of those that are not."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from azure.eventhub.exceptions import AuthenticationError, ConnectionLostError, 
 from pumphouse.hub.access.auth import AccessRule, Claim
 from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
-from tests.conformance.doors import Door
 from tests.conformance.entity import Entity, MovableClock, Refusals, eventually, running
-from tests.conformance.faces import NEVER_S, NO_RETRY, Sdk, both_faces
 from tests.conformance.readers import bodies, condition, numbered, refused, sequences
+from tests.conformance.sdks import NEVER_S, NO_RETRY, Sdk, both_sdks
+from tests.conformance.variants import HubVariant
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -39,9 +39,9 @@ RULES = [
 
 
 @pytest.fixture(scope="module")
-def guarded(door: Door) -> Iterator[EmbeddedHub]:
+def guarded(variant: HubVariant) -> Iterator[EmbeddedHub]:
     """Two hubs behind several rules."""
-    with door.hub({"one": 1, "two": 1}, steady=True, rules=RULES, issuer=ISSUER) as hub:
+    with variant.hub({"one": 1, "two": 1}, steady=True, rules=RULES, issuer=ISSUER) as hub:
         yield hub
 
 
@@ -71,7 +71,7 @@ async def can_send(sdk: Sdk, connection: str) -> None:
 
 
 async def can_read(sdk: Sdk, hub: EmbeddedHub, connection: str) -> None:
-    """One event at least is there, or soon will be."""
+    """Read one event, which must exist or arrive soon."""
     client = sdk.make_consumer(
         connection,
         Entity(hub, "one").new_group(),
@@ -82,21 +82,21 @@ async def can_read(sdk: Sdk, hub: EmbeddedHub, connection: str) -> None:
         await reader.take(1)
 
 
-def said(error: BaseException) -> list[str]:
-    """What an error says, but for the times that it names: two may be a second apart."""
+def error_lines(error: BaseException) -> list[str]:
+    """The first lines of an error without its times: two errors may be a second apart."""
     return re.sub(r"\d\d:\d\d:\d\dZ", "…", str(error)).splitlines()[:3]
 
 
 async def refused_by_cbs(sdk: Sdk, connection: str) -> str:
-    """What a producer and a consumer are told if their token does not hold."""
+    """The error of a producer and a consumer whose token is invalid."""
     client = sdk.make_consumer(connection, "$Default", **NO_RETRY)
     async with sdk.producer(connection, **NO_RETRY) as producer, sdk.read_with(client) as reader:
         with pytest.raises(AuthenticationError, match="Status code: 401") as refused:
             await producer.create_batch()
-        # The reader has asked for the partitions, and got the same answer.
+        # The reader asked for the partition ids and got the same error.
         error = await reader.error()
         assert isinstance(error, AuthenticationError)
-        assert said(error) == said(refused.value)
+        assert error_lines(error) == error_lines(refused.value)
         await reader.close()
     return str(refused.value)
 
@@ -104,26 +104,26 @@ async def refused_by_cbs(sdk: Sdk, connection: str) -> str:
 # -- keys -----------------------------------------------------------------------------------------
 
 
-@both_faces
+@both_sdks
 async def test_a_wrong_key(sdk: Sdk, guarded: EmbeddedHub) -> None:
     text = await refused_by_cbs(sdk, with_key(guarded, "one", ROOT_RULE, "wrong"))
     assert "InvalidSignature: The token has an invalid signature." in text
 
 
-@both_faces
+@both_sdks
 async def test_a_rule_that_is_not_there(sdk: Sdk, guarded: EmbeddedHub) -> None:
     text = await refused_by_cbs(sdk, with_key(guarded, "one", "Nobody", "key"))
     assert "InvalidSignature: The token has an invalid signature." in text
     assert "No access rule 'Nobody' governs" in text
 
 
-@both_faces
+@both_sdks
 async def test_the_key_is_in_no_text(sdk: Sdk, guarded: EmbeddedHub) -> None:
     text = await refused_by_cbs(sdk, with_key(guarded, "one", "Sender", "not the send key"))
     assert "send key" not in text
 
 
-@both_faces
+@both_sdks
 async def test_both_keys_of_a_rule(sdk: Sdk, guarded: EmbeddedHub) -> None:
     """Its name has a space, which the SDK escapes twice."""
     await asyncio.gather(
@@ -132,7 +132,7 @@ async def test_both_keys_of_a_rule(sdk: Sdk, guarded: EmbeddedHub) -> None:
     )
 
 
-@both_faces
+@both_sdks
 async def test_a_rule_of_one_hub(sdk: Sdk, guarded: EmbeddedHub) -> None:
     connection = guarded.connection_string("one", rule="Of one")
     await asyncio.gather(can_send(sdk, connection), can_read(sdk, guarded, connection))
@@ -143,7 +143,7 @@ async def test_a_rule_of_one_hub(sdk: Sdk, guarded: EmbeddedHub) -> None:
 # -- claims ---------------------------------------------------------------------------------------
 
 
-@both_faces
+@both_sdks
 async def test_a_sender_cannot_read(sdk: Sdk, guarded: EmbeddedHub, refusals: Refusals) -> None:
     connection = guarded.connection_string("one", rule="Sender")
     group = Entity(guarded, "one").new_group()
@@ -158,7 +158,7 @@ async def test_a_sender_cannot_read(sdk: Sdk, guarded: EmbeddedHub, refusals: Re
         await reader.close()
 
 
-@both_faces
+@both_sdks
 async def test_a_listener_cannot_send(sdk: Sdk, guarded: EmbeddedHub) -> None:
     connection = guarded.connection_string("two", rule="Listener")
     async with sdk.producer(connection, **NO_RETRY) as producer:
@@ -172,7 +172,7 @@ async def test_a_listener_cannot_send(sdk: Sdk, guarded: EmbeddedHub) -> None:
     assert guarded.namespace.hub("two").partitions[0].log.empty
 
 
-@both_faces
+@both_sdks
 async def test_a_listener_can_read(sdk: Sdk, guarded: EmbeddedHub) -> None:
     await asyncio.gather(
         can_send(sdk, guarded.connection_string("one")),
@@ -180,27 +180,27 @@ async def test_a_listener_can_read(sdk: Sdk, guarded: EmbeddedHub) -> None:
     )
 
 
-@both_faces
+@both_sdks
 async def test_manage_includes_the_other_two(sdk: Sdk, guarded: EmbeddedHub) -> None:
     connection = guarded.connection_string("one", rule="Manager")
     await asyncio.gather(can_send(sdk, connection), can_read(sdk, guarded, connection))
 
 
-@both_faces
-async def test_any_claim_will_do_to_ask(sdk: Sdk, guarded: EmbeddedHub) -> None:
+@both_sdks
+async def test_any_claim_allows_reading_properties(sdk: Sdk, guarded: EmbeddedHub) -> None:
     async def ask(rule: str) -> Any:
         connection = guarded.connection_string("one", rule=rule)
         async with sdk.consumer(connection, **NO_RETRY) as consumer:
             return await consumer.get_partition_ids()
 
-    for found in await asyncio.gather(ask("Sender"), ask("Listener"), ask("Manager")):
-        assert found == ["0"]
+    for ids in await asyncio.gather(ask("Sender"), ask("Listener"), ask("Manager")):
+        assert ids == ["0"]
 
 
 # -- signatures -----------------------------------------------------------------------------------
 
 
-@both_faces
+@both_sdks
 async def test_a_signature_in_the_connection_string(sdk: Sdk, guarded: EmbeddedHub) -> None:
     """For the hub, or for the whole namespace."""
     for_hub, for_all = (
@@ -215,16 +215,16 @@ async def test_a_signature_in_the_connection_string(sdk: Sdk, guarded: EmbeddedH
     )
 
 
-@both_faces
+@both_sdks
 async def test_a_signature_for_another_hub(sdk: Sdk, guarded: EmbeddedHub) -> None:
     secret = f"SharedAccessSignature={signature(guarded, 'two')}"
     text = await refused_by_cbs(sdk, connection_with(guarded, "one", secret))
     assert "InvalidAudience: The token is for 'two' and does not reach 'one'." in text
 
 
-@both_faces
-async def test_a_signature_that_has_run_out(sdk: Sdk, guarded: EmbeddedHub) -> None:
-    """The SDK looks at its own clock first, and does not even ask."""
+@both_sdks
+async def test_an_expired_signature(sdk: Sdk, guarded: EmbeddedHub) -> None:
+    """The SDK checks its own clock first and does not connect."""
     secret = f"SharedAccessSignature={signature(guarded, 'one', expires_at=time.time() - 10)}"
     connection = connection_with(guarded, "one", secret)
     async with sdk.producer(connection, **NO_RETRY) as producer:
@@ -232,10 +232,10 @@ async def test_a_signature_that_has_run_out(sdk: Sdk, guarded: EmbeddedHub) -> N
             await producer.create_batch()
 
 
-@both_faces
-async def test_a_signature_that_has_run_out_by_the_clock_of_the_hub(sdk: Sdk, door: Door) -> None:
+@both_sdks
+async def test_a_signature_expired_by_the_clock_of_the_hub(sdk: Sdk, variant: HubVariant) -> None:
     clock = MovableClock(7200)
-    async with running(door.hub({"one": 1}, clock=clock)) as hub:
+    async with running(variant.hub({"one": 1}, clock=clock)) as hub:
         text = await refused_by_cbs(sdk, hub.connection_string("one"))
     assert "ExpiredToken: The token is expired. Expiration time:" in text
 
@@ -254,7 +254,7 @@ def credentials(sdk: Sdk, hub: EmbeddedHub) -> dict[str, Any]:
     }
 
 
-@both_faces
+@both_sdks
 async def test_credentials(sdk: Sdk, guarded: EmbeddedHub) -> None:
     one = Entity(guarded, "one")
 
@@ -273,7 +273,7 @@ async def test_credentials(sdk: Sdk, guarded: EmbeddedHub) -> None:
 
 
 class Jwt:
-    """A credential that mints tokens, as a small stand-in for azure-identity's."""
+    """A credential that issues tokens, in place of one of azure-identity."""
 
     def __init__(self, sdk: Sdk, claims: Iterable[Claim], issuer: TokenIssuer = ISSUER) -> None:
         self.claims = frozenset(claims)
@@ -302,7 +302,7 @@ async def refused_jwt(sdk: Sdk, hub: EmbeddedHub, jwt: Jwt) -> EventHubError:
     return refused.value
 
 
-@both_faces
+@both_sdks
 async def test_a_role_that_does_not_include_sending(sdk: Sdk, guarded: EmbeddedHub) -> None:
     jwt = Jwt(sdk, {Claim.LISTEN})
     refused = await refused_jwt(sdk, guarded, jwt)
@@ -311,25 +311,25 @@ async def test_a_role_that_does_not_include_sending(sdk: Sdk, guarded: EmbeddedH
     assert set(jwt.scopes) == {"https://eventhubs.azure.net//.default"}
 
 
-@both_faces
+@both_sdks
 async def test_a_jwt_of_another_issuer(sdk: Sdk, guarded: EmbeddedHub) -> None:
     refused = await refused_jwt(sdk, guarded, Jwt(sdk, {Claim.SEND}, TokenIssuer(b"other")))
     assert isinstance(refused, AuthenticationError)
     assert "InvalidSignature: The token has an invalid signature." in str(refused)
 
 
-@both_faces
+@both_sdks
 async def test_a_jwt_where_there_is_no_issuer(sdk: Sdk, hub: EmbeddedHub) -> None:
     refused = await refused_jwt(sdk, hub, Jwt(sdk, {Claim.SEND}))
     assert isinstance(refused, AuthenticationError)
     assert "this hub cannot verify JWTs" in str(refused)
 
 
-# -- tokens that run out --------------------------------------------------------------------------
+# -- tokens that expire ---------------------------------------------------------------------------
 
 
 class Minting:
-    """A credential that makes its tokens by the clock of the hub."""
+    """A credential whose tokens expire by the clock of the hub."""
 
     token_type = b"servicebus.windows.net:sastoken"
 
@@ -355,14 +355,14 @@ class AioMinting:
         return self.inner.get_token(*scopes, **options)
 
 
-@both_faces
-async def test_a_token_runs_out_while_attached(sdk: Sdk, door: Door) -> None:
-    """The links are detached, and the clients come back with new tokens: nothing is lost."""
+@both_sdks
+async def test_a_token_expires_while_attached(sdk: Sdk, variant: HubVariant) -> None:
+    """The links are detached, and the clients attach again with new tokens: nothing is lost."""
     clock = MovableClock()
     retries: dict[str, Any] = {"retry_backoff_factor": 0.05}
-    async with running(door.hub({"one": 1}, clock=clock)) as hub:
+    async with running(variant.hub({"one": 1}, clock=clock)) as hub:
         one = Entity(hub, "one")
-        # The SDK believes that it has an hour, so it does not renew them by itself.
+        # The SDK assumes that the tokens last an hour, so it does not renew them.
         minting = Minting(sdk, hub, clock, life_s=60)
         consumer = sdk.make_consumer_with(one, minting.credential, **retries)
         async with (
@@ -383,10 +383,12 @@ async def test_a_token_runs_out_while_attached(sdk: Sdk, door: Door) -> None:
     assert minting.made >= made + 2
 
 
-@both_faces
-async def test_what_a_reader_is_told_when_its_token_runs_out(sdk: Sdk, door: Door) -> None:
+@both_sdks
+async def test_a_reader_gets_the_reason_when_its_token_expires(
+    sdk: Sdk, variant: HubVariant
+) -> None:
     clock = MovableClock()
-    async with running(door.hub({"one": 1}, clock=clock)) as hub:
+    async with running(variant.hub({"one": 1}, clock=clock)) as hub:
         one = Entity(hub, "one")
         async with sdk.read(one) as reader:
             await one.attached()
@@ -400,13 +402,13 @@ async def test_what_a_reader_is_told_when_its_token_runs_out(sdk: Sdk, door: Doo
 
 
 async def test_tokens_are_renewed_on_the_same_link(
-    sdk: Sdk, door: Door, monkeypatch: pytest.MonkeyPatch
+    sdk: Sdk, variant: HubVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The SDK does that when nine tenths of their time are over, and the reader notices nothing."""
+    """The SDK renews a token after nine tenths of its time, and the reader stays attached."""
     clock = MovableClock()
     for cbs in (azure_cbs, azure_aio_cbs):
         monkeypatch.setattr(cbs, "utc_now", lambda: datetime.fromtimestamp(clock.now(), UTC))
-    async with running(door.hub({"one": 1}, clock=clock)) as hub:
+    async with running(variant.hub({"one": 1}, clock=clock)) as hub:
         one = Entity(hub, "one")
         minting = Minting(sdk, hub, clock, life_s=3600)
         consumer = sdk.make_consumer_with(one, minting.credential, **NO_RETRY)
@@ -418,7 +420,7 @@ async def test_tokens_are_renewed_on_the_same_link(
             await eventually(lambda: minting.made > made)
             [guard] = {talk.guard for talk in hub.server.conversations}
             await eventually(lambda: guard.next_expiry > clock.now() + 3000)
-            # The first token would now be over.
+            # The first token has expired now.
             clock.advance(600)
             hub._call(hub.server.tick)
             assert one.partition(0).readers["$default"] == links

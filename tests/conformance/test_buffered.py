@@ -12,15 +12,15 @@ from azure.eventhub.exceptions import EventHubError
 
 from pumphouse.hub.routing import partition_for
 from tests.conformance.entity import Entity, eventually
-from tests.conformance.faces import NO_RETRY, Sdk, both_faces
 from tests.conformance.readers import body, condition, numbered
+from tests.conformance.sdks import NO_RETRY, Sdk, both_sdks
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @dataclass
 class Outcomes:
-    """What the two callbacks were called with."""
+    """The arguments of the two callbacks."""
 
     sent: list[tuple[str | None, bytes]] = field(default_factory=list)
     failed: list[tuple[str | None, bytes, Exception]] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Outcomes:
 
 
 def buffered(sdk: Sdk, eh: Entity, outcomes: Outcomes, **options: Any) -> Any:
-    # Closing waits for a look at the buffer, which the blocking client takes this often.
+    # The blocking client checks its buffer this often, and closing waits for the next check.
     settings: dict[str, Any] = {"max_wait_time": 0.5, **options}
     return sdk.producer(
         eh.connection,
@@ -48,7 +48,7 @@ def stored(eh: Entity) -> list[int]:
     return [partition.log.next_sequence for partition in eh.model.partitions]
 
 
-@both_faces
+@both_sdks
 async def test_flush_sends_what_was_collected(sdk: Sdk, eh: Entity) -> None:
     outcomes = Outcomes()
     async with buffered(sdk, eh, outcomes) as producer:
@@ -61,7 +61,7 @@ async def test_flush_sends_what_was_collected(sdk: Sdk, eh: Entity) -> None:
     assert outcomes.failed == []
 
 
-@both_faces
+@both_sdks
 async def test_closing_sends_the_rest(sdk: Sdk, eh: Entity) -> None:
     outcomes = Outcomes()
     async with buffered(sdk, eh, outcomes) as producer:
@@ -72,8 +72,8 @@ async def test_closing_sends_the_rest(sdk: Sdk, eh: Entity) -> None:
     assert len(outcomes.sent) == 10
 
 
-@both_faces
-async def test_waiting_sends_too(sdk: Sdk, eh: Entity) -> None:
+@both_sdks
+async def test_max_wait_time_sends_the_buffer(sdk: Sdk, eh: Entity) -> None:
     outcomes = Outcomes()
     async with buffered(sdk, eh, outcomes, max_wait_time=0.1) as producer:
         await producer.send_event(EventData(b"x"), partition_id="0")
@@ -82,25 +82,24 @@ async def test_waiting_sends_too(sdk: Sdk, eh: Entity) -> None:
         assert stored(eh) == [1, 0, 0, 0]
 
 
-@both_faces
+@both_sdks
 async def test_a_full_buffer_sends(sdk: Sdk, single: Entity) -> None:
     outcomes = Outcomes()
     async with buffered(sdk, single, outcomes, max_buffer_length=5) as producer:
         for number in range(12):
             await producer.send_event(EventData(str(number)))
         await eventually(lambda: len(outcomes.sent) >= 10)
-    # Filling it made it go, twice; the rest went with the closing. The order is kept.
+    # The buffer was full twice; closing sent the rest. The order is kept.
     assert outcomes.sent == [("0", b"%d" % number) for number in range(12)]
     assert stored(single) == [12]
 
 
-@both_faces
+@both_sdks
 async def test_keys(sdk: Sdk, eh: Entity) -> None:
-    """The SDK chooses the partition itself, and not always the one that the service would.
+    """The buffered client chooses the partition itself, and not always as the service does.
 
     It computes the remainder of a negative hash as Python does, and hashes characters instead of
-    bytes. So the same key sent with and without a buffer may end up in two partitions: a defect of
-    the SDK.
+    bytes. The same key can go to two partitions, with and without a buffer: a defect of the SDK.
     """
     outcomes = Outcomes()
     keys = [f"home-{number}" for number in range(40)]
@@ -109,15 +108,15 @@ async def test_keys(sdk: Sdk, eh: Entity) -> None:
             await producer.send_event(EventData(key), partition_key=key)
             await producer.send_batch([EventData(key)], partition_key=key)
         await producer.flush()
-    found = {content.decode(): partition for partition, content in outcomes.sent}
+    partitions = {content.decode(): partition for partition, content in outcomes.sent}
     # The same key, the same partition.
     assert len(outcomes.sent) == 80
-    assert {(p, c.decode()) for p, c in outcomes.sent} == {(p, key) for key, p in found.items()}
-    elsewhere = [key for key in keys if found[key] != str(partition_for(key, 4))]
+    assert {(p, c.decode()) for p, c in outcomes.sent} == {(p, k) for k, p in partitions.items()}
+    elsewhere = [key for key in keys if partitions[key] != str(partition_for(key, 4))]
     assert 0 < len(elsewhere) < len(keys)
 
 
-@both_faces
+@both_sdks
 async def test_the_key_comes_back(sdk: Sdk, single: Entity) -> None:
     outcomes = Outcomes()
     async with (
@@ -130,8 +129,8 @@ async def test_the_key_comes_back(sdk: Sdk, single: Entity) -> None:
     assert event.partition_key == "Ключ".encode()
 
 
-@both_faces
-async def test_an_error_is_told(sdk: Sdk, eh: Entity) -> None:
+@both_sdks
+async def test_an_error_reaches_the_callback(sdk: Sdk, eh: Entity) -> None:
     outcomes = Outcomes()
     async with buffered(sdk, eh, outcomes, **NO_RETRY) as producer:
         await producer.send_event(EventData(b"before"), partition_id="0")
@@ -146,13 +145,13 @@ async def test_an_error_is_told(sdk: Sdk, eh: Entity) -> None:
         ("0", b"0"),
         ("0", b"1"),
     ]
-    # Whoever was sending when the link went is told no reason; the next one is.
+    # The send that was in flight when the link was detached has no reason; the next one has.
     first, second = (error for *_, error in outcomes.failed)
     assert isinstance(first, EventHubError)
     assert condition(second) == "not-found"
 
 
-@both_faces
+@both_sdks
 async def test_many_events(sdk: Sdk, eh: Entity) -> None:
     outcomes = Outcomes()
     async with buffered(sdk, eh, outcomes) as producer:

@@ -1,7 +1,6 @@
-"""Who may read: the epoch rules, through the SDK's `owner_level`.
+"""The epoch rules, through the SDK's `owner_level`.
 
-Every case has a partition to itself, so that several can be judged at once; that they do not
-disturb one another is part of it.
+Every case uses its own partition, so that several run at once and must not affect one another.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from azure.eventhub import CloseReason
 from azure.eventhub.exceptions import ConnectionLostError
 
 from pumphouse.hub.connection import ServerOptions
-from tests.conformance.doors import Door
 from tests.conformance.entity import Entity, Refusals, eventually, running
-from tests.conformance.faces import Sdk, both_faces
 from tests.conformance.readers import Reader, condition, numbered, refused, sequences
+from tests.conformance.sdks import Sdk, both_sdks
+from tests.conformance.variants import HubVariant
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.usefixtures("forgotten_sockets"),
+    pytest.mark.usefixtures("unclosed_sockets"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -35,19 +34,19 @@ def disconnected(old: object, new: int) -> str:
     )
 
 
-def higher_exists(there: int, new: int) -> str:
+def higher_exists(attached: int, new: int) -> str:
     return (
-        f"Receiver 'nil' with a higher epoch '{there}' already exists. "
+        f"Receiver 'nil' with a higher epoch '{attached}' already exists. "
         f"Receiver 'nil' with epoch {new} cannot be created. "
         "Make sure you are creating receiver with increasing epoch value to ensure connectivity, "
         "or ensure all old epoch receivers are closed or disconnected."
     )
 
 
-def epoch_exists(there: int) -> str:
-    """How the text begins; ours then says who was refused."""
+def epoch_exists(attached: int) -> str:
+    """The start of the text; the embedded hub appends which reader was refused."""
     return (
-        f"At least one receiver for the endpoint is created with epoch of '{there}', and so "
+        f"At least one receiver for the endpoint is created with epoch of '{attached}', and so "
         "non-epoch receiver is not allowed. Either reconnect with a higher epoch, or make sure "
         "all epoch receivers are closed or disconnected."
     )
@@ -60,7 +59,7 @@ TOO_MANY = (
 
 
 def stolen(error: Exception) -> str:
-    """The text of an eviction, or of a refusal on account of epochs."""
+    """The text of an eviction, or of a refusal because of epochs."""
     assert isinstance(error, ConnectionLostError)
     assert condition(error) == "link:stolen"
     return error.message.splitlines()[0]
@@ -81,18 +80,18 @@ async def send(sdk: Sdk, eh: Entity, count: int = 3) -> None:
 # -- a newcomer with an epoch ---------------------------------------------------------------------
 
 
-async def evicts(sdk: Sdk, eh: Entity, partition: int, there: int, new: int) -> None:
-    async with read(sdk, eh, partition, there) as old:
+async def evicts(sdk: Sdk, eh: Entity, partition: int, attached: int, new: int) -> None:
+    async with read(sdk, eh, partition, attached) as old:
         await eh.attached(number=partition)
         async with read(sdk, eh, partition, new) as newcomer:
-            assert stolen(await old.error()) == disconnected(there, new)
+            assert stolen(await old.error()) == disconnected(attached, new)
             await old.until(lambda: old.closed)
             assert old.closed == [(str(partition), CloseReason.OWNERSHIP_LOST)]
             assert sequences(await newcomer.take(3)) == [0, 1, 2]
             assert eh.reader_count(partition) == 1
 
 
-@both_faces
+@both_sdks
 async def test_a_higher_or_equal_epoch_evicts(sdk: Sdk, eh: Entity) -> None:
     cases = [(1, 2), (0, 0), (0, 7), (2**40, 2**40)]
     sent = asyncio.create_task(send(sdk, eh))
@@ -100,30 +99,30 @@ async def test_a_higher_or_equal_epoch_evicts(sdk: Sdk, eh: Entity) -> None:
     await sent
 
 
-async def refuses(sdk: Sdk, eh: Entity, partition: int, there: int, new: int | None) -> None:
-    async with read(sdk, eh, partition, there) as old:
+async def refuses(sdk: Sdk, eh: Entity, partition: int, attached: int, new: int | None) -> None:
+    async with read(sdk, eh, partition, attached) as old:
         await eh.attached(number=partition)
         async with read(sdk, eh, partition, new) as newcomer:
             text = stolen(await newcomer.error())
             if new is None:
-                assert text.startswith(epoch_exists(there))
+                assert text.startswith(epoch_exists(attached))
             else:
-                assert text == higher_exists(there, new)
+                assert text == higher_exists(attached, new)
         assert newcomer.events == []
-        # The one that was there has noticed nothing.
+        # The attached reader is not affected.
         assert sequences(await old.take(3)) == [0, 1, 2]
         assert old.closed == []
 
 
-@both_faces
-async def test_a_lower_epoch_and_none_are_refused(sdk: Sdk, eh: Entity) -> None:
+@both_sdks
+async def test_a_lower_epoch_and_no_epoch_are_refused(sdk: Sdk, eh: Entity) -> None:
     cases = [(2, 1), (1, 0), (5, None), (0, None)]
     sent = asyncio.create_task(send(sdk, eh))
     await asyncio.gather(*(refuses(sdk, eh, n, *case) for n, case in enumerate(cases)))
     await sent
 
 
-@both_faces
+@both_sdks
 async def test_an_evicted_reader_reads_no_more(sdk: Sdk, single: Entity) -> None:
     async with sdk.producer(single.connection) as producer, read(sdk, single, 0, 1) as old:
         await producer.send_batch(numbered(2))
@@ -138,8 +137,10 @@ async def test_an_evicted_reader_reads_no_more(sdk: Sdk, single: Entity) -> None
 # -- readers without an epoch ---------------------------------------------------------------------
 
 
-@both_faces
-async def test_five_without_and_no_sixth(sdk: Sdk, single: Entity, refusals: Refusals) -> None:
+@both_sdks
+async def test_five_readers_without_an_epoch_and_no_sixth(
+    sdk: Sdk, single: Entity, refusals: Refusals
+) -> None:
     async with sdk.producer(single.connection) as producer, AsyncExitStack() as stack:
         readers: list[Reader] = []
         for _ in range(5):
@@ -152,13 +153,13 @@ async def test_five_without_and_no_sixth(sdk: Sdk, single: Entity, refusals: Ref
         for reader in readers:
             assert sequences(await reader.take(3)) == [0, 1, 2]
 
-        # One leaves, and there is room again.
+        # One reader leaves, and another can attach.
         await readers.pop().close()
         await single.attached(4)
         readers.append(await stack.enter_async_context(read(sdk, single, 0, None)))
         assert sequences(await readers[-1].take(3)) == [0, 1, 2]
 
-        # One with an epoch comes, and all five must go.
+        # A reader with an epoch evicts all five.
         async with read(sdk, single, 0, 0) as newcomer:
             for reader in readers:
                 assert stolen(await reader.error()) == disconnected("nil", 0)
@@ -168,7 +169,7 @@ async def test_five_without_and_no_sixth(sdk: Sdk, single: Entity, refusals: Ref
 # -- coming and going -----------------------------------------------------------------------------
 
 
-@both_faces
+@both_sdks
 async def test_once_it_is_gone_its_epoch_is_forgotten(sdk: Sdk, eh: Entity) -> None:
     async def follow(partition: int, epoch: int | None) -> None:
         async with read(sdk, eh, partition, 9) as old:
@@ -182,8 +183,8 @@ async def test_once_it_is_gone_its_epoch_is_forgotten(sdk: Sdk, eh: Entity) -> N
     await sent
 
 
-@both_faces
-async def test_groups_do_not_disturb_one_another(sdk: Sdk, single: Entity) -> None:
+@both_sdks
+async def test_consumer_groups_are_independent(sdk: Sdk, single: Entity) -> None:
     single.hub.create_group(single.name, "other")
     async with (
         sdk.producer(single.connection) as producer,
@@ -196,9 +197,11 @@ async def test_groups_do_not_disturb_one_another(sdk: Sdk, single: Entity) -> No
         assert sequences(await one.take(3)) == sequences(await other.take(3)) == [0, 1, 2]
 
 
-@both_faces
-async def test_a_reader_that_vanishes_is_gone_at_once(sdk: Sdk, door: Door) -> None:
-    async with running(door.hub({"eh": 1})) as hub:
+@both_sdks
+async def test_a_dropped_connection_removes_its_reader_at_once(
+    sdk: Sdk, variant: HubVariant
+) -> None:
+    async with running(variant.hub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with read(sdk, eh, 0, 9, client={"retry_total": 0}) as old:
             await eh.attached()
@@ -208,10 +211,10 @@ async def test_a_reader_that_vanishes_is_gone_at_once(sdk: Sdk, door: Door) -> N
             await old.close()
 
 
-@both_faces
-async def test_a_vanished_reader_counts_for_a_while_if_asked_for(sdk: Sdk, door: Door) -> None:
-    """As in the service, which takes about ten minutes to notice."""
-    async with running(door.hub({"eh": 1}, options=ServerOptions(vanished_s=3600))) as hub:
+@both_sdks
+async def test_a_dropped_reader_counts_for_vanished_s(sdk: Sdk, variant: HubVariant) -> None:
+    """The service needs about ten minutes to notice a dropped connection."""
+    async with running(variant.hub({"eh": 1}, options=ServerOptions(vanished_s=3600))) as hub:
         eh = Entity(hub, "eh")
         async with read(sdk, eh, 0, 9) as old:
             await eh.attached()

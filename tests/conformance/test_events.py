@@ -1,7 +1,7 @@
-"""What comes back is what was sent: properties, bodies and every other section of a message.
+"""Events are read as they were sent: properties, bodies and every other section of a message.
 
-All cases of a face travel together, once as single events and once as a batch, because a link
-costs the SDK half a second; each case is then judged by itself.
+All cases of a client are sent together, once as single events, once as a batch and once with a key,
+because the SDK needs half a second per link. Each case then has its own test.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from azure.eventhub.exceptions import EventHubError
 
 from tests.conformance.entity import Entity
-from tests.conformance.faces import FACES, NO_RETRY, Sdk, both_faces
 from tests.conformance.readers import bodies, body
+from tests.conformance.sdks import NO_RETRY, SDKS, Sdk, both_sdks
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -35,7 +35,7 @@ DATA, SEQUENCE, VALUE = (
 
 @dataclass(frozen=True)
 class Sent:
-    """What is sent, and what the SDK should make of it at the other end."""
+    """A value that is sent, and what the SDK returns for it."""
 
     value: Any
     back: Any
@@ -81,12 +81,12 @@ PROPERTIES = {
         datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=3))), 1714554000000
     ),
     "naive time": Sent(datetime(2024, 5, 1, 12), 1714564800000),
-    # Beyond what the SDK makes of Python's own types.
+    # AMQP types that the SDK never chooses for Python values.
     "long": Sent(typed("LONG", 2**63 - 1), 2**63 - 1),
     "negative long": Sent(typed("LONG", -(2**63)), -(2**63)),
     "uint": Sent(typed("UINT", 2**32 - 1), 2**32 - 1),
     "symbol": Sent(typed("SYMBOL", b"word"), b"word"),
-    # Beyond the specification, which allows simple values only; to the hub they are bytes.
+    # The specification allows simple values only; the hub keeps them as bytes.
     "list": Sent([1, "a", None], [1, b"a", None]),
     "map": Sent({"a": {"b": [True]}}, {b"a": {b"b": [True]}}),
 }
@@ -106,7 +106,7 @@ BODIES = {
     "list value": Sent({"value_body": [1, [2.5], None]}, [1, [2.5], None], VALUE),
     "map value": Sent({"value_body": {"a": {b"b": -1}}}, {b"a": {b"b": -1}}, VALUE),
     "no value": Sent({"value_body": None}, None, VALUE),
-    # Defects of the SDK: a value that is not true, and a body without parts, are left out.
+    # Defects of the SDK: it omits a falsy value and a body without parts.
     "zero value": Sent({"value_body": 0}, None, VALUE),
     "false value": Sent({"value_body": False}, None, VALUE),
     "empty value": Sent({"value_body": ""}, None, VALUE),
@@ -189,7 +189,7 @@ def with_property(value: Any) -> EventData:
 
 
 def made() -> dict[str, EventData | AmqpAnnotatedMessage]:
-    """One of each, new: the SDK writes into what it sends."""
+    """New messages of every case: the SDK changes what it sends."""
     return (
         {f"property {name}": with_property(case.value) for name, case in PROPERTIES.items()}
         | {f"body {name}": AmqpAnnotatedMessage(**case.value) for name, case in BODIES.items()}
@@ -203,17 +203,17 @@ Exchanged = dict[str, EventData]
 @pytest_asyncio.fixture(
     scope="module",
     loop_scope="session",
-    params=[(face, how) for face in FACES for how in ("events", "batch", "keyed")],
+    params=[(client, how) for client in SDKS for how in ("events", "batch", "keyed")],
     ids=lambda param: "-".join(param),
 )
 async def exchanged(
     request: pytest.FixtureRequest,
-    faces: dict[str, Sdk],
-    make_lasting_entity: Callable[[int], Entity],
+    sdks: dict[str, Sdk],
+    make_shared_entity: Callable[[int], Entity],
 ) -> Exchanged:
     """Every case, sent and received."""
-    face, how = request.param
-    sdk, single, cases = faces[face], make_lasting_entity(1), made()
+    client, how = request.param
+    sdk, single, cases = sdks[client], make_shared_entity(1), made()
     async with sdk.producer(single.connection) as producer, sdk.read(single) as reader:
         if how == "events":
             for case in cases.values():
@@ -221,7 +221,7 @@ async def exchanged(
         elif how == "batch":
             await producer.send_batch(list(cases.values()))
         else:
-            # With a key the SDK gives each event a header, and annotations of its own.
+            # With a key the SDK adds a header and annotations to each event.
             batch = await producer.create_batch(partition_key="key")
             for case in cases.values():
                 raw = case.raw_amqp_message if isinstance(case, EventData) else case
@@ -245,8 +245,8 @@ async def test_a_property(exchanged: Exchanged, name: str) -> None:
 async def test_a_body(exchanged: Exchanged, name: str) -> None:
     event, case = exchanged[f"body {name}"], BODIES[name]
     assert event.body_type is case.body_type
-    found: Any = event.body
-    assert (found if case.body_type is VALUE else list(found)) == case.back
+    content: Any = event.body
+    assert (content if case.body_type is VALUE else list(content)) == case.back
 
 
 async def test_every_section(exchanged: Exchanged) -> None:
@@ -259,7 +259,7 @@ async def test_every_section(exchanged: Exchanged) -> None:
         **{name: text.encode() for name, text in TEXTS.items()},
         **PLAIN,
     }
-    # These are for the next hop, which is the hub; it keeps them to itself.
+    # Delivery annotations are for the next hop, which is the hub.
     assert message.delivery_annotations == {}
 
 
@@ -359,9 +359,9 @@ async def test_a_bare_event_stays_bare(exchanged: Exchanged) -> None:
 # -- what the SDK cannot do -----------------------------------------------------------------------
 
 
-@both_faces
-async def test_the_sdk_has_no_word_for_a_large_int(sdk: Sdk, single: Entity) -> None:
-    """Beyond 32 bits it fails by itself, in a list with a text about sizes."""
+@both_sdks
+async def test_the_sdk_cannot_encode_a_large_int(sdk: Sdk, single: Entity) -> None:
+    """Beyond 32 bits it raises before sending; for a list the text is about sizes."""
     async with sdk.producer(single.connection, **NO_RETRY) as producer:
         with pytest.raises(EventHubError, match="Value supplied for int invalid: 2147483648"):
             await producer.send_event(with_property(2**31))
@@ -370,15 +370,15 @@ async def test_the_sdk_has_no_word_for_a_large_int(sdk: Sdk, single: Entity) -> 
     assert single.partition(0).log.empty
 
 
-@both_faces
+@both_sdks
 async def test_the_sdk_cannot_send_on_what_it_received(sdk: Sdk, single: Entity) -> None:
-    """For the same reason: the event carries its time, which is a large int."""
+    """The enqueued time of a received event is a large int."""
     async with sdk.producer(single.connection, **NO_RETRY) as producer, sdk.read(single) as reader:
         await producer.send_event(EventData(b"again"))
         [event] = await reader.take(1)
         with pytest.raises(ValueError, match="The combined size"):
             await producer.send_batch([event])
-        # Without its annotations it can travel, and gets new ones.
+        # Without its annotations it can be sent, and gets new ones.
         event.raw_amqp_message.annotations = {}
         await producer.send_batch([event])
         events = await reader.take(2)
@@ -386,7 +386,7 @@ async def test_the_sdk_cannot_send_on_what_it_received(sdk: Sdk, single: Entity)
     assert events[1].sequence_number == 1
 
 
-@both_faces
+@both_sdks
 async def test_the_sdk_cannot_read_the_decimals_it_writes(sdk: Sdk, single: Entity) -> None:
     async with sdk.producer(single.connection) as producer, sdk.read(single) as reader:
         await producer.send_event(with_property(Decimal("1.25")))

@@ -1,11 +1,10 @@
-"""The official JavaScript client, unmodified, as a judge of the hub.
+"""Conformance tests with the unmodified official JavaScript client.
 
-Every scenario is an exported function of a file in `js/`, and becomes a test of its own here. It
-runs in a process of its own against a hub of its own; the two talk over stdin and stdout, one JSON
-object a line:
+Every exported function of a file in `js/` is a scenario and becomes a test. It runs in its own
+process against its own hub. Process and test exchange JSON lines over stdin and stdout:
 
-    node: {"ask": "drop"}      ->  wrapper: {"answer": 3}      (something only the hub can do)
-    node: {"result": ...}      ->  what the scenario returned; its process must then end by itself
+    node: {"ask": "drop"}      ->  test: {"answer": 3}      (an action of the hub)
+    node: {"result": ...}      ->  the result of the scenario; its process must then end by itself
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.routing import partition_for
-from tests.conformance.doors import DURABLE, SECURE, WEBSOCKET, WSS, Door, address_of
+from tests.conformance.variants import DURABLE, SECURE, WEBSOCKET, WSS, HubVariant, address_of
 
 HERE = Path(__file__).parent / "js"
-HUB, PARTITIONS, GROUP = "judged", 4, "$Default"
-# The slowest scenario takes three seconds on two cores: what is not done after this one hangs.
+HUB, PARTITIONS, GROUP = "scenarios", 4, "$Default"
+# The slowest scenario takes three seconds on two cores: one that is not done after this hangs.
 LIMIT_S = 45.0
 
-# Parts of scenarios, and those that need something special from this side.
-NOT_SCENARIOS = ("judge.js", "run.js", "store.js", "relay.js", "doors.js")
+# Shared modules, and scenarios that need special support from this side.
+NOT_SCENARIOS = ("scenario.js", "run.js", "store.js", "relay.js", "transports.js")
 
 
 def scenarios() -> Iterator[Any]:
@@ -52,33 +51,33 @@ def scenarios() -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def clients() -> None:
-    """Skip, saying what to do, where the JavaScript packages were not installed."""
+    """Skip, with what to do, where the JavaScript packages are not installed."""
     if shutil.which("node") is None or not (HERE / "node_modules").is_dir():
         pytest.skip("needs node and its packages: run scripts/npm-ci, or make test, which does")
 
 
-# This client speaks WebSocket only over TLS. What a restart does is judged by the Python client.
-OWN_DOORS = {WEBSOCKET: WSS, DURABLE: None}
+# This client uses WebSocket only over TLS. Restarts are tested with the Python client.
+OWN_VARIANTS = {WEBSOCKET: WSS, DURABLE: None}
 
 
 @pytest.fixture
-def judge(door: Door) -> Iterator[Judge]:
+def runner(variant: HubVariant) -> Iterator[ScenarioRunner]:
     """A hub of its own for each scenario."""
-    with door.hub() as hub:
-        judge = Judge(hub)
-        judge.more["webSocket"] = door.name == WSS
-        if door.name in SECURE:
-            judge.environment["NODE_EXTRA_CA_CERTS"] = str(door.ca_file)
-        yield judge
+    with variant.hub() as hub:
+        runner = ScenarioRunner(hub)
+        runner.more["webSocket"] = variant.name == WSS
+        if variant.name in SECURE:
+            runner.environment["NODE_EXTRA_CA_CERTS"] = str(variant.ca_file)
+        yield runner
 
 
-class Judge:
+class ScenarioRunner:
     """Runs scenarios against one hub."""
 
     def __init__(self, hub: EmbeddedHub) -> None:
         self.hub = hub
         self.environment: dict[str, str] = {}
-        self.more: dict[str, Any] = {}  # that scenarios are given
+        self.more: dict[str, Any] = {}  # further input of the scenarios
         hub.create_hub(HUB, PARTITIONS, ["second"])
         hub.create_rule("sender", [Claim.SEND])
         hub.create_rule("listener", [Claim.LISTEN])
@@ -97,11 +96,11 @@ class Judge:
         }
 
     def run(self, file: str, name: str, **more: Any) -> Any:
-        """Run a scenario to its end; what it returns is returned."""
+        """Run a scenario and return its result."""
         environment = {
             **os.environ,
             **self.environment,
-            "PUMPHOUSE_JUDGE": json.dumps(self.given(**more)),
+            "PUMPHOUSE_SCENARIO": json.dumps(self.given(**more)),
         }
         with (
             tempfile.TemporaryFile("w+") as errors,
@@ -130,7 +129,7 @@ class Judge:
         return result
 
     def leftovers(self) -> list[object]:
-        """What a client leaves behind in the hub: nothing, soon after it is gone."""
+        """Connections, readers and senders that are left; must be empty soon after the end."""
         model = self.hub.namespace.hub(HUB)
         return [*self.hub.server.conversations, *model.readers(), *model.senders]
 
@@ -139,22 +138,22 @@ class Judge:
         assert process.stdout is not None
         result = None
         for line in process.stdout:
-            said = json.loads(line)
-            if "ask" in said:
-                answer = ANSWERS[said.pop("ask")](self.hub, **said)
+            message = json.loads(line)
+            if "ask" in message:
+                answer = ANSWERS[message.pop("ask")](self.hub, **message)
                 process.stdin.write(json.dumps({"answer": answer}) + "\n")
                 process.stdin.flush()
             else:
-                result = said["result"]
+                result = message["result"]
         return result
 
 
 def wait_for_readers(hub: EmbeddedHub, *, partition: str, group: str, count: int) -> None:
-    """Wait until so many links read a partition: nothing tells the client of it."""
-    there = hub.namespace.hub(HUB).partition(partition)
+    """Wait until `count` links read a partition: the client has no callback for that."""
+    model = hub.namespace.hub(HUB).partition(partition)
     eventually(
-        lambda: len(there.readers.get(group.lower(), [])) == count,
-        lambda: f"{there.readers} on {partition}, where {count} should be",
+        lambda: len(model.readers.get(group.lower(), [])) == count,
+        lambda: f"{model.readers} on {partition}, expected {count} readers",
     )
 
 
@@ -166,15 +165,15 @@ def eventually(condition: Callable[[], object], complaint: Callable[[], object])
 
 
 def close(hub: EmbeddedHub) -> int:
-    """Close every connection as the service does when it moves house: with a reason."""
+    """Close every connection with a reason, as the service does in maintenance."""
 
-    def say_so() -> int:
+    def close_all() -> int:
         closed = list(hub.server.conversations)
         for conversation in closed:
             conversation.stop()
         return len(closed)
 
-    return hub._call(say_so)
+    return hub._call(close_all)
 
 
 ANSWERS: dict[str, Callable[..., Any]] = {
@@ -185,35 +184,35 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize(("file", "name"), list(scenarios()))
-def test_scenario(judge: Judge, file: str, name: str) -> None:
-    judge.run(file, name)
+def test_scenario(runner: ScenarioRunner, file: str, name: str) -> None:
+    runner.run(file, name)
 
 
-def test_keys_go_where_the_hub_sends_them(judge: Judge) -> None:
-    homes = judge.run("relay.js", "sendByKey")
+def test_a_key_goes_to_the_partition_that_the_hub_computes(runner: ScenarioRunner) -> None:
+    homes = runner.run("relay.js", "sendByKey")
     assert len(homes) > 60
     assert homes == {key: str(partition_for(key, PARTITIONS)) for key in homes}
 
 
-# -- other doors ----------------------------------------------------------------------------------
+# -- other transports -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trusted", ["tls", "webSocket", "tokenInsteadOfKey"])
-def test_other_doors(trusted: str) -> None:
-    run_at_the_doors(trusted, lambda hub: {"NODE_EXTRA_CA_CERTS": str(hub.ca_file)})
+def test_other_transports(trusted: str) -> None:
+    run_with_transport(trusted, lambda hub: {"NODE_EXTRA_CA_CERTS": str(hub.ca_file)})
 
 
-def test_a_certificate_nobody_trusts() -> None:
-    run_at_the_doors("untrustedCertificate", lambda hub: {})
+def test_an_untrusted_certificate_is_refused() -> None:
+    run_with_transport("untrustedCertificate", lambda hub: {})
 
 
-def run_at_the_doors(name: str, environment: Callable[[EmbeddedHub], dict[str, str]]) -> None:
+def run_with_transport(name: str, environment: Callable[[EmbeddedHub], dict[str, str]]) -> None:
     issuer = TokenIssuer(b"a secret of this test")
     with EmbeddedHub(tls_port=0, ws_port=0, issuer=issuer) as hub:
-        judge = Judge(hub)
-        judge.environment = environment(hub)
-        judge.run(
-            "doors.js",
+        runner = ScenarioRunner(hub)
+        runner.environment = environment(hub)
+        runner.run(
+            "transports.js",
             name,
             secure=hub.connection_string(HUB, tls=True),
             webSocketPort=hub.ws_port,
@@ -224,12 +223,14 @@ def run_at_the_doors(name: str, environment: Callable[[EmbeddedHub], dict[str, s
 # -- between languages ----------------------------------------------------------------------------
 
 
-def test_what_javascript_sent_is_read_by_python(judge: Judge, door: Door) -> None:
-    judge.run("relay.js", "sendForPython")
-    events = asyncio.run(read_with_python(judge.hub, door, "0", 6))
+def test_what_javascript_sent_is_read_by_python(
+    runner: ScenarioRunner, variant: HubVariant
+) -> None:
+    runner.run("relay.js", "sendForPython")
+    events = asyncio.run(read_with_python(runner.hub, variant, "0", 6))
     *plain, rich, text, nested = events
     assert [b"".join(event.body) for event in plain] == [  # type: ignore[arg-type]
-        b'"text"',  # the JavaScript client makes JSON of whatever is no Buffer
+        b'"text"',  # the JavaScript client encodes everything but a Buffer as JSON
         b"\x00\xff",
         '{"json":[1,null,"ü"]}'.encode(),
     ]
@@ -251,14 +252,18 @@ def test_what_javascript_sent_is_read_by_python(judge: Judge, door: Door) -> Non
     assert nested.body == {b"a": [1, 2]}
 
 
-def test_a_key_from_javascript_is_read_by_python(judge: Judge, door: Door) -> None:
-    judge.run("relay.js", "sendWithKey")
+def test_a_key_from_javascript_is_read_by_python(
+    runner: ScenarioRunner, variant: HubVariant
+) -> None:
+    runner.run("relay.js", "sendWithKey")
     home = str(partition_for("ключ", PARTITIONS))
-    [event] = asyncio.run(read_with_python(judge.hub, door, home, 1))
+    [event] = asyncio.run(read_with_python(runner.hub, variant, home, 1))
     assert event.partition_key == "ключ".encode()
 
 
-def test_what_python_sent_is_read_by_javascript(judge: Judge, door: Door) -> None:
+def test_what_python_sent_is_read_by_javascript(
+    runner: ScenarioRunner, variant: HubVariant
+) -> None:
     rich = EventData(b"p")
     rich.properties = {
         "text": "grüße",
@@ -277,9 +282,9 @@ def test_what_python_sent_is_read_by_javascript(judge: Judge, door: Door) -> Non
         annotations={"x-opt-mine": "kept"},
     )
     sent = [EventData(b"\x00\xff"), EventData('{"json": 1}'), rich, annotated]
-    asyncio.run(send_with_python(judge.hub, door, "0", sent))
+    asyncio.run(send_with_python(runner.hub, variant, "0", sent))
 
-    raw, json_text, rich_found, annotated_found = judge.run(
+    raw, json_text, rich_found, annotated_found = runner.run(
         "relay.js", "readFromPython", count=len(sent)
     )
     assert raw["body"] == {"hex": "00ff"}
@@ -298,19 +303,19 @@ def test_what_python_sent_is_read_by_javascript(judge: Judge, door: Door) -> Non
 
 
 async def read_with_python(
-    hub: EmbeddedHub, door: Door, partition: str, count: int
+    hub: EmbeddedHub, variant: HubVariant, partition: str, count: int
 ) -> list[EventData]:
     events: list[EventData] = []
     enough = asyncio.Event()
 
     async def on_event(_: PartitionContext, event: EventData | None) -> None:
-        assert event is not None  # it would be, had we asked for a longest wait
+        assert event is not None  # only with max_wait_time it can be None
         events.append(event)
         if len(events) >= count:
             enough.set()
 
     connection = hub.connection_string(HUB)
-    way = door.options(address_of(connection))
+    way = variant.options(address_of(connection))
     async with EventHubConsumerClient.from_connection_string(connection, GROUP, **way) as client:
         reading = asyncio.create_task(
             client.receive(on_event, partition_id=partition, starting_position="-1")
@@ -320,8 +325,10 @@ async def read_with_python(
     return events
 
 
-async def send_with_python(hub: EmbeddedHub, door: Door, partition: str, events: list[Any]) -> None:
+async def send_with_python(
+    hub: EmbeddedHub, variant: HubVariant, partition: str, events: list[Any]
+) -> None:
     connection = hub.connection_string(HUB)
-    way = door.options(address_of(connection))
+    way = variant.options(address_of(connection))
     async with EventHubProducerClient.from_connection_string(connection, **way) as client:
         await client.send_batch(events, partition_id=partition)

@@ -1,4 +1,4 @@
-"""The pytest fixture that users of Pumphouse get: used here as they would, then from outside."""
+"""The pytest fixture `event_hub`: used directly, and from a project that installs Pumphouse."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ USERS_TEST = """
         connection = event_hub.connection_string("orders")
         with EventHubProducerClient.from_connection_string(connection) as producer:
             producer.send_batch([EventData(b"order")], partition_key="customer")
-            found = [producer.get_partition_properties(p) for p in ("0", "1")]
-        assert sorted(f["last_enqueued_sequence_number"] for f in found) == [-1, 0]
+            partitions = [producer.get_partition_properties(p) for p in ("0", "1")]
+        assert sorted(p["last_enqueued_sequence_number"] for p in partitions) == [-1, 0]
 
     def test_another(event_hub):
         assert event_hub.hubs == {}
@@ -82,8 +82,8 @@ def test_a_users_project_gets_it(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=2)
 
 
-def test_it_costs_nothing_where_it_is_not_used(pytester: pytest.Pytester) -> None:
-    """The plugin is loaded into every test run of the machine; the hub is not."""
+def test_the_plugin_imports_no_hub_until_it_is_used(pytester: pytest.Pytester) -> None:
+    """Every test run on the machine loads the plugin, but not the hub."""
     pytester.makepyfile(
         """
         import sys

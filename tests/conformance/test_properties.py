@@ -1,4 +1,4 @@
-"""What the SDK can find out about a hub and its partitions."""
+"""Properties of a hub and its partitions, as the SDK reads them."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from azure.eventhub.exceptions import ConnectError
 
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.storage.memory_log import Retention
-from tests.conformance.doors import Door
 from tests.conformance.entity import Entity, MovableClock, running
-from tests.conformance.faces import NO_RETRY, Sdk, both_faces
 from tests.conformance.readers import MILLISECOND, condition, numbered, sequences
+from tests.conformance.sdks import NO_RETRY, Sdk, both_sdks
+from tests.conformance.variants import HubVariant
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-# How the service, and so the SDK, writes the time of an event that there never was.
+# The enqueued time of a partition without events.
 NEVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
-@both_faces
-async def test_the_hub(sdk: Sdk, door: Door) -> None:
+@both_sdks
+async def test_the_hub(sdk: Sdk, variant: HubVariant) -> None:
     before = datetime.now(UTC)
-    async with running(door.hub({"Sensors/North": 32})) as hub:
+    async with running(variant.hub({"Sensors/North": 32})) as hub:
         connection = hub.connection_string("Sensors/North")
         async with sdk.producer(connection) as producer:
-            found = await producer.get_eventhub_properties()
+            properties = await producer.get_eventhub_properties()
             ids = await producer.get_partition_ids()
         async with sdk.consumer(connection) as consumer:
-            assert await consumer.get_eventhub_properties() == found
-    created = found.pop("created_at")
+            assert await consumer.get_eventhub_properties() == properties
+    created = properties.pop("created_at")
     assert before - MILLISECOND <= created <= datetime.now(UTC)
-    everyone = [str(number) for number in range(32)]
-    assert found == {"eventhub_name": "Sensors/North", "partition_ids": everyone}
-    assert ids == everyone
+    all_ids = [str(number) for number in range(32)]
+    assert properties == {"eventhub_name": "Sensors/North", "partition_ids": all_ids}
+    assert ids == all_ids
 
 
-@both_faces
+@both_sdks
 async def test_the_name_in_another_case(sdk: Sdk, eh: Entity) -> None:
-    """The hub is found, and answers with the name it was given."""
+    """Names are case-insensitive, and the response has the name as it was created."""
     connection = eh.hub.connection_string()
     async with sdk.producer(connection, eventhub_name=eh.name.upper()) as producer:
         assert (await producer.get_eventhub_properties())["eventhub_name"] == eh.name
 
 
-@both_faces
+@both_sdks
 async def test_a_partition_before_and_after_sending(sdk: Sdk, eh: Entity) -> None:
     before = datetime.now(UTC)
     async with sdk.producer(eh.connection) as producer, sdk.read(eh, "1") as reader:
@@ -62,9 +62,9 @@ async def test_a_partition_before_and_after_sending(sdk: Sdk, eh: Entity) -> Non
         }
         await producer.send_batch(numbered(5), partition_id="1")
         *_, last = await reader.take(5)
-        found = await producer.get_partition_properties("1")
+        properties = await producer.get_partition_properties("1")
         untouched = await producer.get_partition_properties("2")
-    assert found == {
+    assert properties == {
         "eventhub_name": eh.name,
         "id": "1",
         "beginning_sequence_number": 0,
@@ -73,36 +73,38 @@ async def test_a_partition_before_and_after_sending(sdk: Sdk, eh: Entity) -> Non
         "last_enqueued_time_utc": last.enqueued_time,
         "is_empty": False,
     }
-    assert before - MILLISECOND <= found["last_enqueued_time_utc"]
+    assert before - MILLISECOND <= properties["last_enqueued_time_utc"]
     assert untouched["is_empty"]
 
 
-@both_faces
-async def test_a_partition_after_retention(sdk: Sdk, door: Door) -> None:
-    """What is kept is counted from where it begins; what the last event was stays known."""
+@both_sdks
+async def test_a_partition_after_retention(sdk: Sdk, variant: HubVariant) -> None:
+    """The first number moves with retention; the number of the last event stays."""
     clock = MovableClock(-3600)
-    async with running(door.hub({"eh": 1}, clock=clock, retention=Retention(seconds=600))) as hub:
+    async with running(
+        variant.hub({"eh": 1}, clock=clock, retention=Retention(seconds=600))
+    ) as hub:
         eh = Entity(hub, "eh")
 
-        def at_rest(found: dict[str, Any]) -> tuple[int, int, bool]:
-            begin, last = found["beginning_sequence_number"], found["last_enqueued_sequence_number"]
-            return begin, last, found["is_empty"]
+        def bounds(properties: dict[str, Any]) -> tuple[int, int, bool]:
+            first = properties["beginning_sequence_number"]
+            return first, properties["last_enqueued_sequence_number"], properties["is_empty"]
 
         async with sdk.producer(eh.connection) as producer:
             await producer.send_batch(numbered(5))
             clock.advance(300)
             await producer.send_batch(numbered(5))
             last = await producer.get_partition_properties("0")
-            assert at_rest(last) == (0, 9, False)
+            assert bounds(last) == (0, 9, False)
 
             clock.advance(400)
             hub._call(hub.namespace.expire)
-            assert at_rest(await producer.get_partition_properties("0")) == (5, 9, False)
+            assert bounds(await producer.get_partition_properties("0")) == (5, 9, False)
 
             clock.advance(400)
             hub._call(hub.namespace.expire)
             empty = await producer.get_partition_properties("0")
-            assert at_rest(empty) == (10, 9, True)
+            assert bounds(empty) == (10, 9, True)
             assert empty["last_enqueued_offset"] == last["last_enqueued_offset"]
             assert empty["last_enqueued_time_utc"] == last["last_enqueued_time_utc"]
 
@@ -112,12 +114,11 @@ async def test_a_partition_after_retention(sdk: Sdk, door: Door) -> None:
                 await reader.close()
 
 
-# A defect of the SDK: it looks for the text of a refusal under "statusDescription", which is how
-# Service Bus writes it, and so tells nobody but "None". Event Hubs and our hub write
-# "status-description".
+# A defect of the SDK: it reads the text of a refusal from "statusDescription", the key of Service
+# Bus, and reports "None". Event Hubs and the embedded hub write "status-description".
 
 
-@both_faces
+@both_sdks
 async def test_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
     connection = hub.connection_string()
     async with sdk.producer(connection, eventhub_name="nowhere", **NO_RETRY) as producer:
@@ -126,21 +127,21 @@ async def test_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
         assert condition(refused.value) == "not-found"
 
 
-@both_faces
+@both_sdks
 async def test_a_partition_that_is_not_there(sdk: Sdk, eh: Entity) -> None:
     async with sdk.producer(eh.connection, **NO_RETRY) as producer:
         with pytest.raises(ConnectError, match="Status code: 400, Description: None"):
             await producer.get_partition_properties("4")
 
 
-@both_faces
-async def test_the_clock_of_the_hub_counts(sdk: Sdk, door: Door) -> None:
+@both_sdks
+async def test_times_come_from_the_clock_of_the_hub(sdk: Sdk, variant: HubVariant) -> None:
     clock = MovableClock(-timedelta(days=1).total_seconds())
     async with (
-        running(door.hub({"eh": 1}, clock=clock)) as hub,
+        running(variant.hub({"eh": 1}, clock=clock)) as hub,
         sdk.producer(hub.connection_string("eh")) as producer,
     ):
         await producer.send_event(EventData(b""))
-        found = await producer.get_partition_properties("0")
+        properties = await producer.get_partition_properties("0")
     yesterday = datetime.now(UTC) - timedelta(days=1)
-    assert abs(found["last_enqueued_time_utc"] - yesterday) < timedelta(hours=1)
+    assert abs(properties["last_enqueued_time_utc"] - yesterday) < timedelta(hours=1)

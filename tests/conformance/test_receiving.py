@@ -1,4 +1,4 @@
-"""Every way the SDK receives: from where, how much at a time, and knowing how much there is."""
+"""Receiving with the SDK: start positions, batches, prefetch and last enqueued properties."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from azure.eventhub.exceptions import ConnectError
 from pumphouse.amqp.messages import SINGLE_FORMAT
 from pumphouse.hub.annotations import parse_payload
 from pumphouse.hub.storage.memory_log import Retention
-from tests.conformance.doors import Door
 from tests.conformance.entity import Entity, MovableClock, Refusals, eventually, running
-from tests.conformance.faces import STORES, Sdk, both_faces
 from tests.conformance.readers import (
     MILLISECOND,
+    OpenLink,
     Reader,
-    Wire,
     bodies,
     body,
     fill,
@@ -31,6 +29,8 @@ from tests.conformance.readers import (
     refused,
     sequences,
 )
+from tests.conformance.sdks import STORES, Sdk, both_sdks
+from tests.conformance.variants import HubVariant
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -40,13 +40,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @dataclass(frozen=True)
 class Written:
-    """Where ten events lie that were sent in pairs, a minute apart."""
+    """The offsets and times of ten events that were sent in pairs, a minute apart."""
 
     offsets: list[str]
     times: list[datetime]
 
 
-# name -> position, inclusive, the first sequence number that comes (10 is sent later)
+# name -> position, inclusive, the first sequence number that is read (10 is sent later)
 POSITIONS: dict[str, tuple[Callable[[Written], Any], bool, int]] = {
     "the beginning": (lambda w: "-1", False, 0),
     "the beginning, inclusive": (lambda w: "-1", True, 0),
@@ -84,27 +84,27 @@ Readings = dict[str, list[int | None]]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def readings(faces: dict[str, Sdk], door: Door) -> dict[str, Readings]:
-    """What each face reads from each position."""
-    found = await asyncio.gather(*(read_all(sdk, door) for sdk in faces.values()))
-    return dict(zip(faces, found, strict=True))
+async def readings(sdks: dict[str, Sdk], variant: HubVariant) -> dict[str, Readings]:
+    """The sequence numbers that each client reads from each position."""
+    results = await asyncio.gather(*(read_all(sdk, variant) for sdk in sdks.values()))
+    return dict(zip(sdks, results, strict=True))
 
 
-async def read_all(sdk: Sdk, door: Door) -> Readings:
+async def read_all(sdk: Sdk, variant: HubVariant) -> Readings:
     """Read from each position, in a consumer group of its own."""
     clock = MovableClock(-600)
-    # The blocking client spins until it has attached, so that many of them are slow. It asks with
-    # the same words as the other one, and a third of the questions will do.
+    # The blocking client spins while it attaches, so many of them are slow. It sends the same
+    # filters as the asyncio client, so a third of the positions is enough.
     groups = list(enumerate(POSITIONS))[:: 3 if sdk.name == "sync" else 1]
     at_once = 5 if sdk.name == "sync" else len(groups)
-    hub = door.hub(clock=clock)
+    hub = variant.hub(clock=clock)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running(hub))
         hub.create_hub("eh", 1, [f"g{number}" for number, _ in groups])
         eh = Entity(hub, "eh")
         producer = await stack.enter_async_context(sdk.producer(eh.connection))
         written = await write_pairs(sdk, eh, producer, clock)
-        # "@latest" is the end at the time of attaching, and a restart would make them attach anew.
+        # "@latest" is the end at the time of attaching, and a restart would attach them again.
         hub.steady = True
         readers = []
         for few in (groups[at : at + at_once] for at in range(0, len(groups), at_once)):
@@ -152,8 +152,8 @@ async def test_a_start_position(readings: dict[str, Readings], name: str) -> Non
     assert readings["sync"].get(name, expected) == expected
 
 
-@both_faces
-async def test_positions_that_are_refused(sdk: Sdk, eh: Entity, refusals: Refusals) -> None:
+@both_sdks
+async def test_an_invalid_position_is_refused(sdk: Sdk, eh: Entity, refusals: Refusals) -> None:
     """Each in a partition of its own; the last one holds three events."""
     async with sdk.producer(eh.connection) as producer:
         await producer.send_batch(numbered(3), partition_id="3")
@@ -173,27 +173,27 @@ async def test_positions_that_are_refused(sdk: Sdk, eh: Entity, refusals: Refusa
         ),
     ]
 
-    async def judge(partition: int, start: str | int, text: str) -> None:
+    async def check_refusal(partition: int, start: str | int, text: str) -> None:
         async with sdk.read(eh, str(partition), start=start) as reader:
             await refused(reader, refusals, "com.microsoft:argument-error", text)
-        if sdk.tells_refusals:
+        if sdk.reports_refusals:
             assert isinstance(reader.errors[0], ConnectError)
 
-    await asyncio.gather(*(judge(number, *case) for number, case in enumerate(cases)))
+    await asyncio.gather(*(check_refusal(number, *case) for number, case in enumerate(cases)))
 
 
 async def test_a_refused_asyncio_reader_reads_when_it_may(
-    faces: dict[str, Sdk], single: Entity, refusals: Refusals
+    sdks: dict[str, Sdk], single: Entity, refusals: Refusals
 ) -> None:
-    """It tries again for ever, so it also notices that the reason is gone."""
-    sdk = faces["aio"]
+    """It retries for ever, so it attaches as soon as the position is valid."""
+    sdk = sdks["aio"]
     async with sdk.producer(single.connection) as producer, sdk.read(single, start=1) as reader:
-        await eventually(lambda: refusals.found)
+        await eventually(lambda: refusals.errors)
         await producer.send_batch(numbered(5))
         assert sequences(await reader.take(3)) == [2, 3, 4]
 
 
-@both_faces
+@both_sdks
 async def test_a_position_for_each_partition(sdk: Sdk, eh: Entity) -> None:
     async with sdk.producer(eh.connection) as producer:
         await asyncio.gather(
@@ -207,7 +207,7 @@ async def test_a_position_for_each_partition(sdk: Sdk, eh: Entity) -> None:
         starting_position_inclusive={"1": True, "2": False},
         batch=True,
     ) as reader:
-        # "@latest" is the end at the time of attaching, so that one has to be there first.
+        # "@latest" is the end at the time of attaching, so this reader attaches first.
         await eh.attached(number=3)
         eh.hub._call(lambda: append(eh, 3, b"late"))
         await reader.until(lambda: len(reader.events) >= 5 + 3 + 2 + 1)
@@ -218,7 +218,7 @@ async def test_a_position_for_each_partition(sdk: Sdk, eh: Entity) -> None:
 
 
 def append(eh: Entity, number: int, content: bytes) -> None:
-    """Put an event into a partition behind the SDK's back."""
+    """Append an event to a partition without the SDK."""
     data = b"\x00\x53\x75\xa0" + bytes([len(content)]) + content
     eh.hub.namespace.publish(
         eh.partition(number), parse_payload(data, SINGLE_FORMAT), None, lambda failed: None
@@ -229,15 +229,15 @@ def append(eh: Entity, number: int, content: bytes) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def filled(faces: dict[str, Sdk], make_lasting_entity: Callable[[int], Entity]) -> Entity:
-    """A partition with 1000 events that nobody adds to."""
-    eh = make_lasting_entity(1)
-    async with faces["sync"].producer(eh.connection) as producer:
+async def filled(sdks: dict[str, Sdk], make_shared_entity: Callable[[int], Entity]) -> Entity:
+    """A partition with 1000 events, to which no test adds."""
+    eh = make_shared_entity(1)
+    async with sdks["sync"].producer(eh.connection) as producer:
         await producer.send_batch(numbered(1000))
     return eh
 
 
-@both_faces
+@both_sdks
 async def test_one_event_at_a_time(sdk: Sdk, filled: Entity) -> None:
     group = filled.new_group()
     async with sdk.read(filled, group=group) as reader:
@@ -251,7 +251,7 @@ async def test_one_event_at_a_time(sdk: Sdk, filled: Entity) -> None:
     assert reader.opened == ["0"]
 
 
-@both_faces
+@both_sdks
 async def test_batches_have_an_upper_bound(sdk: Sdk, filled: Entity) -> None:
     options: dict[str, Any] = {"batch": True, "max_batch_size": 30}
     async with sdk.read(filled, group=filled.new_group(), **options) as reader:
@@ -259,8 +259,8 @@ async def test_batches_have_an_upper_bound(sdk: Sdk, filled: Entity) -> None:
     assert max(len(call) for call in reader.calls) <= 30
 
 
-@both_faces
-async def test_nothing_to_say_after_a_while(sdk: Sdk, single: Entity) -> None:
+@both_sdks
+async def test_max_wait_time_calls_back_without_events(sdk: Sdk, single: Entity) -> None:
     async with (
         sdk.read(single, max_wait_time=0.1) as events,
         sdk.read(single, batch=True, max_wait_time=0.1) as batches,
@@ -271,7 +271,7 @@ async def test_nothing_to_say_after_a_while(sdk: Sdk, single: Entity) -> None:
     assert batches.calls == [[]] * len(batches.calls)
 
 
-@both_faces
+@both_sdks
 async def test_events_do_not_wait_for_max_wait_time(sdk: Sdk, filled: Entity) -> None:
     options: dict[str, Any] = {"batch": True, "max_batch_size": 5, "max_wait_time": 3600}
     async with sdk.read(filled, group=filled.new_group(), **options) as reader:
@@ -279,19 +279,19 @@ async def test_events_do_not_wait_for_max_wait_time(sdk: Sdk, filled: Entity) ->
 
 
 @pytest.mark.parametrize("prefetch", [1, 7, 300, 5000])
-@both_faces
+@both_sdks
 async def test_prefetch(sdk: Sdk, filled: Entity, prefetch: int) -> None:
-    """Each time its credit is used up the SDK asks for more; nothing is lost at the seams."""
+    """The SDK grants new credit when the old one is used up; no event is lost in between."""
     # The asyncio client takes 50 ms for each prefetch, however small.
     count, group = min(1000, 10 * prefetch + 3), filled.new_group()
     async with sdk.read(filled, group=group, prefetch=prefetch, batch=True) as reader:
         assert sequences(await reader.take(count)) == list(range(count))
         [outlet] = filled.partition(0).readers[group]
-        # The hub keeps to it: what it may send is never more than was asked for.
+        # The hub never has more credit than the prefetch.
         assert outlet.link.credit <= prefetch  # type: ignore[attr-defined]
 
 
-@both_faces
+@both_sdks
 async def test_many_events_through_a_window(sdk: Sdk, single: Entity) -> None:
     """More than fit one write buffer; order and number hold."""
     async with sdk.producer(single.connection) as producer:
@@ -309,7 +309,7 @@ async def test_many_events_through_a_window(sdk: Sdk, single: Entity) -> None:
 # -- the end of the partition ---------------------------------------------------------------------
 
 
-@both_faces
+@both_sdks
 async def test_last_enqueued_event_properties(sdk: Sdk, filled: Entity) -> None:
     options: dict[str, Any] = {"prefetch": 1, "track_last_enqueued_event_properties": True}
     async with (
@@ -318,7 +318,7 @@ async def test_last_enqueued_event_properties(sdk: Sdk, filled: Entity) -> None:
     ):
         last = await consumer.get_partition_properties("0")
         [event, *_] = await reader.take(3)
-        # The context belongs to the partition, and tells what came with the newest event.
+        # The context belongs to the partition and has the properties of the newest event.
         known = reader.contexts[0].last_enqueued_event_properties
     assert known is not None
     assert known["sequence_number"] == 999 == last["last_enqueued_sequence_number"]
@@ -326,20 +326,20 @@ async def test_last_enqueued_event_properties(sdk: Sdk, filled: Entity) -> None:
     assert known["enqueued_time"] == last["last_enqueued_time_utc"]
     assert known["retrieval_time"] >= known["enqueued_time"]
     assert event.sequence_number == 0
-    told = event.raw_amqp_message.delivery_annotations
-    assert told is not None
-    assert told[b"last_enqueued_sequence_number"] == 999
+    annotations = event.raw_amqp_message.delivery_annotations
+    assert annotations is not None
+    assert annotations[b"last_enqueued_sequence_number"] == 999
     assert sequences(reader.events[:3]) == [0, 1, 2]
 
 
-async def test_untracked_events_do_not_know_the_end(wire: Wire) -> None:
-    await wire.producer.send_event(EventData(b""))
-    [event] = await wire.take(1)
-    assert wire.reader.contexts[0].last_enqueued_event_properties is None
+async def test_untracked_events_carry_no_last_enqueued_properties(open_link: OpenLink) -> None:
+    await open_link.producer.send_event(EventData(b""))
+    [event] = await open_link.take(1)
+    assert open_link.reader.contexts[0].last_enqueued_event_properties is None
     assert event.raw_amqp_message.delivery_annotations == {}
 
 
-@both_faces
+@both_sdks
 async def test_tracking_a_large_event(sdk: Sdk, single: Entity) -> None:
     async with sdk.producer(single.connection) as producer:
         await producer.send_event(EventData(b"x" * 700_000))
@@ -356,7 +356,7 @@ async def test_tracking_a_large_event(sdk: Sdk, single: Entity) -> None:
 # -- more than one reader -------------------------------------------------------------------------
 
 
-@both_faces
+@both_sdks
 async def test_all_partitions_at_once(sdk: Sdk, eh: Entity) -> None:
     async with sdk.producer(eh.connection) as producer, sdk.read(eh, None, batch=True) as reader:
         for key in range(40):
@@ -366,7 +366,7 @@ async def test_all_partitions_at_once(sdk: Sdk, eh: Entity) -> None:
     assert set(reader.opened) == {"0", "1", "2", "3"}
 
 
-@both_faces
+@both_sdks
 async def test_each_group_gets_everything(sdk: Sdk, single: Entity) -> None:
     single.hub.create_group(single.name, "Other")
     async with (
@@ -379,7 +379,7 @@ async def test_each_group_gets_everything(sdk: Sdk, single: Entity) -> None:
         assert sequences(await one.take(10)) == sequences(await other.take(10)) == list(range(10))
 
 
-@both_faces
+@both_sdks
 async def test_readers_of_one_group_get_everything_each(sdk: Sdk, single: Entity) -> None:
     async with (
         sdk.producer(single.connection) as producer,
@@ -391,8 +391,8 @@ async def test_readers_of_one_group_get_everything_each(sdk: Sdk, single: Entity
         assert sequences(await one.take(10)) == sequences(await two.take(10)) == list(range(10))
 
 
-@both_faces
-async def test_going_on_from_a_checkpoint(sdk: Sdk, single: Entity) -> None:
+@both_sdks
+async def test_reading_resumes_after_a_checkpoint(sdk: Sdk, single: Entity) -> None:
     store = STORES[sdk.name]()
     client = {"checkpoint_store": store}
     async with sdk.producer(single.connection) as producer:
@@ -405,10 +405,10 @@ async def test_going_on_from_a_checkpoint(sdk: Sdk, single: Entity) -> None:
             assert sequences(await reader.take(3)) == [5, 6, 7]
 
 
-@both_faces
-async def test_what_has_expired_is_passed_over(sdk: Sdk, door: Door) -> None:
+@both_sdks
+async def test_expired_events_are_skipped(sdk: Sdk, variant: HubVariant) -> None:
     clock = MovableClock(-3600)
-    hub = door.hub({"eh": 1}, clock=clock, retention=Retention(seconds=600))
+    hub = variant.hub({"eh": 1}, clock=clock, retention=Retention(seconds=600))
     async with running(hub):
         eh = Entity(hub, "eh")
         async with sdk.producer(eh.connection) as producer:

@@ -1,4 +1,4 @@
-"""The network fails, the hub goes away and comes back: clients resume, nothing lost or skipped."""
+"""Dropped connections and restarts of the hub: clients resume and no event is lost."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from azure.eventhub import EventData
 from azure.eventhub.exceptions import EventHubError
 
 from pumphouse.hub.connection import ServerOptions
-from tests.conformance.doors import Door, free_port
 from tests.conformance.entity import Entity, eventually, running
-from tests.conformance.faces import NO_RETRY, Sdk, both_faces
 from tests.conformance.readers import bodies, condition, numbered, sequences
+from tests.conformance.sdks import NO_RETRY, Sdk, both_sdks
+from tests.conformance.variants import HubVariant, free_port
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.usefixtures("forgotten_sockets"),
+    pytest.mark.usefixtures("unclosed_sockets"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-# The SDK's own number of attempts, with less of a wait between them.
+# The SDK's default number of attempts, with shorter waits.
 RETRIES: dict[str, Any] = {"retry_total": 3, "retry_backoff_factor": 0.05}
 
 
-@both_faces
-async def test_both_resume_after_a_break(sdk: Sdk, door: Door) -> None:
-    async with running(door.hub({"eh": 1})) as hub:
+@both_sdks
+async def test_producer_and_reader_resume_after_a_dropped_connection(
+    sdk: Sdk, variant: HubVariant
+) -> None:
+    async with running(variant.hub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection, **RETRIES) as producer,
@@ -41,15 +43,15 @@ async def test_both_resume_after_a_break(sdk: Sdk, door: Door) -> None:
             await producer.send_event(EventData(b"10"))
             events = await reader.take(11)
             await reader.close()
-    # Neither twice nor not at all: the SDK goes on after the last event it handed over.
+    # Each event exactly once: the SDK resumes after the last event that it delivered.
     assert sequences(events) == list(range(11))
     assert bodies(events) == [b"%d" % number for number in range(11)]
 
 
-@both_faces
-async def test_breaks_while_events_are_under_way(sdk: Sdk, door: Door) -> None:
-    """If the answer to a send is lost the SDK sends again: twice is possible, missing is not."""
-    async with running(door.hub({"eh": 1})) as hub:
+@both_sdks
+async def test_dropped_connections_during_sends_lose_nothing(sdk: Sdk, variant: HubVariant) -> None:
+    """The SDK re-sends when an outcome is lost: duplicates are possible, lost events are not."""
+    async with running(variant.hub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection, **RETRIES) as producer,
@@ -72,10 +74,10 @@ async def test_breaks_while_events_are_under_way(sdk: Sdk, door: Door) -> None:
     assert set(bodies(events)) == {b"%d" % number for number in range(60)}
 
 
-@both_faces
-async def test_an_epoch_reader_resumes(sdk: Sdk, door: Door) -> None:
-    """Its own former link is no obstacle: that one is gone, and an equal epoch would evict it."""
-    async with running(door.hub({"eh": 1})) as hub:
+@both_sdks
+async def test_an_epoch_reader_resumes(sdk: Sdk, variant: HubVariant) -> None:
+    """Its old link does not block it: the link is gone, and an equal epoch would evict it."""
+    async with running(variant.hub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection, **RETRIES) as producer,
@@ -89,10 +91,10 @@ async def test_an_epoch_reader_resumes(sdk: Sdk, door: Door) -> None:
             await reader.close()
 
 
-@both_faces
-async def test_the_hub_goes_and_comes_back(sdk: Sdk, door: Door) -> None:
-    """On the same port, with what it held. The reader goes on from its checkpoint."""
-    hub = door.hub({"eh": 1}, port=free_port())
+@both_sdks
+async def test_clients_survive_a_restart_of_the_hub(sdk: Sdk, variant: HubVariant) -> None:
+    """On the same port, with its events. The reader resumes after its checkpoint."""
+    hub = variant.hub({"eh": 1}, port=free_port())
     eh = Entity(hub, "eh")
     client = {**RETRIES, "load_balancing_interval": 0.3}
     async with AsyncExitStack() as stack:
@@ -103,7 +105,7 @@ async def test_the_hub_goes_and_comes_back(sdk: Sdk, door: Door) -> None:
             reader = await stack.enter_async_context(opened)
             await producer.send_batch(numbered(5))
             await reader.until(lambda: len(reader.events) >= 5)
-        # Nobody is there now.
+        # The hub is stopped now.
         with pytest.raises(EventHubError):
             await producer.send_batch(numbered(1))
         async with running(hub):
@@ -114,9 +116,9 @@ async def test_the_hub_goes_and_comes_back(sdk: Sdk, door: Door) -> None:
     assert bodies(reader.events) == [b"%d" % number for number in range(10)]
 
 
-@both_faces
-async def test_stopping_says_so(sdk: Sdk, door: Door) -> None:
-    hub = door.hub({"eh": 1}, port=free_port())
+@both_sdks
+async def test_a_stopping_hub_sends_the_reason(sdk: Sdk, variant: HubVariant) -> None:
+    hub = variant.hub({"eh": 1}, port=free_port())
     eh = Entity(hub, "eh")
     async with AsyncExitStack() as stack:
         async with running(hub):
@@ -127,11 +129,11 @@ async def test_stopping_says_so(sdk: Sdk, door: Door) -> None:
     assert "The hub is shutting down." in str(error)
 
 
-@both_faces
-async def test_an_idle_producer_that_was_hung_up_on(sdk: Sdk, door: Door) -> None:
-    """As the service does after a few minutes; the SDK notices with its next event."""
+@both_sdks
+async def test_an_idle_producer_reconnects(sdk: Sdk, variant: HubVariant) -> None:
+    """The service closes idle connections after minutes; the SDK notices at its next send."""
     options = ServerOptions(enforce_idle=True, idle_timeout_s=0.2)
-    async with running(door.hub({"eh": 1}, options=options)) as hub:
+    async with running(variant.hub({"eh": 1}, options=options)) as hub:
         async with sdk.producer(hub.connection_string("eh"), **RETRIES) as producer:
             await producer.send_event(EventData(b"before"))
             await eventually(lambda: not hub.server.conversations)
@@ -139,10 +141,10 @@ async def test_an_idle_producer_that_was_hung_up_on(sdk: Sdk, door: Door) -> Non
         assert hub.namespace.hub("eh").partitions[0].log.next_sequence == 2
 
 
-@both_faces
-async def test_a_reader_that_wants_to_hear_from_the_hub(sdk: Sdk, door: Door) -> None:
-    """With `idle_timeout` the SDK hangs up on a silent hub; ours is not silent."""
-    async with running(door.hub({"eh": 1})) as hub:
+@both_sdks
+async def test_a_reader_with_an_idle_timeout_stays_connected(sdk: Sdk, variant: HubVariant) -> None:
+    """With `idle_timeout` the SDK closes a connection without frames; the hub sends heartbeats."""
+    async with running(variant.hub({"eh": 1})) as hub:
         eh = Entity(hub, "eh")
         async with (
             sdk.producer(eh.connection) as producer,

@@ -1,4 +1,4 @@
-"""What the hub refuses, and what a client hears when the thing it uses goes away."""
+"""Refusals of the hub, and the errors of clients whose hub or group is deleted."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from azure.eventhub.exceptions import (
 
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.conformance.entity import Entity, Refusals
-from tests.conformance.faces import NO_RETRY, Sdk, both_faces
 from tests.conformance.readers import bodies, condition, numbered, refused, sequences
+from tests.conformance.sdks import NO_RETRY, Sdk, both_sdks
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@both_faces
+@both_sdks
 async def test_sending_to_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
     connection = hub.connection_string()
     async with sdk.producer(connection, eventhub_name="nowhere", **NO_RETRY) as producer:
@@ -28,12 +28,12 @@ async def test_sending_to_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) ->
         assert condition(refused.value) == "not-found"
         text = f"The messaging entity '{Entity(hub, 'nowhere').resource}' could not be found."
         assert text in str(refused.value)
-        # A single event goes another way through the SDK: it asks for the partitions first.
+        # For a single event the SDK reads the partition ids first.
         with pytest.raises(ConnectError, match="Status code: 404"):
             await producer.send_event(EventData(b""))
 
 
-@both_faces
+@both_sdks
 async def test_reading_from_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
     client = sdk.make_consumer(
         hub.connection_string(), "$Default", eventhub_name="nowhere", **NO_RETRY
@@ -44,7 +44,7 @@ async def test_reading_from_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) 
     assert "Status code: 404" in str(error)
 
 
-@both_faces
+@both_sdks
 async def test_a_group_that_is_not_there(sdk: Sdk, eh: Entity, refusals: Refusals) -> None:
     path = f"{eh.resource}/ConsumerGroups/Nobody"
     async with sdk.read(eh, group="Nobody") as reader:
@@ -52,9 +52,9 @@ async def test_a_group_that_is_not_there(sdk: Sdk, eh: Entity, refusals: Refusal
         await refused(reader, refusals, "amqp:not-found", text)
 
 
-@both_faces
+@both_sdks
 async def test_a_partition_that_is_not_there(sdk: Sdk, eh: Entity) -> None:
-    """The SDK knows the partitions, and sees that by itself."""
+    """The SDK reads the partition ids and raises by itself."""
     async with sdk.producer(eh.connection, **NO_RETRY) as producer, sdk.read(eh, "9") as reader:
         with pytest.raises(ConnectError, match="Invalid partition 9 for the event hub"):
             await producer.send_event(EventData(b""), partition_id="9")
@@ -63,12 +63,12 @@ async def test_a_partition_that_is_not_there(sdk: Sdk, eh: Entity) -> None:
     assert "Wrong partition id:9." in str(error)
 
 
-@both_faces
+@both_sdks
 async def test_a_closed_client(sdk: Sdk, eh: Entity) -> None:
     async with sdk.producer(eh.connection, **NO_RETRY) as producer:
         await producer.send_event(EventData(b""))
         await producer.close()
-        # It opens again: a defect of the SDK, or a kindness.
+        # The SDK opens a closed producer again.
         await producer.send_event(EventData(b""))
         inner = producer.client._create_producer()
         await sdk.run(inner.close)
@@ -76,10 +76,10 @@ async def test_a_closed_client(sdk: Sdk, eh: Entity) -> None:
             await sdk.run(inner.send, EventData(b""))
 
 
-# -- what goes away -------------------------------------------------------------------------------
+# -- deleted hubs and groups ----------------------------------------------------------------------
 
 
-@both_faces
+@both_sdks
 async def test_the_hub_is_deleted(sdk: Sdk, eh: Entity) -> None:
     async with sdk.producer(eh.connection, **NO_RETRY) as producer, sdk.read(eh) as reader:
         await producer.send_event(EventData(b""))
@@ -94,7 +94,7 @@ async def test_the_hub_is_deleted(sdk: Sdk, eh: Entity) -> None:
         assert condition(refused.value) == "not-found"
 
 
-@both_faces
+@both_sdks
 async def test_a_deleted_hub_comes_back_empty(sdk: Sdk, eh: Entity) -> None:
     """The same clients can use the new one."""
     async with sdk.producer(eh.connection, **NO_RETRY) as producer:
@@ -109,7 +109,7 @@ async def test_a_deleted_hub_comes_back_empty(sdk: Sdk, eh: Entity) -> None:
             assert sequences(reader.events) == [0]
 
 
-@both_faces
+@both_sdks
 async def test_a_group_is_deleted(sdk: Sdk, single: Entity) -> None:
     single.hub.create_group(single.name, "Short")
     async with (
@@ -124,12 +124,12 @@ async def test_a_group_is_deleted(sdk: Sdk, single: Entity) -> None:
         assert isinstance(error, ConnectionLostError)
         assert condition(error) == "not-found"
         assert "The consumer group 'Short' has been deleted." in str(error)
-        # The readers of other groups have noticed nothing.
+        # The readers of other groups are not affected.
         await producer.send_batch(numbered(3))
         assert sequences(await stays.take(3)) == [0, 1, 2]
 
 
-@both_faces
+@both_sdks
 async def test_hubs_and_groups_are_made_while_clients_are_there(
     sdk: Sdk, eh: Entity, single: Entity
 ) -> None:

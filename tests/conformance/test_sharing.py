@@ -1,6 +1,6 @@
 """Several clients share the partitions of a hub, by the SDK's own load balancing.
 
-The SDK gives every processor owner level 0, so a take-over is an equal epoch that evicts.
+The SDK gives every processor owner level 0, so an equal epoch evicts at a take-over.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 from azure.eventhub import CloseReason, EventData
 
 from tests.conformance.entity import Entity, eventually
-from tests.conformance.faces import STORES, Sdk, both_faces
 from tests.conformance.readers import Reader, body
+from tests.conformance.sdks import STORES, Sdk, both_sdks
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -26,13 +26,13 @@ BALANCING = {
 
 
 def member(sdk: Sdk, eh: Entity, store: Any, **options: Any) -> Any:
-    """One client of the fleet, which checkpoints what it has handled."""
+    """One client of the fleet. It checkpoints every batch."""
     client = {"checkpoint_store": store, **BALANCING, **options}
     return sdk.read(eh, None, client=client, checkpoint=True, batch=True)
 
 
 def owned(reader: Reader) -> set[str]:
-    """The partitions that a client has been given and has not lost again."""
+    """The partitions that a client owns now."""
     held = [*reader.opened]
     for partition, _ in reader.closed:
         held.remove(partition)
@@ -62,14 +62,14 @@ async def send(producer: Any, word: str) -> set[tuple[str, bytes]]:
     return sent
 
 
-@both_faces
+@both_sdks
 async def test_two_clients_share_four_partitions(sdk: Sdk, eh: Entity) -> None:
     store = STORES[sdk.name]()
     async with sdk.producer(eh.connection) as producer, member(sdk, eh, store) as one:
         sent = await send(producer, "one")
         await one.until(lambda: owned(one) == set(PARTITIONS) and handled(one) >= sent)
 
-        # A second client comes, and gets its half.
+        # A second client joins and gets half of the partitions.
         async with member(sdk, eh, store) as two:
             await eventually(
                 lambda: len(owned(one)) == len(owned(two)) == 2 and not owned(one) & owned(two),
@@ -81,7 +81,7 @@ async def test_two_clients_share_four_partitions(sdk: Sdk, eh: Entity) -> None:
             await eventually(lambda: handled(one, two) >= sent, lambda: f"{one}, {two}")
             assert {reason for _, reason in one.closed} == {CloseReason.OWNERSHIP_LOST}
 
-            # The first goes, and the second takes over where it left off.
+            # The first client stops, and the second resumes after its checkpoints.
             await one.close()
             await two.until(lambda: owned(two) == set(PARTITIONS))
             sent |= await send(producer, "three")
@@ -89,21 +89,21 @@ async def test_two_clients_share_four_partitions(sdk: Sdk, eh: Entity) -> None:
     assert handled(one, two) == sent
 
 
-@both_faces
+@both_sdks
 async def test_a_client_that_dies_is_replaced(sdk: Sdk, eh: Entity) -> None:
-    """It neither releases what it owns nor closes its links; its ownership runs out."""
+    """It neither releases its partitions nor closes its links; its ownership expires."""
     store = STORES[sdk.name]()
     async with sdk.producer(eh.connection) as producer:
         await send(producer, "before")
-        # As good as dead: it renews nothing, for an hour.
+        # It renews nothing for an hour, like a dead client.
         async with member(sdk, eh, store, load_balancing_interval=3600) as one:
             await one.until(lambda: owned(one) == set(PARTITIONS) and len(one.events) == 20)
             async with member(sdk, eh, store, partition_ownership_expiration_interval=1) as two:
                 await two.until(lambda: owned(two) == set(PARTITIONS))
                 sent = await send(producer, "after")
                 await two.until(lambda: handled(two) >= sent)
-            # The hub has told the first that it was evicted.
+            # The first client was evicted.
             await one.until(lambda: len(one.errors) == 4)
             assert {getattr(error, "error", None) for error in one.errors} == {"link:stolen"}
-    # What the first had checkpointed was not handled again.
+    # Events that the first client checkpointed are not handled again.
     assert handled(two) == sent

@@ -13,8 +13,8 @@ import pytest
 from azure.eventhub import EventData, TransportType
 
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.conformance.faces import FACES, NEVER_S
-from tests.conformance.readers import Reaper, bodies
+from tests.conformance.readers import BackgroundCloser, bodies
+from tests.conformance.sdks import NEVER_S, SDKS
 
 ONE_TRY = {"retry_total": 0}
 
@@ -38,15 +38,15 @@ def over_websocket(hub: EmbeddedHub, host: str = "127.0.0.1") -> dict[str, Any]:
 
 
 async def send(face: str, connection: str, content: list[bytes], options: dict[str, Any]) -> None:
-    sdk = FACES[face](Reaper())
+    sdk = SDKS[face](BackgroundCloser())
     async with sdk.producer(connection, **ONE_TRY, **options) as producer:
         for body in content:
             await producer.send_batch([EventData(body)], partition_id="0")
 
 
 async def read(face: str, connection: str, count: int, options: dict[str, Any]) -> list[bytes]:
-    reaper = Reaper()
-    sdk = FACES[face](reaper)
+    reaper = BackgroundCloser()
+    sdk = SDKS[face](reaper)
     client = sdk.consumer_class.from_connection_string(
         connection, "$Default", load_balancing_interval=NEVER_S, **ONE_TRY, **options
     )

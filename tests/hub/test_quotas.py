@@ -30,8 +30,8 @@ from pumphouse.hub.quotas import (
     tier_named,
 )
 from pumphouse.hub.storage.memory_log import Retention
-from tests.conformance.faces import FACES
-from tests.conformance.readers import Reaper
+from tests.conformance.readers import BackgroundCloser
+from tests.conformance.sdks import SDKS
 
 DEADLINE_S = 20.0
 DAY_S = 24 * 3600.0
@@ -230,7 +230,7 @@ async def check_refusal(hub: EmbeddedHub, clock: StandingClock) -> None:
 @pytest.mark.parametrize("face", ["sync", "aio"])
 async def test_the_official_client_is_told(face: str) -> None:
     async with EmbeddedHub({"eh": 1}, throughput_units=1, clock=StandingClock(time.time())) as hub:
-        sdk = FACES[face](Reaper())
+        sdk = SDKS[face](BackgroundCloser())
         async with sdk.producer(hub.connection_string("eh"), retry_total=0) as producer:
             await producer.send_batch([EventData(b"x") for _ in range(1000)])
             with pytest.raises(EventHubError, match="Error code : 50002") as refused:

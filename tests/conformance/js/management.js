@@ -1,15 +1,15 @@
-// What the hub tells about itself.
+// Properties of hubs and partitions.
 
 import assert from "node:assert/strict";
-import { bodies, consumer, given, once, producer, readSome } from "./judge.js";
+import { bodies, consumer, given, once, producer, readSome } from "./scenario.js";
 
 export async function hubProperties() {
   for (const client of [producer(), consumer()]) {
-    const found = await client.getEventHubProperties();
-    assert.equal(found.name, given.hub);
-    assert.deepEqual(found.partitionIds, given.partitions);
-    assert.ok(Math.abs(found.createdOn - Date.now()) < 60_000);
-    assert.equal(found.isGeoDrEnabled, false);
+    const properties = await client.getEventHubProperties();
+    assert.equal(properties.name, given.hub);
+    assert.deepEqual(properties.partitionIds, given.partitions);
+    assert.ok(Math.abs(properties.createdOn - Date.now()) < 60_000);
+    assert.equal(properties.isGeoDrEnabled, false);
     assert.deepEqual(await client.getPartitionIds(), given.partitions);
   }
 }
@@ -25,13 +25,13 @@ export async function partitionProperties() {
 
   await client.sendBatch([{ body: "a" }, { body: "b" }], { partitionId: "2" });
   const [, last] = await readSome("2", 2);
-  const found = await client.getPartitionProperties("2");
+  const properties = await client.getPartitionProperties("2");
   assert.deepEqual(
-    [found.isEmpty, found.beginningSequenceNumber, found.lastEnqueuedSequenceNumber],
+    [properties.isEmpty, properties.beginningSequenceNumber, properties.lastEnqueuedSequenceNumber],
     [false, 0, 1],
   );
-  assert.equal(found.lastEnqueuedOffset, last.offset);
-  assert.deepEqual(found.lastEnqueuedOnUtc, last.enqueuedTimeUtc);
+  assert.equal(properties.lastEnqueuedOffset, last.offset);
+  assert.deepEqual(properties.lastEnqueuedOnUtc, last.enqueuedTimeUtc);
 }
 
 export async function unknownPartition() {

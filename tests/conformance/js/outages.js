@@ -1,4 +1,4 @@
-// The network fails; the client comes back, and nothing is lost or read twice.
+// Dropped connections: the client reconnects, and no event is lost or read twice.
 
 import assert from "node:assert/strict";
 import {
@@ -11,12 +11,12 @@ import {
   read,
   readers,
   readSome,
-} from "./judge.js";
+} from "./scenario.js";
 import { MemoryStore } from "./store.js";
 
 const partitionId = "0";
 const send = (client, body) => client.sendBatch([{ body }], { partitionId });
-// A reader whose link is gone tries again when its wait for events is over.
+// A reader whose link is gone retries when its wait for events ends.
 const hasty = { maxWaitTimeInSeconds: 0.2 };
 const drop = async () => assert.ok((await ask("drop")) > 0, "there was a connection to break");
 
@@ -38,9 +38,9 @@ export async function producerComesBackAgainAndAgain() {
   assert.deepEqual(bodies(await readSome(partitionId, 5)), [0, 1, 2, 3, 4]);
 }
 
-// A send without an answer may have arrived: then it comes twice. It never comes not at all.
+// A send without an outcome may have arrived, and the client re-sends it. It is never lost.
 export async function sendsUnderWay() {
-  // A send under way is not told that its link is gone: it waits for its time to run out.
+  // A send in flight does not notice that its link is gone: it waits for its time-out.
   const client = producer({ retryOptions: { ...quick, timeoutInMs: 1500 } });
   await send(client, "first");
   const numbers = Array.from({ length: 100 }, (_, i) => i);
@@ -77,7 +77,7 @@ export async function readerWithOwnerLevelComesBack() {
   await send(client, 0);
   await reading.take(1);
   await drop();
-  await readers(1); // the dead reader is forgotten, the same one is back
+  await readers(1); // the dropped reader is removed, the same one is attached again
   await send(client, 1);
   await reading.when(() => reading.events.length > 1);
   assert.deepEqual(bodies(reading.events), [0, 1]);
@@ -116,14 +116,14 @@ export async function balancedConsumerComesBack() {
   assert.deepEqual(bodies(reading.events), [0, 1]);
 }
 
-// The service closes connections now and then, politely: with a reason, and after its last words.
+// The service sometimes closes connections, with a reason and after its last frames.
 export async function closedByTheHub() {
   const idle = producer();
   const reading = read(consumer(), partitionId, hasty);
   await send(idle, 0);
   await reading.take(1);
   assert.equal(await ask("close"), 2);
-  // Another client: a send that begins while its own connection closes fails, and is not retried.
+  // Another client, since a send that begins while its connection closes fails without a retry.
   await send(producer(), 1);
   await reading.when(() => reading.events.length > 1);
   await send(idle, 2);

@@ -1,11 +1,11 @@
-// Owner levels: who may read a partition beside whom.
+// Owner levels: which readers may share a partition.
 
 import assert from "node:assert/strict";
 import { CloseReason } from "@azure/event-hubs";
-import { bodies, consumer, once, producer, read, readers } from "./judge.js";
+import { bodies, consumer, once, producer, read, readers } from "./scenario.js";
 
 const partition = "0";
-// After losing its partition a subscription tries again at this pace: never, as far as we wait.
+// After losing its partition a subscription retries at this interval: longer than any test.
 const never = { loadBalancingOptions: { updateIntervalInMs: 3_600_000 }, retryOptions: once };
 
 const reader = (ownerLevel) => read(consumer(never), partition, { ownerLevel });
@@ -109,7 +109,7 @@ export async function groupsDoNotMeet() {
   await works(owner);
 }
 
-// The client takes an owner level of 0 for none at all, unless it has a checkpoint store.
+// The client treats owner level 0 as none, unless it has a checkpoint store.
 export async function levelZeroIsNoLevel() {
   await attached(0);
   await works(await attached(undefined, 2));

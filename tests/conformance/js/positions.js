@@ -2,18 +2,18 @@
 
 import assert from "node:assert/strict";
 import { earliestEventPosition, latestEventPosition } from "@azure/event-hubs";
-import { bodies, consumer, given, once, producer, read, readers, readSome } from "./judge.js";
+import { bodies, consumer, given, once, producer, read, readers, readSome } from "./scenario.js";
 
 const partitionId = "0";
 
-// Five events in five batches, and what the hub wrote on them.
+// Five events in five batches, with the numbers, offsets and times of the hub.
 async function five() {
   const client = producer();
   for (const body of [0, 1, 2, 3, 4]) await client.sendBatch([{ body }], { partitionId });
   return readSome(partitionId, 5);
 }
 
-// The bodies from a position on. The last event is the end: nothing may be missing before it.
+// The bodies from a position on, up to the last event.
 async function from(startPosition) {
   const reading = read(consumer(), partitionId, { startPosition });
   await reading.when(() => reading.events.at(-1)?.body === 4 || reading.errors.length > 0);
@@ -103,7 +103,7 @@ export async function eachPartitionItsOwn() {
   assert.deepEqual(bodies(events).sort(), ["0a", "0b", "1b", "2b", "3a", "3b"]);
 }
 
-// A reader that is behind gets old and new events in one unbroken row.
+// A reader that is behind gets old and new events without a gap.
 export async function catchesUp() {
   const client = producer();
   const sendFrom = (start) =>

@@ -1,8 +1,8 @@
-// What the hub does not allow, and how the client hears of it.
+// Refusals of the hub, and the errors that the client raises for them.
 
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
-import { consumer, given, once, producer, read, readSome } from "./judge.js";
+import { consumer, given, once, producer, read, readSome } from "./scenario.js";
 
 const strict = { retryOptions: once };
 const send = (connection) =>
@@ -78,7 +78,7 @@ export async function longPartitionKey() {
 
 const field = (name) => new RegExp(`${name}=([^;]*)`).exec(given.connection)[1];
 
-// A token that was signed beforehand, instead of a key, as devices are given.
+// A ready signature instead of a key, as devices have it.
 function signed(expiresInS, path = given.hub) {
   const resource = encodeURIComponent(`${field("Endpoint")}/${path}`);
   const expiry = Math.floor(Date.now() / 1000) + expiresInS;

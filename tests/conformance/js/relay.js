@@ -1,10 +1,10 @@
-// One end of a relay between languages; test_javascript.py holds the other.
+// Events between languages; test_javascript.py is the other side.
 
 import assert from "node:assert/strict";
 import { mapPartitionKeyToId } from "./node_modules/@azure/event-hubs/dist/esm/impl/partitionKeyToIdMapper.js";
-import { consumer, given, producer, read } from "./judge.js";
+import { consumer, given, producer, read } from "./scenario.js";
 
-// Sends by many keys and returns where each of them went.
+// Sends with many keys and returns the partition of each.
 export async function sendByKey() {
   const client = producer();
   const plain = Array.from({ length: 60 }, (_, i) => `key-${i}`);
@@ -74,7 +74,7 @@ export async function readFromPython() {
   }));
 }
 
-// As JSON, with the types that it lacks spelled out.
+// As JSON, with explicit names for the types that JSON lacks.
 function described(value) {
   if (Buffer.isBuffer(value)) return { hex: value.toString("hex") };
   if (value instanceof Date) return { ms: value.getTime() };

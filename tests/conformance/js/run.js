@@ -1,6 +1,6 @@
-// Runs one scenario: `node run.js send.js toPartition`. What it returns goes to the wrapper.
+// Runs one scenario: `node run.js send.js toPartition`. Its result goes to pytest.
 
-import { closeAll, say } from "./judge.js";
+import { closeAll, say } from "./scenario.js";
 
 const [file, name] = process.argv.slice(2);
 const scenarios = await import(`./${file}`);

@@ -1,8 +1,8 @@
-// Producers: what is sent arrives, once, in order, in the partition where it belongs.
+// Producers: every event arrives once, in order, in its partition.
 
 import assert from "node:assert/strict";
 import { mapPartitionKeyToId } from "./node_modules/@azure/event-hubs/dist/esm/impl/partitionKeyToIdMapper.js";
-import { bodies, bufferedProducer, consumer, given, producer, read, readSome } from "./judge.js";
+import { bodies, bufferedProducer, consumer, given, producer, read, readSome } from "./scenario.js";
 
 const numbers = (count) => Array.from({ length: count }, (_, i) => i);
 

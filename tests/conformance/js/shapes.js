@@ -1,8 +1,8 @@
-// Events of every shape: what went in comes out, types and all.
+// Events of every kind are read as they were sent, types included.
 
 import assert from "node:assert/strict";
 import rhea from "rhea";
-import { bodies, producer, readSome } from "./judge.js";
+import { bodies, producer, readSome } from "./scenario.js";
 
 const { types } = rhea;
 const partitionId = "0";
@@ -51,16 +51,16 @@ export async function amqpBodies() {
   ];
   await send(...sent);
   const events = await readSome(partitionId, sent.length);
-  const found = events.map((event) => event.getRawAmqpMessage());
+  const messages = events.map((event) => event.getRawAmqpMessage());
   assert.deepEqual(
-    found.map((raw) => raw.bodyType),
+    messages.map((raw) => raw.bodyType),
     sent.map((event) => event.bodyType),
   );
   assert.deepEqual(
     bodies(events).filter((_, i) => i !== 3),
     bodies(sent).filter((_, i) => i !== 3),
   );
-  // What the client hands out for a sequence is the list of its sections.
+  // For a sequence body the client returns the list of its sections.
   assert.deepEqual([events[3].body].flat(2), ["one", 2, true]);
 }
 
@@ -84,12 +84,12 @@ export async function properties() {
   await send({ body: "b", properties: sent });
   const [event] = await readSome(partitionId, 1);
   assert.deepEqual(event.getRawAmqpMessage().applicationProperties, sent);
-  // On its way to the friendlier `properties` the client makes numbers of dates, and of a Buffer
-  // an object with the keys "0", "1", "2".
+  // In `properties` the client converts dates to numbers, and a Buffer to an object with the keys
+  // "0", "1", "2".
   assert.deepEqual(event.properties, { ...sent, time: time.getTime(), raw: { ...sent.raw } });
 }
 
-// The widths that JavaScript has no words for, as another language might have sent them.
+// Integer widths that JavaScript lacks, as another language may send them.
 export async function typedProperties() {
   const sent = {
     byte: types.wrap_byte(-128),
@@ -110,22 +110,22 @@ export async function typedProperties() {
   };
   await send({ body: "b", properties: sent });
   const [event] = await readSome(partitionId, 1);
-  const found = event.getRawAmqpMessage().applicationProperties;
-  assert.equal(found.byte, -128);
-  assert.equal(found.ubyte, 255);
-  assert.equal(found.short, -32768);
-  assert.equal(found.ushort, 65535);
-  assert.equal(found.int, -(2 ** 31));
-  assert.equal(found.uint, 2 ** 32 - 1);
-  assert.equal(found.long, -5);
-  assert.equal(found.ulong, 5);
-  assert.equal(found.float, 0.25);
-  assert.equal(found.double, 1e300);
-  assert.deepEqual(Buffer.from(found.uuid), Buffer.alloc(16, 7));
-  assert.equal(found.symbol, "sym");
-  assert.deepEqual(found.timestamp, new Date(-1000));
-  assert.deepEqual(Buffer.from(found.binary), Buffer.alloc(300, 9));
-  assert.equal(Object.keys(found).length, 15);
+  const read = event.getRawAmqpMessage().applicationProperties;
+  assert.equal(read.byte, -128);
+  assert.equal(read.ubyte, 255);
+  assert.equal(read.short, -32768);
+  assert.equal(read.ushort, 65535);
+  assert.equal(read.int, -(2 ** 31));
+  assert.equal(read.uint, 2 ** 32 - 1);
+  assert.equal(read.long, -5);
+  assert.equal(read.ulong, 5);
+  assert.equal(read.float, 0.25);
+  assert.equal(read.double, 1e300);
+  assert.deepEqual(Buffer.from(read.uuid), Buffer.alloc(16, 7));
+  assert.equal(read.symbol, "sym");
+  assert.deepEqual(read.timestamp, new Date(-1000));
+  assert.deepEqual(Buffer.from(read.binary), Buffer.alloc(300, 9));
+  assert.equal(Object.keys(read).length, 15);
 }
 
 export async function identity() {
@@ -196,7 +196,7 @@ export async function everySection() {
   assert.equal(event.systemProperties.subject, "s");
 }
 
-// An event that is read and sent on still carries what the hub wrote on it the first time.
+// An event that is read and sent again still carries the annotations of the hub.
 export async function sentOn() {
   const client = producer();
   await client.sendBatch([{ body: 1 }, { body: 2 }], { partitionKey: "k" });

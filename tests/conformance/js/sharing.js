@@ -1,8 +1,8 @@
-// Consumers with a checkpoint store: they share the partitions, and go on where one has stopped.
+// Consumers with a checkpoint store share the partitions and resume after the checkpoints.
 
 import assert from "node:assert/strict";
 import { CloseReason } from "@azure/event-hubs";
-import { bodies, consumer, given, producer, read, readers } from "./judge.js";
+import { bodies, consumer, given, producer, read, readers } from "./scenario.js";
 import { MemoryStore } from "./store.js";
 
 const balancing = (strategy) => ({

@@ -1,5 +1,4 @@
-// A checkpoint store in memory, strict: a claim without the current etag is refused, as a store
-// shared by several machines would have to.
+// A strict checkpoint store in memory: a claim without the current etag is refused.
 
 export class MemoryStore {
   #ownerships = new Map();
@@ -15,9 +14,9 @@ export class MemoryStore {
       .map((row) => ({ ...row }));
   }
 
-  async claimOwnership(wanted) {
+  async claimOwnership(requested) {
     const granted = [];
-    for (const row of wanted) {
+    for (const row of requested) {
       const present = this.#ownerships.get(place(row));
       if (present?.etag !== row.etag) continue;
       this.claims += 1;
@@ -41,7 +40,7 @@ export class MemoryStore {
       .map((row) => ({ ...row }));
   }
 
-  // Who owns what, as a picture: one letter per partition.
+  // The owners as a picture: one letter per partition.
   picture(letters) {
     return [...this.#ownerships.values()]
       .sort((a, b) => a.partitionId - b.partitionId)

@@ -1,4 +1,4 @@
-"""A hub for each test: Proton's own ways of saying good-bye must not disturb the others."""
+"""A hub for each test, since Proton's ways of closing must not affect other tests."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from pumphouse.hub.embedded import EmbeddedHub
 
 @pytest.fixture
 def hub(event_hub: EmbeddedHub) -> EmbeddedHub:
-    event_hub.create_hub("judged", 4)
+    event_hub.create_hub("scenarios", 4)
     return event_hub

@@ -1,11 +1,11 @@
-"""Qpid Proton, an AMQP implementation that owes nothing to Azure or to us, as a judge of the hub.
+"""Qpid Proton, an independent AMQP implementation, as a client of the hub.
 
-The official clients use a corner of AMQP, always the same one. Proton uses the rest: plain SASL
-logins, single messages, drain, small frames and windows, heartbeats, sessions that end while their
-links are open. And it reads what the hub writes with eyes of its own.
+The official clients use a small part of AMQP. Proton uses the rest: plain SASL logins, single
+messages, drain, small frames and windows, heartbeats, and sessions that end while their links are
+open.
 
-It comes as source only. `scripts/proton`, which `make test` runs, builds it where that can be done;
-elsewhere the tests that import this file are skipped, and say why.
+Proton is published as source only. `scripts/proton`, which `make test` runs, builds it where a
+compiler is available; elsewhere the tests that import this file are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
 
 
 def why_missing() -> str:
-    """What the last attempt to build Proton had to say."""
+    """The output of the last attempt to build Proton."""
     report = Path(__file__).parents[3] / ".venv/proton.missing"
-    said = report.read_text()[-2000:] if report.exists() else "nobody has tried to build it yet"
-    return f"needs Qpid Proton: run scripts/proton ({said.strip()})"
+    output = report.read_text()[-2000:] if report.exists() else "not built yet"
+    return f"needs Qpid Proton: run scripts/proton ({output.strip()})"
 
 
-# Not everywhere, and typed where it is: as Any it looks the same to mypy on every machine.
+# Not installed everywhere. As Any it looks the same to mypy on every machine.
 proton: Any = pytest.importorskip("proton", reason=why_missing())
 reactor: Any = pytest.importorskip("proton.reactor", reason=why_missing())
 utils: Any = pytest.importorskip("proton.utils", reason=why_missing())
@@ -38,14 +38,14 @@ utils: Any = pytest.importorskip("proton.utils", reason=why_missing())
 Message, symbol = proton.Message, proton.symbol
 numbers = count(1)
 
-HUB, PARTITIONS = "judged", 4
-# No judgement depends on speed: this only ends a wait for something that will not come.
+HUB, PARTITIONS = "scenarios", 4
+# No test depends on speed: this only bounds a wait that would never end.
 DEADLINE_S = 20.0
 EARLIEST = "amqp.annotation.x-opt-offset > '-1'"
 
 
 class Option:
-    """A link option as Proton takes them: something done to a link before it is attached."""
+    """A link option of Proton: a function that changes a link before it is attached."""
 
     def __init__(self, apply: Callable[[Any], None]) -> None:
         self.apply = apply
@@ -62,7 +62,7 @@ def started(options: ServerOptions) -> Iterator[EmbeddedHub]:
 
 @contextmanager
 def connected(hub: EmbeddedHub, *, rule: str = ROOT_RULE, **options: Any) -> Iterator[Any]:
-    """A connection, logged in with a rule's name and key unless told otherwise."""
+    """A connection that logs in with the name and key of a rule, unless options override that."""
     login = {
         "user": rule,
         "password": hub.find_rule(rule, HUB).key,
@@ -99,17 +99,17 @@ def sender(connection: Any, address: str = f"{HUB}/Partitions/0", **options: Any
     return connection.create_sender(address, **options)
 
 
-def send(hub: EmbeddedHub, *found: Any) -> None:
-    """Put messages with these bodies into partition 0, over a connection of their own."""
+def send(hub: EmbeddedHub, *bodies: Any) -> None:
+    """Send messages with these bodies to partition 0, over a new connection."""
     with connected(hub) as connection:
         link = sender(connection)
-        for body in found:
+        for body in bodies:
             link.send(Message(body=body))
 
 
-def bodies(receiver: Any, wanted: int) -> list[Any]:
+def bodies(receiver: Any, count: int) -> list[Any]:
     """The bodies of the next events."""
-    messages = [receiver.receive() for _ in range(wanted)]
+    messages = [receiver.receive() for _ in range(count)]
     return [plain(message.body) for message in messages]
 
 
@@ -119,15 +119,15 @@ def plain(value: Any) -> Any:
 
 
 def work_until(connection: Any, condition: Callable[[], object]) -> None:
-    """Let the connection send and receive until something holds."""
+    """Let the connection send and receive until a condition holds."""
     connection.wait(condition, timeout=DEADLINE_S)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for the hub while no connection of ours does anything."""
+    """Wait for the hub while the connections of the test stay idle."""
     give_up_at = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < give_up_at, "waited in vain"
+        assert time.monotonic() < give_up_at, f"waited {DEADLINE_S} s"
         time.sleep(0.005)
 
 

@@ -1,4 +1,4 @@
-"""Proton asks to be let in: SASL logins, tokens on $cbs, questions to $management, refusals."""
+"""Access with Proton: SASL logins, tokens on $cbs, requests to $management, refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.conformance.proton.peer import (
     utils,
 )
 
-NOBODY: dict[str, Any] = {"user": None, "password": None}
+NO_LOGIN: dict[str, Any] = {"user": None, "password": None}
 
 
 def test_a_wrong_password_is_refused(hub: EmbeddedHub) -> None:
@@ -33,7 +33,7 @@ def test_a_wrong_password_is_refused(hub: EmbeddedHub) -> None:
         pytest.raises(proton.ConnectionException, match="uthentication failed"),
         connected(hub, password="wrong"),
     ):
-        pytest.fail("was let in")
+        pytest.fail("the connection was accepted")
 
 
 def test_a_login_gives_what_its_rule_allows(hub: EmbeddedHub) -> None:
@@ -47,10 +47,10 @@ def test_a_login_gives_what_its_rule_allows(hub: EmbeddedHub) -> None:
 
 @pytest.mark.parametrize("options", [{"allowed_mechs": "ANONYMOUS"}, {"sasl_enabled": False}])
 @pytest.mark.parametrize("attach", [sender, reader])
-def test_who_has_shown_nothing_gets_nothing(
+def test_a_client_without_credentials_is_refused(
     hub: EmbeddedHub, options: dict[str, Any], attach: Any
 ) -> None:
-    with connected(hub, **NOBODY, **options) as connection:
+    with connected(hub, **NO_LOGIN, **options) as connection:
         with pytest.raises(utils.LinkDetached) as refused:
             attach(connection)
         assert refused.value.condition == "amqp:unauthorized-access"
@@ -64,12 +64,14 @@ def test_who_has_shown_nothing_gets_nothing(
         (reader_address(), "amqp:not-allowed"),
     ],
 )
-def test_addresses_nobody_can_send_to(hub: EmbeddedHub, address: str, condition: str) -> None:
+def test_an_invalid_target_address_is_refused(
+    hub: EmbeddedHub, address: str, condition: str
+) -> None:
     with connected(hub) as connection:
         with pytest.raises(utils.LinkDetached) as refused:
             sender(connection, address)
         assert refused.value.condition == condition
-        sender(connection).send(Message(body="the session has not suffered"))
+        sender(connection).send(Message(body="the session is still open"))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,9 @@ def test_addresses_nobody_can_send_to(hub: EmbeddedHub, address: str, condition:
         (HUB, "amqp:not-allowed"),
     ],
 )
-def test_addresses_nobody_can_read(hub: EmbeddedHub, address: str, condition: str) -> None:
+def test_an_invalid_source_address_is_refused(
+    hub: EmbeddedHub, address: str, condition: str
+) -> None:
     with connected(hub) as connection:
         with pytest.raises(utils.LinkDetached) as refused:
             connection.create_receiver(address)
@@ -92,7 +96,7 @@ def test_addresses_nobody_can_read(hub: EmbeddedHub, address: str, condition: st
 
 def test_a_token_on_cbs_opens_the_hub(hub: EmbeddedHub) -> None:
     resource = f"sb://{hub.authority}/{HUB}"
-    with connected(hub, **NOBODY, allowed_mechs="ANONYMOUS") as connection:
+    with connected(hub, **NO_LOGIN, allowed_mechs="ANONYMOUS") as connection:
         reply = ask(
             connection,
             "$cbs",
@@ -102,36 +106,36 @@ def test_a_token_on_cbs_opens_the_hub(hub: EmbeddedHub) -> None:
             name=resource,
         )
         assert reply.properties["status-code"] == 202
-        sender(connection).send(Message(body="let in"))
+        sender(connection).send(Message(body="accepted"))
 
 
 def signed(resource: str, key: str) -> str:
     """A shared access signature, as the documentation of the service describes it."""
     expiry = int(time.time()) + 600
-    place = quote_plus(resource)
-    digest = hmac.digest(key.encode(), f"{place}\n{expiry}".encode(), "sha256")
+    audience = quote_plus(resource)
+    digest = hmac.digest(key.encode(), f"{audience}\n{expiry}".encode(), "sha256")
     signature = quote_plus(b64encode(digest))
-    return f"SharedAccessSignature sr={place}&sig={signature}&se={expiry}&skn={ROOT_RULE}"
+    return f"SharedAccessSignature sr={audience}&sig={signature}&se={expiry}&skn={ROOT_RULE}"
 
 
-def test_what_is_told_of_a_hub(hub: EmbeddedHub) -> None:
+def test_hub_properties_have_the_types_of_the_service(hub: EmbeddedHub) -> None:
     with connected(hub) as connection:
         reply = ask(
             connection, "$management", operation="READ", type="com.microsoft:eventhub", name=HUB
         )
     assert reply.properties["status-code"] == 200
     assert type(reply.properties["status-code"]) is proton.int32
-    found = reply.body
-    assert found["name"] == HUB
-    assert type(found["partition_count"]) is proton.int32
-    assert list(found["partition_ids"].elements) == ["0", "1", "2", "3"]
-    assert type(found["created_at"]) is proton.timestamp
+    properties = reply.body
+    assert properties["name"] == HUB
+    assert type(properties["partition_count"]) is proton.int32
+    assert list(properties["partition_ids"].elements) == ["0", "1", "2", "3"]
+    assert type(properties["created_at"]) is proton.timestamp
 
 
-def test_what_is_told_of_a_partition(hub: EmbeddedHub) -> None:
+def test_partition_properties_have_the_types_of_the_service(hub: EmbeddedHub) -> None:
     send(hub, "a", "b")
     with connected(hub) as connection:
-        found = ask(
+        properties = ask(
             connection,
             "$management",
             operation="READ",
@@ -139,15 +143,18 @@ def test_what_is_told_of_a_partition(hub: EmbeddedHub) -> None:
             name=HUB,
             partition="0",
         ).body
-    assert (found["begin_sequence_number"], found["last_enqueued_sequence_number"]) == (0, 1)
-    assert type(found["last_enqueued_sequence_number"]) is int  # a long
-    assert type(found["last_enqueued_offset"]) is str
-    assert type(found["last_enqueued_time_utc"]) is proton.timestamp
-    assert found["is_partition_empty"] is False
+    assert (properties["begin_sequence_number"], properties["last_enqueued_sequence_number"]) == (
+        0,
+        1,
+    )
+    assert type(properties["last_enqueued_sequence_number"]) is int  # a long
+    assert type(properties["last_enqueued_offset"]) is str
+    assert type(properties["last_enqueued_time_utc"]) is proton.timestamp
+    assert properties["is_partition_empty"] is False
 
 
 def ask(connection: Any, node: str, body: Any = None, **properties: Any) -> Any:
-    """Ask a node, over a link each way, and wait for its reply."""
+    """Send a request to a node, over one link each way, and wait for its reply."""
     replies = "my-replies"
     receiver = connection.create_receiver(
         node, credit=10, options=Option(lambda link: setattr(link.target, "address", replies))

@@ -62,19 +62,19 @@ def test_a_bad_selector_is_refused(hub: EmbeddedHub) -> None:
     assert refused.value.condition == "com.microsoft:argument-error"
 
 
-def test_no_more_than_the_credit(hub: EmbeddedHub) -> None:
+def test_no_more_events_than_credit(hub: EmbeddedHub) -> None:
     send(hub, *range(10))
     with connected(hub) as connection:
         receiver = reader(connection, credit=0)
         arrived = receiver.fetcher.incoming
         receiver.link.flow(3)
         work_until(connection, lambda: len(arrived) >= 3)
-        # A round trip on the same session: had there been more, it would have come before the end.
+        # After a round trip on the same session every further event would have arrived.
         sender(connection).send(Message(body=10))
         assert [message.body for message, _ in arrived] == [0, 1, 2]
         receiver.link.flow(4)
         work_until(connection, lambda: len(arrived) >= 7)
-        sender(connection, name="once more").send(Message(body=11))
+        sender(connection, name="second").send(Message(body=11))
         assert [message.body for message, _ in arrived] == [0, 1, 2, 3, 4, 5, 6]
 
 
@@ -89,12 +89,12 @@ def test_drain_gives_the_credit_back(hub: EmbeddedHub) -> None:
 
         receiver.link.drain_mode = False
         sender(connection).send(Message(body=3))
-        assert len(arrived) == 3, "there was no credit left"
+        assert len(arrived) == 3, "no credit was left"
         receiver.link.flow(1)
         assert bodies(receiver, 4) == [0, 1, 2, 3]
 
 
-def test_draining_an_empty_partition_comes_to_an_end(hub: EmbeddedHub) -> None:
+def test_draining_an_empty_partition_ends(hub: EmbeddedHub) -> None:
     with connected(hub) as connection:
         receiver = reader(connection, credit=0)
         receiver.link.drain(5)

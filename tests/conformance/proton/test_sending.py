@@ -37,13 +37,13 @@ def test_an_event_goes_to_its_partition_and_comes_back(hub: EmbeddedHub) -> None
 def test_annotations_have_the_service_s_types(hub: EmbeddedHub) -> None:
     with connected(hub) as connection:
         sender(connection).send(Message(body="hello"))
-        found = reader(connection).receive().annotations
-    # Proton tells long from ulong, symbol from string, and timestamp from both.
-    assert {type(key) for key in found} == {symbol}
-    assert type(found[symbol("x-opt-sequence-number")]) is int
-    assert found[symbol("x-opt-sequence-number")] == 0
-    assert found[symbol("x-opt-offset")] == "0"
-    assert type(found[symbol("x-opt-enqueued-time")]) is proton.timestamp
+        annotations = reader(connection).receive().annotations
+    # Proton distinguishes long from ulong, symbol from string, and timestamp from both.
+    assert {type(key) for key in annotations} == {symbol}
+    assert type(annotations[symbol("x-opt-sequence-number")]) is int
+    assert annotations[symbol("x-opt-sequence-number")] == 0
+    assert annotations[symbol("x-opt-offset")] == "0"
+    assert type(annotations[symbol("x-opt-enqueued-time")]) is proton.timestamp
 
 
 def test_without_partition_events_take_turns(hub: EmbeddedHub) -> None:
@@ -73,7 +73,7 @@ def test_a_publisher_is_written_on_its_events(hub: EmbeddedHub) -> None:
 # -- outcomes and credit --------------------------------------------------------------------------
 
 
-def test_settled_sends_arrive_unanswered(hub: EmbeddedHub) -> None:
+def test_settled_sends_need_no_outcome(hub: EmbeddedHub) -> None:
     with connected(hub) as connection:
         link = sender(connection, options=reactor.AtMostOnce())
         assert link.link.remote_snd_settle_mode == proton.Link.SND_SETTLED
@@ -102,7 +102,7 @@ def test_credit_for_senders_is_renewed(hub: EmbeddedHub) -> None:
         work_until(connection, lambda: log.next_sequence == 2000)
 
 
-def test_what_is_too_large_is_rejected_and_the_link_lives(hub: EmbeddedHub) -> None:
+def test_a_message_that_is_too_large_is_rejected_and_the_link_stays_open(hub: EmbeddedHub) -> None:
     with connected(hub) as connection:
         link = sender(connection)
         assert link.link.remote_max_message_size == 1024 * 1024
@@ -163,9 +163,9 @@ def test_properties_of_every_type_keep_it(hub: EmbeddedHub) -> None:
     with connected(hub) as connection:
         sender(connection).send(Message(body=1, properties=EVERY_TYPE))
         message = reader(connection).receive()
-    found = {name: plain(value) for name, value in message.properties.items()}
-    assert found == EVERY_TYPE
-    assert [type(found[name]) for name in EVERY_TYPE] == [type(v) for v in EVERY_TYPE.values()]
+    properties = {name: plain(value) for name, value in message.properties.items()}
+    assert properties == EVERY_TYPE
+    assert [type(properties[name]) for name in EVERY_TYPE] == [type(v) for v in EVERY_TYPE.values()]
 
 
 SHAPES = [
@@ -218,7 +218,7 @@ def test_every_section_and_field_is_kept(hub: EmbeddedHub) -> None:
     sent.instructions = {symbol("x-opt-hop"): "delivery annotations end at the hub"}
     with connected(hub) as connection:
         sender(connection).send(sent)
-        found = reader(connection).receive()
-    assert {name: getattr(found, name) for name in FIELDS} == FIELDS
-    assert found.annotations[symbol("x-opt-mine")] == ["kept", 1]
-    assert not found.instructions
+        message = reader(connection).receive()
+    assert {name: getattr(message, name) for name in FIELDS} == FIELDS
+    assert message.annotations[symbol("x-opt-mine")] == ["kept", 1]
+    assert not message.instructions

@@ -1,4 +1,4 @@
-"""Proton on the wire: small frames, small windows, heartbeats, and every way to say good-bye."""
+"""Frames, windows, heartbeats and closing, with Proton."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_sender_keeps_to_the_frames_of_the_hub(frame_bytes: int) -> None:
 
 
 def window(frames: int, frame_bytes: int) -> Option:
-    """Room for so many frames on the session of a link."""
+    """A session window of this number of frames."""
 
     def apply(link: Any) -> None:
         link.session.incoming_capacity = frames * frame_bytes
@@ -68,7 +68,7 @@ def test_no_frame_beyond_the_window(hub: EmbeddedHub) -> None:
         receiver = reader(connection, EARLIEST, window(8, 1024))
         session = receiver.link.session
         work_until(connection, lambda: session.incoming_bytes > 6 * 1024)
-        # A round trip on the same session: what the hub had to send until then, it has sent.
+        # After a round trip on the same session the hub has sent everything it may send.
         sender(connection).send(Message(body="last"))
         assert session.incoming_bytes <= 8 * 1024
 
@@ -77,7 +77,7 @@ def test_events_that_cross_the_end_of_the_window(hub: EmbeddedHub) -> None:
     sent = [bytes([number]) * 20_000 for number in range(10)]
     send(hub, *sent)
     with connected(hub, max_frame_size=1024) as connection:
-        # An event takes 21 frames. Proton opens the window again only once it has a whole one.
+        # An event takes 21 frames. Proton opens the window only after a whole message.
         receiver = reader(connection, EARLIEST, window(30, 1024))
         assert bodies(receiver, len(sent)) == sent
 
@@ -101,7 +101,7 @@ def test_the_hub_sends_heartbeats(hub: EmbeddedHub) -> None:
         sender(connection).send(Message(body="still there"))
 
 
-def test_who_sends_heartbeats_may_stay() -> None:
+def test_a_client_that_sends_heartbeats_stays_connected() -> None:
     strict = ServerOptions(idle_timeout_s=0.8, enforce_idle=True)
     with started(strict) as hub, connected(hub) as connection:
         transport = connection.conn.transport
@@ -110,17 +110,17 @@ def test_who_sends_heartbeats_may_stay() -> None:
         sender(connection).send(Message(body="still there"))
 
 
-def test_who_is_silent_is_told_and_closed() -> None:
+def test_a_silent_client_is_closed_with_the_reason() -> None:
     strict = ServerOptions(idle_timeout_s=0.2, enforce_idle=True)
     with started(strict) as hub, connected(hub) as connection:
-        # Proton works only while somebody waits for it: until then it is silent.
+        # Proton sends only inside a wait: until then it is silent.
         wait_until(lambda: not hub.server.conversations)
         with pytest.raises(utils.ConnectionClosed) as closed:
             work_until(connection, lambda: False)
         assert closed.value.condition == "amqp:connection:forced"
 
 
-# -- good-bye -------------------------------------------------------------------------------------
+# -- closing --------------------------------------------------------------------------------------
 
 
 def test_a_closed_link_is_forgotten(hub: EmbeddedHub) -> None:
@@ -160,7 +160,7 @@ def test_a_closed_connection_leaves_nothing_behind(hub: EmbeddedHub) -> None:
     assert not hub.namespace.hub(HUB).senders
 
 
-def test_a_link_may_come_back_under_its_name(hub: EmbeddedHub) -> None:
+def test_a_link_name_can_be_reused(hub: EmbeddedHub) -> None:
     with connected(hub) as connection:
         for number in range(3):
             link = sender(connection, name="the same")
@@ -169,7 +169,7 @@ def test_a_link_may_come_back_under_its_name(hub: EmbeddedHub) -> None:
         assert bodies(reader(connection), 3) == [0, 1, 2]
 
 
-def test_a_link_that_is_detached_and_not_closed(hub: EmbeddedHub) -> None:
+def test_a_link_can_be_detached_without_closing_it(hub: EmbeddedHub) -> None:
     with connected(hub) as connection:
         receiver = reader(connection)
         receiver.link.detach()
@@ -186,7 +186,7 @@ def test_a_deleted_hub_detaches_its_links(hub: EmbeddedHub) -> None:
         assert detached.value.condition == "amqp:not-found"
 
 
-def test_a_stopping_hub_says_so() -> None:
+def test_a_stopping_hub_sends_the_reason() -> None:
     with EmbeddedHub(hubs={HUB: 1}) as hub:
         connection = utils.BlockingConnection(hub.authority, timeout=DEADLINE_S, sasl_enabled=False)
     with pytest.raises(utils.ConnectionClosed) as closed:

@@ -1,16 +1,14 @@
-"""The official client, held so that one judge serves both of its faces.
+"""The two official Python clients behind one interface, so that one test runs with both.
 
-azure-eventhub has two hand-kept twins: a blocking client with threads, and an asyncio one. Neither
-may be able to tell our hub from the service, so a test takes `sdk` and runs with each. The calls
-themselves are the SDK's own, arguments and all; the blocking ones are made on threads. By which
-door they come in is the `Door`'s affair (doors.py).
+azure-eventhub has a blocking client with threads and an asyncio client. A test takes `sdk` and runs
+with each. The calls and their arguments are the SDK's own; blocking calls run on threads. The hub
+variant (variants.py) selects the transport.
 
     async with sdk.producer(eh.connection) as producer, sdk.read(eh, "0") as reader:
         await producer.send_batch([EventData(b"hello")], partition_id="0")
         [event] = await reader.take(1)
 
-The SDK takes a second to put a consumer away, so that is left to a `Reaper`, which the whole run
-shares and which waits for the last of them.
+The SDK needs a second to close a consumer, so a `BackgroundCloser` does that while other tests run.
 """
 
 from __future__ import annotations
@@ -32,24 +30,24 @@ from azure.eventhub.aio._eventprocessor.in_memory_checkpoint_store import (
     InMemoryCheckpointStore as AioInMemoryCheckpointStore,
 )
 
-from tests.conformance.doors import PLAIN, Door, address_of
 from tests.conformance.entity import DEADLINE_S, Entity
-from tests.conformance.readers import Reader, Reaper
+from tests.conformance.readers import BackgroundCloser, Reader
+from tests.conformance.variants import PLAIN, HubVariant, address_of
 
-# The SDK starts a failed consumer again at this pace. Never, as far as a test is concerned.
+# The SDK restarts a failed consumer at this interval: longer than any test.
 NEVER_S = 3600.0
-# For what is expected to fail. The SDK waits before it finds that there are no attempts left.
+# For calls that are expected to fail. The SDK waits once more before it gives up.
 NO_RETRY: dict[str, Any] = {"retry_total": 0, "retry_backoff_factor": 0.01}
 
-# After these the hub has something that it must not lose.
+# Calls after which the hub holds acknowledged events.
 SENDING = ("send_event", "send_batch")
 SENDING_BUFFERED = ("flush",)
 
 Send = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 
-class Facade:
-    """A client whose methods are all to be awaited."""
+class AwaitableClient:
+    """A client with only awaitable methods."""
 
     def __init__(
         self, client: Any, run: Callable[..., Awaitable[Any]], send: Send | None = None
@@ -75,33 +73,33 @@ def is_buffered(client: Any) -> bool:
 
 
 class Sdk:
-    """One face of the SDK. The subclasses say what differs."""
+    """One client of the SDK. The subclasses define what differs."""
 
     name: str
     producer_class: Any
     consumer_class: Any
-    tells_refusals = True  # whether on_error hears of a link that was refused
+    reports_refusals = True  # whether on_error is called for a refused link
 
-    def __init__(self, reaper: Reaper, door: Door | None = None) -> None:
-        self.reaper = reaper
-        self.door = door or Door(PLAIN, Path())
+    def __init__(self, closer: BackgroundCloser, variant: HubVariant | None = None) -> None:
+        self.closer = closer
+        self.variant = variant or HubVariant(PLAIN, Path())
 
     async def run(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
         raise NotImplementedError
 
     def callback(self, act: Callable[..., None]) -> Callable[..., Any]:
-        """A callback of the kind the SDK wants, which acts on the test's own loop."""
+        """A callback for the SDK that runs `act` on the event loop of the test."""
         raise NotImplementedError
 
     def start(self, reader: Reader, client: Any, receive: Callable[[], Any]) -> None:
-        """Start a `receive`, and say how it is stopped."""
+        """Start a `receive` and set how it is stopped."""
         raise NotImplementedError
 
     # -- clients --
 
     def producer(self, connection: str, **options: Any) -> AbstractAsyncContextManager[Any]:
         address = address_of(connection)
-        settings = self.door.defaults | options | self.door.options(address)
+        settings = self.variant.defaults | options | self.variant.options(address)
         return self.open(
             self.producer_class.from_connection_string(connection, **settings), address
         )
@@ -112,9 +110,11 @@ class Sdk:
         return self.open(self.make_consumer(connection, group, **options))
 
     def make_consumer(self, connection: str, group: str = "$Default", **options: Any) -> Any:
-        """One for `read_with`."""
+        """A consumer for `read_with`."""
         settings = (
-            self.door.defaults | options | self.door.options(address_of(connection), reading=True)
+            self.variant.defaults
+            | options
+            | self.variant.options(address_of(connection), reading=True)
         )
         return self.consumer_class.from_connection_string(connection, group, **settings)
 
@@ -122,7 +122,7 @@ class Sdk:
         self, eh: Entity, credential: Any, **options: Any
     ) -> AbstractAsyncContextManager[Any]:
         """A producer without a connection string."""
-        settings = self.door.defaults | options | self.door.credential_options(eh.address)
+        settings = self.variant.defaults | options | self.variant.credential_options(eh.address)
         return self.open(
             self.producer_class(eh.address, eh.name, credential, **settings), eh.address
         )
@@ -131,17 +131,19 @@ class Sdk:
         self, eh: Entity, credential: Any, group: str = "$Default", **options: Any
     ) -> Any:
         settings = (
-            self.door.defaults | options | self.door.credential_options(eh.address, reading=True)
+            self.variant.defaults
+            | options
+            | self.variant.credential_options(eh.address, reading=True)
         )
         return self.consumer_class(eh.address, eh.name, group, credential, **settings)
 
     @asynccontextmanager
     async def open(self, client: Any, address: str = "") -> AsyncIterator[Any]:
-        facade = Facade(client, self.run, functools.partial(self.door.send, address))
+        awaitable = AwaitableClient(client, self.run, functools.partial(self.variant.send, address))
         try:
-            yield facade
+            yield awaitable
         finally:
-            await facade.close()
+            await awaitable.close()
 
     # -- reading --
 
@@ -171,9 +173,9 @@ class Sdk:
         checkpoint: bool = False,
         **options: Any,
     ) -> AsyncIterator[Reader]:
-        """Receive with a given client; with `checkpoint` each call ends with one."""
+        """Receive with a given client; `checkpoint` writes a checkpoint after each call."""
         reader = Reader(
-            f"{self.name} reader of {client.eventhub_name}/{partition}", self.tells_refusals
+            f"{self.name} reader of {client.eventhub_name}/{partition}", self.reports_refusals
         )
         receive = client.receive_batch if batch else client.receive
         called = self.callback(reader.called)
@@ -182,14 +184,14 @@ class Sdk:
         callbacks = {
             "on_error": self.callback(reader.failed),
             "on_partition_initialize": self.callback(reader.initialised),
-            "on_partition_close": self.callback(reader.put_away),
+            "on_partition_close": self.callback(reader.closed_by_sdk),
         }
         settings = {"partition_id": partition, "starting_position": start, **callbacks, **options}
         self.start(reader, client, lambda: receive(called, **settings))
         try:
             yield reader
         finally:
-            self.reaper.take(reader)
+            self.closer.take(reader)
 
     def checkpointing(self, called: Callable[..., Any]) -> Callable[..., Any]:
         raise NotImplementedError
@@ -197,7 +199,7 @@ class Sdk:
 
 class AioSdk(Sdk):
     name = "aio"
-    tells_refusals = False
+    reports_refusals = False
     producer_class = azure_aio.EventHubProducerClient
     consumer_class = azure_aio.EventHubConsumerClient
 
@@ -230,7 +232,7 @@ class AioSdk(Sdk):
 
         async def stop() -> None:
             await client.close()
-            # `receive` sleeps until its next look at the partitions, closed or not.
+            # `receive` sleeps until its next balancing cycle, even when the client is closed.
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
@@ -280,7 +282,7 @@ class SyncSdk(Sdk):
         def close() -> None:
             client.close()
             thread.join(DEADLINE_S)
-            assert not thread.is_alive(), "receive goes on after close"
+            assert not thread.is_alive(), "receive continues after close"
 
         async def stop() -> None:
             await self.run(close)
@@ -288,52 +290,54 @@ class SyncSdk(Sdk):
         reader.stop = stop
 
 
-# What each face keeps checkpoints and ownership in when there is only one process.
+# The SDK's checkpoint stores for one process.
 STORES: dict[str, type[Any]] = {
     "sync": InMemoryCheckpointStore,
     "aio": AioInMemoryCheckpointStore,
 }
 
-FACES: dict[str, type[Sdk]] = {"sync": SyncSdk, "aio": AioSdk}
+SDKS: dict[str, type[Sdk]] = {"sync": SyncSdk, "aio": AioSdk}
 
-Judge = Callable[..., Coroutine[Any, Any, None]]
+Test = Callable[..., Coroutine[Any, Any, None]]
 
 
-def both_faces(test: Judge) -> Judge:
-    """Run a test with both faces at the same time: nearly all of its time is the SDK's waiting.
+def both_sdks(test: Test) -> Test:
+    """Run a test with both clients at the same time: the SDK waits most of the time.
 
-    Each gets an `sdk`, `eh` and `single` of its own; other fixtures are shared. What fails bears a
-    note that says with which face.
+    Each run gets its own `sdk`, `eh` and `single`; other fixtures are shared. A failure carries a
+    note with the name of the client.
     """
-    wanted = inspect.signature(test).parameters
-    own = [name for name in ("sdk", "eh", "single") if name in wanted]
+    parameters = inspect.signature(test).parameters
+    own = [name for name in ("sdk", "eh", "single") if name in parameters]
 
-    async def judge(sdk: Sdk, make_entity: Callable[[int], Entity], shared: dict[str, Any]) -> None:
-        kit: dict[str, Callable[[], Any]] = {
+    async def run_with(
+        sdk: Sdk, make_entity: Callable[[int], Entity], shared: dict[str, Any]
+    ) -> None:
+        make: dict[str, Callable[[], Any]] = {
             "sdk": lambda: sdk,
             "eh": lambda: make_entity(4),
             "single": lambda: make_entity(1),
         }
         try:
-            await test(**{name: kit[name]() for name in own}, **shared)
+            await test(**{name: make[name]() for name in own}, **shared)
         except Exception as wrong:
             wrong.add_note(f"with the {sdk.name} client")
             raise
 
     @functools.wraps(test)
     async def both(
-        faces: dict[str, Sdk], make_entity: Callable[[int], Entity], **shared: Any
+        sdks: dict[str, Sdk], make_entity: Callable[[int], Entity], **shared: Any
     ) -> None:
-        judges = (judge(sdk, make_entity, shared) for sdk in faces.values())
-        outcomes = await asyncio.gather(*judges, return_exceptions=True)
+        runs = (run_with(sdk, make_entity, shared) for sdk in sdks.values())
+        outcomes = await asyncio.gather(*runs, return_exceptions=True)
         failed = [outcome for outcome in outcomes if outcome is not None]
         if len(failed) == 1:
             raise failed[0]
         if failed:
             raise BaseExceptionGroup("with both clients", failed)
 
-    # What pytest is to see: the fixtures that make a kit, and those that the test shares.
-    fixtures = ["faces", "make_entity", *(name for name in wanted if name not in own)]
+    # pytest sees the fixtures that each run is built from, and those that the runs share.
+    fixtures = ["sdks", "make_entity", *(name for name in parameters if name not in own)]
     both.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in fixtures]
     )

@@ -1,9 +1,9 @@
-// The other ways in: TLS, WebSocket, and a token where there is no key. Each sends, reads and asks.
+// Other transports: TLS and WebSocket, and a token instead of a key. Each sends, reads and asks.
 
 import assert from "node:assert/strict";
 import { EventHubConsumerClient, EventHubProducerClient } from "@azure/event-hubs";
 import WebSocket from "ws";
-import { bodies, given, keep, quick, read } from "./judge.js";
+import { bodies, given, keep, quick, read } from "./scenario.js";
 
 async function works(sending, listening) {
   const large = Buffer.alloc(300_000, "x"); // several records of TLS, several frames of each kind

@@ -1,8 +1,7 @@
-// What every scenario uses: the hub it was given, the pytest wrapper at the other end of stdin and
-// stdout, and a reader that collects what a subscription hands out.
+// Shared by all scenarios: the input, the pytest process at the other end of stdin and stdout, and a
+// reader that collects the events of a subscription.
 //
-// No scenario sleeps or watches a clock. It waits for what must happen, and the wrapper ends a
-// scenario that waits in vain.
+// No scenario sleeps. It waits for a condition, and pytest kills a scenario that waits too long.
 
 import { createInterface } from "node:readline";
 import {
@@ -15,14 +14,14 @@ import WebSocket from "ws";
 
 // connection, namespace, sendOnly, listenOnly: connection strings; hub, partitions, group: names;
 // webSocket: whether the connection strings lead to such a port.
-export const given = JSON.parse(process.env.PUMPHOUSE_JUDGE);
+export const given = JSON.parse(process.env.PUMPHOUSE_SCENARIO);
 
-// The client's own waits are 30 s and more: right for the cloud, not for a test on one machine.
+// The defaults of the client are 30 s and more: too long for a test on one machine.
 export const quick = {
   maxRetries: 3,
   retryDelayInMs: 50,
   maxRetryDelayInMs: 200,
-  // Behind a WebSocket the client does not notice that its connection broke: this has to run out.
+  // Over WebSocket the client does not notice a dropped connection: it waits for this time-out.
   timeoutInMs: given.webSocket ? 3_000 : 10_000,
 };
 export const once = { maxRetries: 0, timeoutInMs: 10_000 };
@@ -31,10 +30,10 @@ export const once = { maxRetries: 0, timeoutInMs: 10_000 };
 
 let answers;
 
-// Asks the wrapper to do something to the hub, and waits until it is done.
+// Asks pytest to do something to the hub, and waits until it is done.
 export async function ask(what, details = {}) {
-  // A client that begins to connect while its old connection ends may forget the new one: it then
-  // stands half open, and would keep this process alive.
+  // A client that reconnects while its old connection closes may leave the new one half open, which
+  // keeps this process alive.
   lingers ||= what === "drop" || what === "close";
   answers ??= createInterface({ input: process.stdin })[Symbol.asyncIterator]();
   say({ ask: what, ...details });
@@ -64,7 +63,7 @@ export async function closeAll() {
   if (lingers) process.exit();
 }
 
-// By which door every client comes in. (TLS is in the connection string.)
+// The transport of every client. (TLS is in the connection string.)
 const way = given.webSocket ? { webSocketOptions: { webSocket: WebSocket } } : {};
 
 export const producer = (options = {}, connection = given.connection) =>
@@ -94,7 +93,7 @@ export function consumer({
 
 // -- reading --------------------------------------------------------------------------------------
 
-// What one subscription has handed out so far.
+// The events, errors and callbacks of one subscription.
 export class Reading {
   events = [];
   errors = [];
@@ -102,7 +101,7 @@ export class Reading {
   opened = [];
   #waiting = new Set();
 
-  // Resolves once the test holds; it is made anew whenever something has happened.
+  // Resolves when the test holds; it is evaluated after every callback.
   when(test) {
     return new Promise((resolve) => {
       this.#waiting.add([test, resolve]);
@@ -119,14 +118,14 @@ export class Reading {
     }
   }
 
-  // The events, once there are so many; an error on the way is thrown.
+  // All events, as soon as there are `count`; an error before that is thrown.
   async take(count) {
     await this.when(() => this.events.length >= count || this.errors.length > 0);
     if (this.errors.length > 0) throw this.errors[0];
     return this.events;
   }
 
-  // The first error, once there is one.
+  // The first error.
   async failure() {
     await this.when(() => this.errors.length > 0);
     return this.errors[0];
@@ -172,7 +171,7 @@ export function read(client, partition, options = {}) {
   return reading;
 }
 
-// The first events of a partition from a position on, and then no more.
+// Reads the first events of a partition from a position on, and closes.
 export async function readSome(partition, count, options = {}) {
   const client = consumer();
   const reading = read(client, partition, options);

@@ -1,17 +1,17 @@
-"""By which door the official client comes in, and whether the hub keeps what it was sent.
+"""Hub variants: the transport of the clients, and whether the hub is durable.
 
     plain       AMQP
     tls         AMQP over TLS
     websocket   AMQP over WebSocket, without TLS
-    wss         the same with TLS: only if asked for, but the JavaScript client speaks no other
-    durable     AMQP, and events on disk: the hub dies and is started anew between sends
+    wss         AMQP over WebSocket with TLS: on request, and for the JavaScript client
+    durable     AMQP with events on disk; the hub is killed and restarted between sends
 
-Every test of the Python client runs with each of them (`--doors` chooses). A hub that a test makes
-with `door.hub(...)` has connection strings that lead to that door.
+Every test of the Python client runs on each variant that `--variants` lists. The connection strings
+of a hub made by `variant.hub(...)` lead to the port of that variant.
 
-With `durable` the hub is started anew after the first send of a test, and after its second, fourth,
-eighth ... : without a word to its clients, on the same port, with nothing but what is on disk.
-`UNDISTURBED` names the tests to which that cannot happen, and says why. They run on disk as well.
+With `durable` the hub restarts after the first, second, fourth, eighth ... send of a test, on the
+same port, without closing connections, and with only what is on disk. `WITHOUT_RESTARTS` lists the
+tests that run on disk but without restarts, and why.
 """
 
 from __future__ import annotations
@@ -31,73 +31,77 @@ from azure.eventhub import TransportType
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
 from tests.conformance.entity import eventually
 
-PLAIN, TLS, WEBSOCKET, WSS, DURABLE = DOORS = ("plain", "tls", "websocket", "wss", "durable")
+PLAIN, TLS, WEBSOCKET, WSS, DURABLE = VARIANTS = ("plain", "tls", "websocket", "wss", "durable")
 SECURE = (TLS, WSS)
 
-# By the name of a test, or of a whole module.
-UNDISTURBED: Mapping[str, str] = dict(
-    test_epochs="nothing is remembered of a reader that has gone: a restart would forget epochs",
-    test_reconnect="it breaks connections and stops the hub itself, when and how it wants to",
+# The key is the name of a test or of a module.
+WITHOUT_RESTARTS: Mapping[str, str] = dict(
+    test_epochs="epochs are not stored: a restart would forget them",
+    test_reconnect="these tests drop connections and stop the hub themselves",
     **dict.fromkeys(
         (
             "test_refusals",
-            "test_an_error_is_told",
-            "test_positions_that_are_refused",
+            "test_an_error_reaches_the_callback",
+            "test_an_invalid_position_is_refused",
             "test_the_sdk_cannot_read_the_decimals_it_writes",
-            "test_what_a_reader_is_told_when_its_token_runs_out",
+            "test_a_reader_gets_the_reason_when_its_token_expires",
         ),
-        "a client that outlives restarts tries again, and would not tell what the test waits for",
+        "a client that survives restarts retries and does not report the expected error",
     ),
     **dict.fromkeys(
         (
             "test_a_hub_that_is_not_there",
             "test_a_partition_that_is_not_there",
-            "test_a_signature_that_has_run_out_by_the_clock_of_the_hub",
-            "test_the_sdk_has_no_word_for_a_large_int",
+            "test_a_signature_expired_by_the_clock_of_the_hub",
+            "test_the_sdk_cannot_encode_a_large_int",
         ),
-        "nothing is sent, and a client that outlives restarts would be refused twenty times",
+        "nothing is sent, and a client that survives restarts would be refused twenty times",
     ),
     test_readers_of_one_group_get_everything_each=(
-        "'@latest' is the end at the time of attaching, and after a restart a client attaches anew"
+        "'@latest' is the end at the time of attaching, and a client attaches again after a restart"
     ),
 )
 
 # The SDK leaves what belongs to a broken connection to the garbage collector.
-FORGOTTEN = "ignore::pytest.PytestUnraisableExceptionWarning"
-# What the SDK does behind a door that Python warns of, and that is no fault of ours.
-FORGIVEN: Mapping[str, list[str]] = {
+UNCLOSED = "ignore::pytest.PytestUnraisableExceptionWarning"
+# Warnings of Python about the SDK on each variant.
+IGNORED_WARNINGS: Mapping[str, list[str]] = {
     PLAIN: [],
     TLS: [],
-    # It tells aiohttp "no TLS" in a way that aiohttp no longer likes, and forgets its sessions.
-    WEBSOCKET: ["ignore:ssl=None is deprecated:DeprecationWarning", FORGOTTEN],
-    WSS: [FORGOTTEN],
-    DURABLE: [FORGOTTEN],
+    # It uses a deprecated argument of aiohttp and does not close its sessions.
+    WEBSOCKET: ["ignore:ssl=None is deprecated:DeprecationWarning", UNCLOSED],
+    WSS: [UNCLOSED],
+    DURABLE: [UNCLOSED],
 }
-# So that a client outlives restarts, and looks again soon. The asyncio reader counts its attempts
-# for as long as it lives, whatever it has read meanwhile.
-PATIENCE: dict[str, Any] = {"retry_mode": "fixed", "retry_backoff_factor": 0.1, "retry_total": 20}
-PATIENCE_OF_A_READER: dict[str, Any] = {**PATIENCE, "retry_total": 1000}
+# With these a client survives restarts and retries soon. The asyncio reader counts its attempts
+# over its whole life, so it needs many.
+RETRIES_OVER_RESTARTS: dict[str, Any] = {
+    "retry_mode": "fixed",
+    "retry_backoff_factor": 0.1,
+    "retry_total": 20,
+}
+READER_RETRIES: dict[str, Any] = {**RETRIES_OVER_RESTARTS, "retry_total": 1000}
 OVER_WEBSOCKET: dict[str, Any] = {"transport_type": TransportType.AmqpOverWebsocket}
-# How long the blocking client waits for a quiet socket before it looks at anything else, and how
-# long a handshake may take: a second unless told, slow for the one and short for the other.
+# The blocking client uses one time-out for reading and for handshakes. Its default of 1 s is too
+# long for reading and too short for a TLS handshake on a busy machine.
 SOCKET_S = {WEBSOCKET: 0.5, WSS: 3.0}
-# Not from here on: a connection of somebody's own may take such a port while the hub is down.
+# Ports from here on are ephemeral: another connection may take one while the hub is down.
 EPHEMERAL_PORT = 32768
 
 
-class Door:
-    """One way in. `folder` is for what is kept on disk: events, and an authority for TLS."""
+class HubVariant:
+    """One hub variant. `folder` holds its data directories and its TLS authority."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
         self.restarting = name == DURABLE
-        self.hubs: dict[str, JudgedHub] = {}  # those that run, by their address
+        self.hubs: dict[str, HubUnderTest] = {}  # running hubs by address
         self.made = 0
 
     @property
     def ca_file(self) -> Path:
-        """What clients are to trust: all hubs behind this door have one authority."""
+        """The certificate that clients trust: all hubs of this variant share one authority."""
         return self.folder / "tls" / "ca.pem"
 
     @property
@@ -110,10 +114,10 @@ class Door:
         port: int = 0,
         steady: bool = False,
         **more: Any,
-    ) -> JudgedHub:
-        """A hub with this door, on a port of its own or on this one.
+    ) -> HubUnderTest:
+        """A hub of this variant, on a free port or on the given one.
 
-        One that is steady, because several judges share it, is not started anew.
+        A steady hub is shared by several tests and does not restart.
         """
         self.made += 1
         settings: dict[str, dict[str, Any]] = {
@@ -123,29 +127,29 @@ class Door:
             WSS: {"ws_port": port, "tls_port": 0, "tls_dir": self.ca_file.parent},
             DURABLE: {"port": port or free_port(), "data": self.folder / str(self.made)},
         }
-        made = JudgedHub(self, hubs, **settings[self.name], **more)
+        made = HubUnderTest(self, hubs, **settings[self.name], **more)
         made.steady = steady
         return made
 
     @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        """No restarts for a while."""
+    def without_restarts(self) -> Iterator[None]:
+        """Suppress restarts inside the block."""
         before, self.restarting = self.restarting, False
         try:
             yield
         finally:
             self.restarting = before
 
-    def port(self, hub: JudgedHub) -> int | None:
+    def port(self, hub: HubUnderTest) -> int | None:
         return hub.tls_port if self.name == TLS else hub.ws_port
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """What a client is told unless the test has told it something else."""
+        """Client options that a test may override."""
         return {"socket_timeout": SOCKET_S[self.name]} if self.name in SOCKET_S else {}
 
     def options(self, address: str, reading: bool = False) -> dict[str, Any]:
-        """What a client is told so that it comes in here; the rest is in the connection string."""
+        """Client options that select this variant, besides the connection string."""
         elsewhere = {"custom_endpoint_address": f"sb://{address}"}
         trusting = {"connection_verify": str(self.ca_file)}
         ways: dict[str, dict[str, Any]] = {
@@ -154,30 +158,30 @@ class Door:
             WSS: {**OVER_WEBSOCKET, **elsewhere, **trusting},
         }
         if self.restarts(address) is not None:
-            return PATIENCE_OF_A_READER if reading else PATIENCE
+            return READER_RETRIES if reading else RETRIES_OVER_RESTARTS
         return ways.get(self.name, {})
 
     def credential_options(self, address: str, reading: bool = False) -> dict[str, Any]:
-        """The same for a client that is made without a connection string."""
-        # Plain TCP is an option that the SDK does not document: its emulator's strings set it.
+        """Client options for a client without a connection string."""
+        # `use_tls` is undocumented; the SDK sets it for connection strings of the emulator.
         return self.options(address, reading) | ({} if self.name in SECURE else {"use_tls": False})
 
     async def send(self, address: str, send: Callable[[], Awaitable[Any]]) -> Any:
-        """Send something; afterwards the hub may be another one."""
+        """Send; the hub may restart afterwards."""
         restarts = self.restarts(address)
         return await (send() if restarts is None else restarts.around(send))
 
     def restarts(self, address: str) -> Restarts | None:
-        """Those of the hub at an address, if it is to have any now."""
+        """The restarts of the hub at an address, or None if it does not restart now."""
         hub = self.hubs.get(address)
         return hub.restarts if hub is not None and self.restarting and not hub.steady else None
 
 
-class JudgedHub(EmbeddedHub):
-    """A hub behind a door, which can be replaced by another one that has its files."""
+class HubUnderTest(EmbeddedHub):
+    """A hub of one variant that can restart on the same files."""
 
-    def __init__(self, door: Door, hubs: Mapping[str, int] | None, **options: Any) -> None:
-        self.door = door
+    def __init__(self, variant: HubVariant, hubs: Mapping[str, int] | None, **options: Any) -> None:
+        self.variant = variant
         self.given = {"hubs": hubs, **options}
         self.restarts = Restarts(self)
         self.steady = False
@@ -185,35 +189,35 @@ class JudgedHub(EmbeddedHub):
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self.door.hubs[self.authority] = self
+        self.variant.hubs[self.authority] = self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.door.hubs.pop(self.authority, None)
+        self.variant.hubs.pop(self.authority, None)
         super().__exit__(*exc)
 
     @property
     def port(self) -> int:
-        """That of the door, so that all that is made of it leads there."""
-        return self.door.port(self) or super().port
+        """The port of the variant, so that connection strings lead there."""
+        return self.variant.port(self) or super().port
 
     def connection_string(
         self, hub: str | None = None, rule: str = ROOT_RULE, *, tls: bool = False
     ) -> str:
-        return super().connection_string(hub, rule, tls=tls or self.door.name in SECURE)
+        return super().connection_string(hub, rule, tls=tls or self.variant.name in SECURE)
 
     def need_tls_port(self) -> int:
         return self.port
 
     def restart(self) -> None:
-        """Go without a word, come back with what is on disk."""
+        """Drop all connections, stop, and start from what is on disk."""
         self.drop_connections()
         self.__exit__()
         EmbeddedHub.__init__(self, **self.given)
         self.__enter__()
 
     def readers(self) -> Counter[tuple[str, str, str]]:
-        """How many readers each partition has, by hub, partition and group."""
+        """The number of readers by hub, partition and group."""
         return self._call(
             lambda: Counter(
                 {
@@ -227,13 +231,13 @@ class JudgedHub(EmbeddedHub):
 
 
 class Restarts:
-    """Starts a hub anew after its first, second, fourth, eighth ... send, when none is under way.
+    """Restarts a hub after its first, second, fourth, eighth ... send, while no send is in flight.
 
-    A send whose answer is lost is made twice by the SDK, as it should; the tests that count
-    events are about something else.
+    The SDK re-sends when the outcome of a send is lost. That would add duplicates to tests that
+    count events, so a restart waits for the sends in flight.
     """
 
-    def __init__(self, hub: JudgedHub) -> None:
+    def __init__(self, hub: HubUnderTest) -> None:
         self.hub = hub
         self.sends = 0
         self.count = 0
@@ -243,7 +247,7 @@ class Restarts:
         self.open.set()
 
     def forget(self) -> None:
-        """A test begins: its first send will be the first."""
+        """Start counting again, for the next test."""
         self.sends = 0
 
     async def around(self, send: Callable[[], Awaitable[Any]]) -> Any:
@@ -266,10 +270,10 @@ class Restarts:
             before = self.hub.readers()
             await asyncio.to_thread(self.hub.restart)
             self.count += 1
-            # Who was reading is to read again before the test goes on.
+            # The test continues when all earlier readers are attached again.
             await eventually(
                 lambda: self.hub.readers() >= before,
-                lambda: f"readers to come back: {before}, there are {self.hub.readers()}",
+                lambda: f"readers to attach again: {before}, attached: {self.hub.readers()}",
             )
         finally:
             self.open.set()
@@ -277,13 +281,13 @@ class Restarts:
 
 def address_of(connection: str) -> str:
     """Host and port in a connection string."""
-    found = re.search(r"Endpoint=sb://([^;/]+)", connection)
-    assert found is not None, connection
-    return found[1]
+    match = re.search(r"Endpoint=sb://([^;/]+)", connection)
+    assert match is not None, connection
+    return match[1]
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that no outgoing connection is given by accident."""
+    """A free port below the ephemeral ones, so that no outgoing connection takes it."""
     while True:
         port = random.randrange(EPHEMERAL_PORT // 2, EPHEMERAL_PORT)
         with socket.socket() as probe, suppress(OSError):
