@@ -13,7 +13,7 @@ demo: setup ## homes, hub, Spark, processors and the page (DEMO_ARGS=... is hand
 	@.venv/bin/pumphouse demo $(DEMO_ARGS)
 
 # Four workers, however few the cores: most tests wait for a client most of the time.
-test: setup ## everything that must pass (PYTEST_ARGS=... is handed to pytest)
+test: setup ## everything that must pass (PYTHON=... chooses the interpreter, PYTEST_ARGS=... goes to pytest)
 	@scripts/npm-ci
 	@scripts/java
 	@scripts/chromium >/dev/null
@@ -21,6 +21,7 @@ test: setup ## everything that must pass (PYTEST_ARGS=... is handed to pytest)
 	@scripts/proton
 	@scripts/check
 	.venv/bin/python -m pytest -n 4 --dist loadgroup --durations=40 $(PYTEST_ARGS)
+	@scripts/pythons
 	@scripts/check-wheel
 
 conformance: setup ## the official clients by every variant, all tests by each (make test: one in three)
