@@ -17,7 +17,7 @@ from pumphouse.clock import SystemClock, now_ms
 from pumphouse.errors import AmqpError
 from pumphouse.hub.annotations import parse_payload
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.storage.memory_log import Retention
+from pumphouse.hub.options import Retention
 
 PARTITIONS = 16
 BATCH = 1000

@@ -11,7 +11,7 @@ import sys
 from benchmarks._processes import tell, wait_for_the_end
 from pumphouse.homes.schema import GROUPS, HUBS, PARTITIONS
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.storage.memory_log import Retention
+from pumphouse.hub.options import Retention
 
 BYTES_MAX = 256 << 20
 

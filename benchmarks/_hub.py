@@ -13,7 +13,7 @@ import time
 
 from benchmarks._processes import tell, wait_for_the_end
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.storage.memory_log import Retention
+from pumphouse.hub.options import Retention
 
 # Whatever a benchmark sends must still be there when it is read.
 BYTES_MAX = 1 << 30

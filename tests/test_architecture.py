@@ -43,7 +43,7 @@ INSIDE = {
         "storage": ". access",
         "links": ". access storage faults",
         "listeners": ". access",
-        "faults": ". links",
+        "faults": ".",
     },
     "leases": {
         "strategies": ".",

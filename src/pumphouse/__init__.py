@@ -69,10 +69,17 @@ if TYPE_CHECKING:
         Claim as Claim,
     )
     from pumphouse.hub.access.token_issuer import TokenIssuer as TokenIssuer
-    from pumphouse.hub.connection import ServerOptions as ServerOptions
     from pumphouse.hub.embedded import EmbeddedHub as EmbeddedHub
     from pumphouse.hub.faults.rules import Faults as Faults
-    from pumphouse.hub.storage.memory_log import Retention as Retention
+    from pumphouse.hub.options import (
+        AccessOptions as AccessOptions,
+        ConfigOptions as ConfigOptions,
+        LimitOptions as LimitOptions,
+        ListenerOptions as ListenerOptions,
+        Retention as Retention,
+        ServerOptions as ServerOptions,
+        StorageOptions as StorageOptions,
+    )
     from pumphouse.leases.store import CheckpointStore as CheckpointStore
     from pumphouse.leases.store_url import open_store as open_store
     from pumphouse.leases.stores.blob.store import BlobStore as BlobStore
@@ -124,10 +131,12 @@ _NAMES_OF_MODULE = {
     "pumphouse.events": "EARLIEST LATEST Event Position",
     "pumphouse.hub.access.auth": "AccessRule Claim",
     "pumphouse.hub.access.token_issuer": "TokenIssuer",
-    "pumphouse.hub.connection": "ServerOptions",
     "pumphouse.hub.embedded": "EmbeddedHub",
     "pumphouse.hub.faults.rules": "Faults",
-    "pumphouse.hub.storage.memory_log": "Retention",
+    "pumphouse.hub.options": (
+        "AccessOptions ConfigOptions LimitOptions ListenerOptions Retention ServerOptions "
+        "StorageOptions"
+    ),
     "pumphouse.leases.store": "CheckpointStore",
     "pumphouse.leases.store_url": "open_store",
     "pumphouse.leases.stores.blob.store": "BlobStore",

@@ -146,7 +146,7 @@ def test_malformed_options(call: Call, args: list[str], sentence: str) -> None:
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (["nowhere"], "there is no hub 'nowhere'; the hubs here are: orders"),
+        (["nowhere"], "hub 'nowhere' not found; existing hubs: orders"),
         (["orders", "-p", "2"], "It should be between 0 and 1."),
         (["orders", "--group", "nobody"], "ConsumerGroups/nobody' could not be found"),
     ],

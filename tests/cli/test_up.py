@@ -84,12 +84,12 @@ def test_logs_are_asked_for(program: Start) -> None:
     assert json.loads(up.line())
     code, logs = up.end(signal.SIGTERM)
     assert code == 0
-    assert "pumphouse.hub  listen address=127.0.0.1" in logs
+    assert "pumphouse.hub  listener_started address=127.0.0.1" in logs
 
 
 def test_a_port_that_is_taken(event_hub: EmbeddedHub) -> None:
     sentence = refused(CliRunner().invoke(main, ["up", "--port", str(event_hub.port)]))
-    assert sentence.startswith(f"port {event_hub.port} on 127.0.0.1 is taken by another program")
+    assert sentence.startswith(f"cannot listen on 127.0.0.1:{event_hub.port}: address in use")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_port_that_is_taken(event_hub: EmbeddedHub) -> None:
     [
         (["--hubs", "a:x"], "'a:x' names no hub; write NAME or NAME:PARTITIONS"),
         (["--hubs", "a:0"], "hub 'a' needs 1 to 2000 partitions (got 0)"),
-        (["--hubs", "-a"], "'-a' is no name for a hub"),
+        (["--hubs", "-a"], "invalid name '-a' for a hub"),
         (["--hubs", "a b a"], "hub 'a' is named twice"),
         (["--port", "70000"], "70000 is not in the range 0<=x<=65535"),
         (["--retention", "soon"], "'soon' is no length of time"),

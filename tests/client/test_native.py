@@ -47,8 +47,8 @@ async def bodies(client: NativeClient, partition: str, count: int) -> list[bytes
 async def let_go(hub: EmbeddedHub) -> None:
     """Until the hub has seen that nobody is connected."""
     async with asyncio.timeout(DEADLINE_S):
-        for talk in list(hub.server.conversations):
-            while talk in hub.server.conversations:  # noqa: ASYNC110
+        for talk in list(hub.server.connections):
+            while talk in hub.server.connections:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
 
@@ -266,7 +266,7 @@ async def test_hubs_and_groups_come_and_go(hub: EmbeddedHub) -> None:
         assert [found.name for found in await ask.hubs()] == ["eh", "new"]
         await ask.create_group("new", "archive")
         assert await ask.groups("new") == ["$Default", "archive"]
-        with pytest.raises(HubExists, match="'archive' exists already"):
+        with pytest.raises(HubExists, match="'archive' already exists"):
             await ask.create_group("new", "archive")
         await ask.delete_group("new", "archive")
         await ask.delete_hub("new")

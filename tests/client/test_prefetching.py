@@ -12,7 +12,7 @@ from pumphouse.client.native.client import NativeClient
 from pumphouse.client.native.reader import NativeReader
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.links.consumer import Outlet
+from pumphouse.hub.links.consumer import ConsumerLink
 
 from .ways import DEADLINE_S, client_by, numbered, read, sequences
 
@@ -95,5 +95,5 @@ async def test_the_end_is_known_if_it_is_asked_for(client: NativeClient) -> None
 
 async def test_a_name_is_told_to_the_hub(client: NativeClient, hub: EmbeddedHub) -> None:
     await client.reader(ReaderOptions("0", name="host-a"))
-    nodes = [node for talk in hub.server.conversations for node in talk.nodes()]
-    assert [node.reader.name for node in nodes if isinstance(node, Outlet)] == ["host-a"]
+    nodes = [node for talk in hub.server.connections for node in talk.links()]
+    assert [node.reader.name for node in nodes if isinstance(node, ConsumerLink)] == ["host-a"]

@@ -24,7 +24,7 @@ from pumphouse.errors import (
 from pumphouse.events import LATEST, Event, Position
 from pumphouse.hub import epochs
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.links.consumer import Outlet
+from pumphouse.hub.links.consumer import ConsumerLink
 
 from .ways import DEADLINE_S, QUICK, WAYS, client_by, numbered, read, read_all, sequences
 
@@ -148,7 +148,7 @@ async def test_many_readers_of_one_client_all_go_on() -> None:
         async with asyncio.timeout(DEADLINE_S):
             found = await asyncio.gather(*(read(reader, 25) for reader in readers))
         assert all(sequences(events) == list(range(5, 30)) for events in found)
-        assert len(hub.server.conversations) == 1, "one connection is made anew, not thirty-two"
+        assert len(hub.server.connections) == 1, "one connection is made anew, not thirty-two"
 
 
 @pytest.mark.parametrize("filled", [0, 5])
@@ -162,8 +162,8 @@ async def test_latest_is_what_comes_after_reader_returned_also_across_a_break(
         # While the connection is down, and the reader not yet back, something arrives.
         refusals = hub.faults.refuse(partition="0", group="$Default")
         hub.faults.drop(on="connect", times=3)
-        for talk in list(hub.server.conversations):
-            if any(isinstance(node, Outlet) for node in talk.nodes()):
+        for talk in list(hub.server.connections):
+            if any(isinstance(node, ConsumerLink) for node in talk.links()):
                 talk.drop()
         await sender.send(numbered(3, start=filled))
         hub.faults.cancel(refusals)
@@ -214,8 +214,8 @@ async def test_a_hub_that_restarts_on_its_data(tmp_path: Path, way: str) -> None
 
 
 def hub_readers(hub: EmbeddedHub) -> list[epochs.Reader]:
-    nodes = [node for talk in hub.server.conversations for node in talk.nodes()]
-    return [node.reader for node in nodes if isinstance(node, Outlet)]
+    nodes = [node for talk in hub.server.connections for node in talk.links()]
+    return [node.reader for node in nodes if isinstance(node, ConsumerLink)]
 
 
 async def test_a_hub_that_forgot_everything_is_not_read_as_if_nothing_happened() -> None:

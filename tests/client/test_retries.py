@@ -22,7 +22,7 @@ from pumphouse.errors import (
     OptionError,
     ReaderEvicted,
 )
-from pumphouse.hub.epochs import READERS_MAX, Reader, arbitrate
+from pumphouse.hub.epochs import READERS_MAX, Reader, decide
 
 OPTIONS = RetryOptions(attempts=8, first_s=0.2, most_s=30.0)
 
@@ -76,16 +76,16 @@ LIAR = "with higher epoch of '99' is created with a higher epoch '99' already ep
 @pytest.mark.parametrize("mine", [None, 3])
 def test_the_other_epoch_is_read_from_the_text(name: str | None, mine: int | None) -> None:
     me, other = Reader(1, "me", mine), Reader(2, name, 7)
-    evicted = arbitrate([me], other)
+    evicted = decide([me], other)
     assert other_epoch(evicted.evict_errors[0]) == 7
-    kept_out = arbitrate([other], me)
+    kept_out = decide([other], me)
     assert other_epoch(kept_out.text) == 7
     assert kept_out.condition == "amqp:link:stolen"
 
 
 def test_a_text_that_names_no_epoch() -> None:
     five = [Reader(number) for number in range(READERS_MAX)]
-    assert other_epoch(arbitrate(five, Reader(9)).text) is None
+    assert other_epoch(decide(five, Reader(9)).text) is None
     stolen = refusal(Error(condition="amqp:link:stolen", description=None))
     assert isinstance(stolen, ReaderEvicted)
     assert stolen.epoch is None

@@ -53,7 +53,7 @@ async def test_all_partitions_over_one_connection(hub: EmbeddedHub, way: str) ->
             await asyncio.gather(*(sender.send(numbered(100)) for sender in senders))
             found = await asyncio.gather(*(read(reader, 100) for reader in readers))
         assert all(sequences(events) == list(range(100)) for events in found)
-        assert len(hub.server.conversations) == 1
+        assert len(hub.server.connections) == 1
 
 
 @pytest.mark.parametrize("way", ["ws", "wss"])

@@ -418,7 +418,7 @@ async def test_tokens_are_renewed_on_the_same_link(
             made = minting.made
             clock.advance(3300)
             await eventually(lambda: minting.made > made)
-            [guard] = {talk.guard for talk in hub.server.conversations}
+            [guard] = {talk.guard for talk in hub.server.connections}
             await eventually(lambda: guard.next_expiry > clock.now() + 3000)
             # The first token has expired now.
             clock.advance(600)

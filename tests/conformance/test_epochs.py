@@ -13,7 +13,7 @@ import pytest
 from azure.eventhub import CloseReason
 from azure.eventhub.exceptions import ConnectionLostError
 
-from pumphouse.hub.connection import ServerOptions
+from pumphouse.hub.options import ServerOptions
 from tests.conformance.entity import Entity, Refusals, eventually, running
 from tests.conformance.readers import Reader, condition, numbered, refused, sequences
 from tests.conformance.sdks import Sdk, both_sdks

@@ -131,7 +131,7 @@ class ScenarioRunner:
     def leftovers(self) -> list[object]:
         """Connections, readers and senders that are left; must be empty soon after the end."""
         model = self.hub.namespace.hub(HUB)
-        return [*self.hub.server.conversations, *model.readers(), *model.senders]
+        return [*self.hub.server.connections, *model.readers(), *model.senders]
 
     def converse(self, process: subprocess.Popen[str]) -> Any:
         assert process.stdin is not None
@@ -168,7 +168,7 @@ def close(hub: EmbeddedHub) -> int:
     """Close every connection with a reason, as the service does in maintenance."""
 
     def close_all() -> int:
-        closed = list(hub.server.conversations)
+        closed = list(hub.server.connections)
         for conversation in closed:
             conversation.stop()
         return len(closed)

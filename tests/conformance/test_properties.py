@@ -10,7 +10,7 @@ from azure.eventhub import EventData
 from azure.eventhub.exceptions import ConnectError
 
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.storage.memory_log import Retention
+from pumphouse.hub.options import Retention
 from tests.conformance.entity import Entity, MovableClock, running
 from tests.conformance.readers import MILLISECOND, condition, numbered, sequences
 from tests.conformance.sdks import NO_RETRY, Sdk, both_sdks

@@ -16,7 +16,7 @@ from azure.eventhub.exceptions import ConnectError
 
 from pumphouse.amqp.messages import SINGLE_FORMAT
 from pumphouse.hub.annotations import parse_payload
-from pumphouse.hub.storage.memory_log import Retention
+from pumphouse.hub.options import Retention
 from tests.conformance.entity import Entity, MovableClock, Refusals, eventually, running
 from tests.conformance.readers import (
     MILLISECOND,

@@ -10,7 +10,7 @@ import pytest
 from azure.eventhub import EventData
 from azure.eventhub.exceptions import EventHubError
 
-from pumphouse.hub.connection import ServerOptions
+from pumphouse.hub.options import ServerOptions
 from tests.conformance.entity import Entity, eventually, running
 from tests.conformance.readers import bodies, condition, numbered, sequences
 from tests.conformance.sdks import NO_RETRY, Sdk, both_sdks
@@ -136,7 +136,7 @@ async def test_an_idle_producer_reconnects(sdk: Sdk, variant: HubVariant) -> Non
     async with running(variant.hub({"eh": 1}, options=options)) as hub:
         async with sdk.producer(hub.connection_string("eh"), **RETRIES) as producer:
             await producer.send_event(EventData(b"before"))
-            await eventually(lambda: not hub.server.conversations)
+            await eventually(lambda: not hub.server.connections)
             await producer.send_event(EventData(b"after"))
         assert hub.namespace.hub("eh").partitions[0].log.next_sequence == 2
 
@@ -152,8 +152,8 @@ async def test_a_reader_with_an_idle_timeout_stays_connected(sdk: Sdk, variant: 
         ):
             await eh.attached()
             [link] = eh.partition(0).readers["$default"]
-            talk = link.talk  # type: ignore[attr-defined]
-            await eventually(lambda: talk.spoke - talk.since > 1.5)
+            talk = link.connection  # type: ignore[attr-defined]
+            await eventually(lambda: talk.sent_at - talk.connected_at > 1.5)
             await producer.send_event(EventData(b"still there"))
             assert bodies(await reader.take(1)) == [b"still there"]
             # It is the same link as before.

@@ -22,7 +22,7 @@ from pumphouse.amqp.performatives import (
 )
 from pumphouse.amqp.sasl import plain_response
 from pumphouse.hub.access.auth import AccessRule
-from pumphouse.hub.connection import Conversation
+from pumphouse.hub.connection import HubConnection
 from pumphouse.hub.namespace import Namespace
 from pumphouse.hub.server import HubServer
 from tests.hub.events import batch_of
@@ -128,7 +128,7 @@ class Wiretap:
         self.loop = Loop()
         self.server.loop = cast(asyncio.AbstractEventLoop, self.loop)
         self.transport = Transport()
-        self.talk = Conversation(self.server)
+        self.talk = HubConnection(self.server)
         self.talk.connection_made(cast(asyncio.Transport, self.transport))
 
     def play(self, before: bytes, data: bytes) -> None:
@@ -146,7 +146,7 @@ class Wiretap:
         self.loop.run()
         self.check_written(len(before) + len(data))
         self.talk.connection_lost(None)
-        assert not self.server.conversations
+        assert not self.server.connections
         assert not self.entity.senders
         assert not [*self.entity.readers()]
 

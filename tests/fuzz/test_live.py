@@ -50,6 +50,6 @@ def test_spoilt_bytes_on_a_socket(
             talk(hub, start + spoil(random.choice(good), random, good))
     assert caplog.records == []  # neither a crash that asyncio caught, nor a fault of our own
     assert len(talk(hub, Wiretap.ATTACHED)) > 500
-    assert len(hub.server.conversations) <= 1  # the last may be on its way out
+    assert len(hub.server.connections) <= 1  # the last may be on its way out
     entity = hub.namespace.hub(HUB)
     assert len(entity.senders) + len([*entity.readers()]) <= 2

@@ -182,4 +182,4 @@ def serves_the_next(hub: EmbeddedHub) -> None:
     with urlopen(f"http://127.0.0.1:{hub.http_port}/health", timeout=DEADLINE_S) as health:
         assert health.status == 200
     assert hub.hubs == {HUB: 2}
-    assert len(hub.server.conversations) <= 1  # the last may be on its way out
+    assert len(hub.server.connections) <= 1  # the last may be on its way out

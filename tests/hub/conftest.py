@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.options import ServerOptions
 from tests.hub.peer import HUB, Clock, Peer, eventually
 
 Connect = Callable[..., Awaitable[Peer]]
@@ -36,7 +36,7 @@ async def hub(clock: Clock, options: ServerOptions) -> AsyncIterator[EmbeddedHub
 def left_behind(hub: EmbeddedHub) -> list[Any]:
     """Conversations, producers and consumers that the hub still knows of."""
     entity = hub.namespace.hub(HUB)
-    return [*hub.server.conversations, *entity.senders, *entity.readers()]
+    return [*hub.server.connections, *entity.senders, *entity.readers()]
 
 
 @pytest.fixture

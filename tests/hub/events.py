@@ -13,7 +13,7 @@ from pumphouse.amqp.messages import (
 )
 from pumphouse.hub.annotations import Batch, parse_payload
 from pumphouse.hub.links.delivery import messages
-from pumphouse.hub.storage.memory_log import Run
+from pumphouse.hub.storage.run import Run
 
 
 def batch_of(bodies: Iterable[bytes]) -> Batch:

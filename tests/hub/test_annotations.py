@@ -33,8 +33,8 @@ from pumphouse.amqp.performatives import Transfer
 from pumphouse.amqp.types import Described, Symbol, Timestamp, ULong
 from pumphouse.errors import AmqpError, MalformedBytes
 from pumphouse.hub.annotations import OWN_KEYS, build_frames, parse_payload
-from pumphouse.hub.links.delivery import patch
-from pumphouse.hub.storage.memory_log import PartitionLog
+from pumphouse.hub.links.delivery import address_run
+from pumphouse.hub.storage.memory_log import MemoryLog
 
 T0 = 1_700_000_000_000
 EVERYTHING = 1 << 40
@@ -347,7 +347,7 @@ def test_any_batches_through_the_log_to_a_reader(
     segment_bytes: int,
 ) -> None:
     """Events come back in order, each on its own frame, with the numbers of link and log."""
-    log = PartitionLog(segment_bytes=segment_bytes)
+    log = MemoryLog(segment_bytes=segment_bytes)
     outer = {} if key is None else {Symbol("x-opt-partition-key"): key}
     for number, batch in enumerate(batches):
         payload = encode_batch(map(encode_message, batch), outer)
@@ -357,7 +357,7 @@ def test_any_batches_through_the_log_to_a_reader(
     while (run := log.read(sequence, 3, EVERYTHING)) is not None:
         first = (delivery_id + sequence) % 2**32
         sequence = run.sequence + len(run.starts)
-        reader.feed(bytes(patch(run, channel, handle, first)))
+        reader.feed(bytes(address_run(run, channel, handle, first)))
         for at in range(run.sequence, sequence):
             frame = reader.frame()
             assert frame is not None

@@ -20,9 +20,9 @@ async def test_a_conversation_is_paused_whatever_it_hands_over(
     async with EmbeddedHub() as hub, asyncio.timeout(DEADLINE_S):
         _, writer = await asyncio.open_connection("127.0.0.1", hub.port)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        while not hub.server.conversations:  # noqa: ASYNC110
+        while not hub.server.connections:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        [talk] = hub.server.conversations
+        [talk] = hub.server.connections
         monkeypatch.setattr(talk.amqp, "data_to_send", lambda: [PIECE] * pieces)
         while talk.writable:
             talk.flush()

@@ -43,7 +43,7 @@ from pumphouse.hub.annotations import (
     parse_payload,
     with_key,
 )
-from pumphouse.hub.storage.memory_log import PartitionLog
+from pumphouse.hub.storage.memory_log import MemoryLog
 from tests.hub.events import batch_of, bodies_of
 
 # -- the slow way ---------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_annotations_may_have_any_size() -> None:
 
 
 def test_frames_follow_one_another_in_a_segment() -> None:
-    log = PartitionLog()
+    log = MemoryLog()
     for bodies in ([b"a", b"b"], [b"c"], [b"d"]):
         log.append(batch_of(bodies), 0)
     assert len(log.segments) == 1

@@ -116,4 +116,4 @@ def test_what_belongs_to_no_hub_is_left_alone(
     with EmbeddedHub(data=tmp_path) as hub:
         assert hub.hubs == {"sensors": 1}
     assert [path.name for path in (tmp_path / "hubs").iterdir()] == ["cd" * 16]
-    assert "belongs to no hub of namespace.json; left alone" in caplog.text
+    assert "directory_unknown" in caplog.text

@@ -18,8 +18,15 @@ from pumphouse.amqp.messages import (
 from pumphouse.amqp.types import Symbol, Timestamp
 from pumphouse.events import NEVER_MS
 from pumphouse.hub.annotations import parse_payload
-from pumphouse.hub.links.delivery import messages, patch, runtime_metric, whole, with_metric
-from pumphouse.hub.storage.memory_log import PartitionLog, Run
+from pumphouse.hub.links.delivery import (
+    address_run,
+    messages,
+    runtime_metric,
+    sendable_whole,
+    with_metric,
+)
+from pumphouse.hub.storage.memory_log import MemoryLog
+from pumphouse.hub.storage.run import Run
 from tests.hub.events import batch_of, bodies_of
 
 T0 = 1_700_000_000_000
@@ -27,7 +34,7 @@ EVERYTHING = 1 << 40
 
 
 def run_of(*bodies: bytes) -> Run:
-    log = PartitionLog()
+    log = MemoryLog()
     log.append(batch_of(bodies), T0)
     run = log.read(0, EVERYTHING, EVERYTHING)
     assert run is not None
@@ -42,19 +49,19 @@ def frame_sizes(run: Run) -> list[int]:
 def test_how_many_fit_as_they_are() -> None:
     run = run_of(b"a", b"bb", b"c" * 1000, b"d")
     first, second, large, last = frame_sizes(run)
-    assert whole(run, EVERYTHING) == 4
-    assert whole(run, large) == 4
-    assert whole(run, large - 1) == 2
-    assert whole(run, second) == 2
-    assert whole(run, first) == 1
-    assert whole(run, first - 1) == 0
+    assert sendable_whole(run, EVERYTHING) == 4
+    assert sendable_whole(run, large) == 4
+    assert sendable_whole(run, large - 1) == 2
+    assert sendable_whole(run, second) == 2
+    assert sendable_whole(run, first) == 1
+    assert sendable_whole(run, first - 1) == 0
     assert last < large
 
 
 def test_a_run_that_is_small_as_a_whole_fits() -> None:
     run = run_of(b"a", b"b")
-    assert whole(run, len(run.frames)) == 2
-    assert whole(run, len(run.frames) - 1) == 2  # the whole is larger, each of them is not
+    assert sendable_whole(run, len(run.frames)) == 2
+    assert sendable_whole(run, len(run.frames) - 1) == 2  # the whole is larger, each of them is not
 
 
 def test_messages_are_frames_without_their_heads() -> None:
@@ -71,7 +78,7 @@ def test_messages_are_frames_without_their_heads() -> None:
 def test_patching_touches_three_numbers_and_nothing_else(channel: int, handle: int) -> None:
     before = run_of(b"a", b"b")
     plain = bytes(before.frames)
-    patched = bytes(patch(before, channel, handle, 2**32 - 1))
+    patched = bytes(address_run(before, channel, handle, 2**32 - 1))
     for number, start in enumerate(before.starts.tolist()):
         frame = patched[start:]
         assert frame[6:8] == channel.to_bytes(2, "big")
@@ -89,7 +96,7 @@ def test_patching_touches_three_numbers_and_nothing_else(channel: int, handle: i
 @pytest.mark.parametrize("with_header", [True, False])
 def test_the_metric_stands_behind_the_header(with_header: bool) -> None:
     header = encode_section(HEADER, [True, None, None, None, None]) if with_header else b""
-    log = PartitionLog()
+    log = MemoryLog()
     log.append(parse_payload(header + encode_section(DATA, b"x"), SINGLE_FORMAT), T0)
     run = log.read(0, 1, EVERYTHING)
     assert run is not None
@@ -112,7 +119,7 @@ def test_the_metric_stands_behind_the_header(with_header: bool) -> None:
 
 
 def test_the_metric_tells_of_the_end_and_not_of_the_event() -> None:
-    log = PartitionLog()
+    log = MemoryLog()
     for number in range(3):
         log.append(batch_of([b"%d" % number]), T0 + number)
     told = decode_message(with_metric(b"\x00\x53\x77\x40", runtime_metric(log, T0 + 9)))
@@ -122,7 +129,7 @@ def test_the_metric_tells_of_the_end_and_not_of_the_event() -> None:
 
 
 def test_the_metric_of_an_empty_partition() -> None:
-    told = decode_message(with_metric(b"\x00\x53\x77\x40", runtime_metric(PartitionLog(), T0)))
+    told = decode_message(with_metric(b"\x00\x53\x77\x40", runtime_metric(MemoryLog(), T0)))
     assert told.delivery_annotations["last_enqueued_sequence_number"] == -1
     assert told.delivery_annotations["last_enqueued_offset"] == "-1"
     assert told.delivery_annotations["last_enqueued_time_utc"] == NEVER_MS
@@ -130,15 +137,15 @@ def test_the_metric_of_an_empty_partition() -> None:
 
 def test_a_run_may_be_read_and_patched_twice() -> None:
     """Each reader patches a copy of its own: the stored frames stay zero."""
-    log = PartitionLog()
+    log = MemoryLog()
     log.append(batch_of([b"a", b"b"]), T0)
     copies = []
     for _ in range(2):
         run = log.read(0, 2, EVERYTHING)
         assert run is not None
-        copies.append(bytes(patch(run, 65535, 2**32 - 1, 77)))
+        copies.append(bytes(address_run(run, 65535, 2**32 - 1, 77)))
     assert copies[0] == copies[1]
     fresh = log.read(0, 2, EVERYTHING)
     assert fresh is not None
-    assert bytes(patch(fresh, 0, 0, 0)) != copies[0]
+    assert bytes(address_run(fresh, 0, 0, 0)) != copies[0]
     assert bodies_of(fresh) == [b"a", b"b"]

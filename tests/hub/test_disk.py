@@ -15,12 +15,13 @@ import pytest
 
 from pumphouse.errors import AmqpError
 from pumphouse.events import Position
+from pumphouse.hub.options import ALWAYS, INTERVAL, NEVER, Retention
 from pumphouse.hub.storage import disk_log as disk
 from pumphouse.hub.storage.disk_log import DiskLog
-from pumphouse.hub.storage.memory_log import PartitionLog, Retention
-from pumphouse.hub.storage.segment import FILE_HEAD_SIZE, FileHead, encode_file_head
+from pumphouse.hub.storage.memory_log import MemoryLog
 from pumphouse.hub.storage.segment_file import create_segment, file_name
-from pumphouse.hub.storage.writer import ALWAYS, INTERVAL, NEVER, Errand, Lane, Write, Writer
+from pumphouse.hub.storage.segment_format import FILE_HEAD_SIZE, FileHead, encode_file_head
+from pumphouse.hub.storage.writer import FileTask, Write, Writer, WriteStream
 from tests.hub.events import batch_of, bodies_of
 
 HUB = b"h" * 16
@@ -48,7 +49,7 @@ class Disk:
     async def settle(self) -> None:
         """Wait until the writer has done all it was told."""
         done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-        self.writer.put(Errand(lambda: None, done.set_result))
+        self.writer.put(FileTask(lambda: None, done.set_result))
         assert await asyncio.wait_for(done, 10) is None
 
     def files(self, kind: str = "log") -> list[Path]:
@@ -80,7 +81,7 @@ async def fill(log: DiskLog, batches: int, size: int = 3, ms: Callable[[int], in
         assert await append(log, bodies, ms(number)) is None
 
 
-def everything(log: DiskLog | PartitionLog, sequence: int = 0) -> list[bytes]:
+def everything(log: DiskLog | MemoryLog, sequence: int = 0) -> list[bytes]:
     found: list[bytes] = []
     while (run := log.read(max(sequence, log.begin) + len(found), 7, 500)) is not None:
         found += bodies_of(run)
@@ -103,7 +104,7 @@ async def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path, sy
 @pytest.mark.usefixtures("small_segments")
 async def test_it_answers_as_the_log_in_memory_does(store: Disk) -> None:
     rng = random.Random(7)
-    log, memory = store.open(), PartitionLog()
+    log, memory = store.open(), MemoryLog()
     for number in range(60):
         bodies = [bytes(rng.randrange(200)) for _ in range(rng.randrange(1, 9))]
         memory.append(batch_of(bodies), number // 3)
@@ -152,7 +153,7 @@ async def test_a_torn_tail_is_cut_and_told(store: Disk) -> None:
         file.write(b"GRP1 and then the power went")
     log = await store.again(log)
     assert log.next_sequence == 9
-    assert "written in part" in store.warnings[0]
+    assert "a partial write" in store.warnings[0]
     await fill(log, 1)
     log = await store.again(log)
     assert (log.next_sequence, store.warnings) == (12, [])
@@ -206,7 +207,7 @@ async def test_a_damaged_file_head_does_not_hide_the_events(store: Disk) -> None
         file.write(b"nonsense")
     log = await store.again(log)
     assert len(everything(log)) == 9
-    assert "does not start as a segment does" in store.warnings[0]
+    assert "it is not a segment file" in store.warnings[0]
 
 
 @pytest.mark.usefixtures("small_segments")
@@ -219,7 +220,9 @@ async def test_a_file_of_another_partition_is_set_aside(store: Disk) -> None:
     name = store.files()[-1].name
     store.files()[-1].write_bytes(strange)
     log = await store.again(log)
-    assert f"written for another place; set aside as {name}.aside" in store.warnings[0]
+    assert (
+        f"belongs to another partition or position; set aside as {name}.aside" in store.warnings[0]
+    )
     there = log.next_sequence
     assert len(everything(log)) == there < 90
     await fill(log, 30)
@@ -233,7 +236,7 @@ async def test_what_is_no_file_is_left_alone(store: Disk) -> None:
     await store.settle()
     (store.path / "0" / file_name(500, 9000)).mkdir()
     log = await store.again(log)
-    assert "cannot be read (Is a directory); left alone" in store.warnings[0]
+    assert "cannot be read (Is a directory); ignored" in store.warnings[0]
     assert len(everything(log)) == 3
 
 
@@ -274,10 +277,10 @@ async def test_a_stump_of_a_segment_does_not_take_its_successor_along(store: Dis
 async def test_what_is_deleted_and_written_anew_is_there(store: Disk) -> None:
     """In this order, also if the writer gets both at once."""
     busy = threading.Event()
-    store.writer.put(Errand(lambda: [busy.wait(10)].clear(), lambda error: None))
+    store.writer.put(FileTask(lambda: [busy.wait(10)].clear(), lambda error: None))
     segment = create_segment(store.path, FileHead(HUB, 0, 0, 0, 0), 1000)
-    store.writer.put(Errand(segment.delete, lambda error: None))
-    store.writer.put(Write(Lane(), segment, 64, b"new", lambda error: None))
+    store.writer.put(FileTask(segment.delete, lambda error: None))
+    store.writer.put(Write(WriteStream(), segment, 64, b"new", lambda error: None))
     busy.set()
     await store.settle()
     assert segment.path.read_bytes()[64:67] == b"new"

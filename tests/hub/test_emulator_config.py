@@ -113,8 +113,8 @@ def test_what_is_accepted(text: str, hubs: list[HubSpec]) -> None:
         (config({"Name": "a"}), f"{ENTITIES}[0].PartitionCount: expected 1 to 2000, found nothing"),
         (config({"PartitionCount": 1}), f"{ENTITIES}[0].Name: expected a string, found nothing"),
         (config("eh1"), f'{ENTITIES}[0]: expected an object, found "eh1"'),
-        (config(hub("-a")), f"{ENTITIES}[0].Name: '-a' is no name for a hub: "),
-        (config(hub("a", 1, "b c")), f"{ENTITIES}[0].ConsumerGroups[0].Name: 'b c' is no name"),
+        (config(hub("-a")), f"{ENTITIES}[0].Name: invalid name '-a' for a hub: "),
+        (config(hub("a", 1, "b c")), f"{ENTITIES}[0].ConsumerGroups[0].Name: invalid name 'b c'"),
         (
             config(hub("a"), hub("A")),
             f"{ENTITIES}[1].Name: hub 'A' stands at {ENTITIES}[0].Name already",
@@ -220,9 +220,7 @@ def test_kept_hubs_get_the_groups_that_are_new(tmp_path: Path) -> None:
 def test_a_hub_is_named_once(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(config(hub("eh1")))
-    with pytest.raises(
-        OptionError, match=r"hub 'eh1' is both in .*config\.json and among the hubs"
-    ):
+    with pytest.raises(OptionError, match=r"hub 'eh1' is given both in .*config\.json and in hubs"):
         EmbeddedHub({"EH1": 1}, config=path)
 
 

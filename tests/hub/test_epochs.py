@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.hub.epochs import LINK_STOLEN, READERS_MAX, RESOURCE_LIMIT, Reader, arbitrate
+from pumphouse.hub.epochs import LINK_STOLEN, READERS_MAX, RESOURCE_LIMIT, Reader, decide
 
 # A partition as a picture: one word per reader present, "-" for one without epoch.
 EVICT_ALL, ADMIT, REFUSE = "evict", "admit", "refuse"
@@ -53,7 +53,7 @@ def epoch(word: str) -> int | None:
 )
 def test_the_rules_of_seed_002(present: str, newcomer: str, outcome: str) -> None:
     there = readers(present)
-    verdict = arbitrate(there, Reader(99, None, epoch(newcomer)))
+    verdict = decide(there, Reader(99, None, epoch(newcomer)))
     assert verdict.admit is (outcome != REFUSE)
     assert verdict.evict == (tuple(r.id for r in there) if outcome == EVICT_ALL else ())
     assert len(verdict.evict_errors) == len(verdict.evict)
@@ -62,7 +62,7 @@ def test_the_rules_of_seed_002(present: str, newcomer: str, outcome: str) -> Non
 
 
 def test_an_evicted_reader_is_told_who_took_its_place() -> None:
-    verdict = arbitrate([Reader(1, "host-a", 11)], Reader(2, "host-b", 12))
+    verdict = decide([Reader(1, "host-a", 11)], Reader(2, "host-b", 12))
     assert verdict.condition == LINK_STOLEN == "amqp:link:stolen"
     assert verdict.evict_errors == (
         "New receiver 'host-b' with higher epoch of '12' is created hence current receiver "
@@ -72,7 +72,7 @@ def test_an_evicted_reader_is_told_who_took_its_place() -> None:
 
 
 def test_missing_names_are_nil_and_equal_epochs_are_called_higher_as_the_service_does() -> None:
-    verdict = arbitrate([Reader(1, None, 0)], Reader(2, None, 0))
+    verdict = decide([Reader(1, None, 0)], Reader(2, None, 0))
     assert verdict.evict_errors[0].startswith(
         "New receiver 'nil' with higher epoch of '0' is created hence current receiver 'nil' "
         "with epoch '0' is getting disconnected."
@@ -80,7 +80,7 @@ def test_missing_names_are_nil_and_equal_epochs_are_called_higher_as_the_service
 
 
 def test_each_evicted_reader_gets_the_text_about_itself() -> None:
-    verdict = arbitrate([Reader(7, "a"), Reader(4, None), Reader(5, "c")], Reader(9, "d", 1))
+    verdict = decide([Reader(7, "a"), Reader(4, None), Reader(5, "c")], Reader(9, "d", 1))
     assert verdict.evict == (7, 4, 5)
     for text, name in zip(verdict.evict_errors, ("a", "nil", "c"), strict=True):
         assert f"current receiver '{name}' with epoch 'nil' is getting disconnected." in text
@@ -88,7 +88,7 @@ def test_each_evicted_reader_gets_the_text_about_itself() -> None:
 
 
 def test_a_lower_epoch_is_refused_in_the_words_of_the_service() -> None:
-    verdict = arbitrate([Reader(1, None, 1)], Reader(2, None, 0))
+    verdict = decide([Reader(1, None, 1)], Reader(2, None, 0))
     assert (verdict.condition, verdict.text) == (
         "amqp:link:stolen",
         "Receiver 'nil' with a higher epoch '1' already exists. Receiver 'nil' with epoch 0 "
@@ -98,7 +98,7 @@ def test_a_lower_epoch_is_refused_in_the_words_of_the_service() -> None:
 
 
 def test_an_epochless_reader_is_refused_beside_an_epoch() -> None:
-    verdict = arbitrate([Reader(1, "host-a", 5)], Reader(2))
+    verdict = decide([Reader(1, "host-a", 5)], Reader(2))
     assert verdict.condition == "amqp:link:stolen"
     assert verdict.text == (
         "At least one receiver for the endpoint is created with epoch of '5', and so non-epoch "
@@ -109,7 +109,7 @@ def test_an_epochless_reader_is_refused_beside_an_epoch() -> None:
 
 
 def test_the_sixth_epochless_reader_is_refused_with_the_list_of_the_others() -> None:
-    verdict = arbitrate([Reader(1, "a"), *readers("- - - -")], Reader(9, "f"))
+    verdict = decide([Reader(1, "a"), *readers("- - - -")], Reader(9, "f"))
     assert verdict.condition == RESOURCE_LIMIT == "amqp:resource-limit-exceeded"
     assert verdict.text == (
         "Exceeded the maximum number of allowed receivers per partition in a consumer group which "
@@ -118,9 +118,9 @@ def test_the_sixth_epochless_reader_is_refused_with_the_list_of_the_others() -> 
 
 
 def test_the_quota_is_an_argument() -> None:
-    assert not arbitrate(readers("- -"), Reader(9), readers_max=2).admit
-    assert "which is 2." in arbitrate(readers("- -"), Reader(9), readers_max=2).text
-    assert arbitrate(readers("- - - - -"), Reader(9), readers_max=6).admit
+    assert not decide(readers("- -"), Reader(9), readers_max=2).admit
+    assert "which is 2." in decide(readers("- -"), Reader(9), readers_max=2).text
+    assert decide(readers("- - - - -"), Reader(9), readers_max=6).admit
 
 
 names = st.none() | st.sampled_from(["host-a", "host-b"])
@@ -139,7 +139,7 @@ def test_any_coming_and_going_keeps_the_partition_in_order(
             present = [r for i, r in enumerate(present) if i != value]
             continue
         newcomer, before = Reader(number, name, value), tuple(present)
-        verdict = arbitrate(present, newcomer)
+        verdict = decide(present, newcomer)
         assert tuple(present) == before
         if verdict.admit:
             present = [r for r in present if r.id not in verdict.evict] + [newcomer]
@@ -157,8 +157,8 @@ def test_any_coming_and_going_keeps_the_partition_in_order(
 def test_nothing_is_remembered_of_a_reader_that_is_gone(
     gone: int, newcomer: int | None, name: str | None
 ) -> None:
-    arbitrate([], Reader(1, name, gone))
-    verdict = arbitrate([], Reader(2, name, newcomer))
+    decide([], Reader(1, name, gone))
+    verdict = decide([], Reader(2, name, newcomer))
     assert verdict.admit
     assert verdict.evict == ()
 
@@ -167,5 +167,5 @@ def test_nothing_is_remembered_of_a_reader_that_is_gone(
 def test_names_and_ids_never_change_the_verdict(there: list[int | None], new: int | None) -> None:
     plain = [Reader(i, None, e) for i, e in enumerate(there)]
     named = [replace(r, name=f"host-{r.id}") for r in plain]
-    one, other = arbitrate(plain, Reader(9, None, new)), arbitrate(named, Reader(9, "x", new))
+    one, other = decide(plain, Reader(9, None, new)), decide(named, Reader(9, "x", new))
     assert (one.admit, one.evict, one.condition) == (other.admit, other.evict, other.condition)

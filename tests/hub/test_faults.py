@@ -33,13 +33,13 @@ def collect_leftovers() -> Iterator[None]:
 def test_nothing_is_struck_unless_it_was_planned() -> None:
     faults = Faults()
     assert not faults
-    assert faults.strike("send", "sensors", "0") is None
+    assert faults.select("send", "sensors", "0") is None
 
 
 def test_a_fault_strikes_as_often_as_it_was_told() -> None:
     faults = Faults()
     faults.throttle(times=2)
-    struck = [faults.strike("send") is not None for _ in range(4)]
+    struck = [faults.select("send") is not None for _ in range(4)]
     assert struck == [True, True, False, False]
     assert repr(faults) == "<Faults 0 planned | struck throttle=2>"
 
@@ -57,14 +57,14 @@ def test_a_fault_strikes_as_often_as_it_was_told() -> None:
 def test_names_narrow_a_fault_down(hub: str, partition: str, group: str, struck: bool) -> None:
     faults = Faults()
     faults.refuse(hub="sensors", partition="3", group="archive")
-    assert (faults.strike("attach", hub, partition, group) is not None) is struck
+    assert (faults.select("attach", hub, partition, group) is not None) is struck
 
 
 def test_the_same_seed_strikes_the_same_moments() -> None:
     def strikes(seed: int) -> list[bool]:
         faults = Faults(seed)
         faults.drop(rate=0.3)
-        return [faults.strike("send") is not None for _ in range(200)]
+        return [faults.select("send") is not None for _ in range(200)]
 
     assert strikes(1) == strikes(1)
     assert strikes(1) != strikes(2)
@@ -74,21 +74,21 @@ def test_the_same_seed_strikes_the_same_moments() -> None:
 def test_a_fault_can_be_taken_away() -> None:
     faults = Faults()
     told: list[str] = []
-    faults.relieved = lambda: told.append("relieved")
+    faults.on_removed = lambda: told.append("on_removed")
     number = faults.freeze("sensors")
     assert [fault.action for fault in faults.planned] == ["freeze"]
     assert faults.cancel(number)
     assert not faults.cancel(number)
-    assert told == ["relieved", "relieved"]
+    assert told == ["on_removed", "on_removed"]
 
 
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        (Fault("refuse", "send"), "refuse can strike on attach"),
+        (Fault("refuse", "send"), "refuse is possible on attach"),
         (Fault("drop", "send", rate=1.5), "between 0 and 1"),
-        (Fault("drop", "send", times=0), "at least once"),
-        (Fault("delay", "send", seconds=0), "a delay lasts"),
+        (Fault("drop", "send", times=0), "times must be at least 1"),
+        (Fault("delay", "send", seconds=0), "seconds of a delay must be"),
         (Fault("burn", "send"), "must be one of"),  # type: ignore[arg-type]
     ],
 )

@@ -146,21 +146,21 @@ async def test_groups_come_and_go(hub: EmbeddedHub, api: Caller) -> None:
 @pytest.mark.parametrize(
     ("method", "target", "wishes", "status", "error"),
     [
-        ("GET", "/hubs/nobody", None, 404, "there is no hub 'nobody'; the hubs here are: eh"),
-        ("GET", "/", None, 404, "there is nothing at /; see /hubs and /health"),
-        ("GET", "/hubs/eh/partitions/0/x", None, 404, "there is nothing at /hubs/eh/partitions/0"),
-        ("DELETE", "/hubs/nobody", None, 404, "there is no hub 'nobody'"),
-        ("DELETE", "/hubs/eh/groups/x", None, 404, "hub 'eh' has no consumer group 'x'"),
+        ("GET", "/hubs/nobody", None, 404, "hub 'nobody' not found; existing hubs: eh"),
+        ("GET", "/", None, 404, "/ not found; see /hubs and /health"),
+        ("GET", "/hubs/eh/partitions/0/x", None, 404, "/hubs/eh/partitions/0/x not found"),
+        ("DELETE", "/hubs/nobody", None, 404, "hub 'nobody' not found"),
+        ("DELETE", "/hubs/eh/groups/x", None, 404, "consumer group 'x' not found in hub 'eh'"),
         ("DELETE", "/hubs/eh/groups/$Default", None, 400, "consumer group $Default is part of"),
-        ("PUT", "/hubs/-", None, 400, "'-' is no name for a hub"),
-        ("PUT", "/hubs/x", [], 400, 'the body has the form {"partitions": 4,'),
-        ("PUT", "/hubs/x", {"parts": 4}, 400, 'the body has the form {"partitions": 4,'),
+        ("PUT", "/hubs/-", None, 400, "invalid name '-' for a hub"),
+        ("PUT", "/hubs/x", [], 400, 'the body must have the form {"partitions": 4,'),
+        ("PUT", "/hubs/x", {"parts": 4}, 400, 'the body must have the form {"partitions": 4,'),
         ("PUT", "/hubs/x", {"partitions": "4"}, 400, "partitions must be a whole number (got '4')"),
         ("PUT", "/hubs/x", {"partitions": 0}, 400, "hub 'x' needs 1 to 2000 partitions (got 0)"),
         ("PUT", "/hubs/x", {"groups": "audit"}, 400, "groups must be a list of names"),
-        ("POST", "/hubs", None, 405, "POST is not possible here; possible is GET"),
-        ("DELETE", "/health", None, 405, "DELETE is not possible here; possible is GET"),
-        ("OPTIONS", "/hubs/x", None, 405, "OPTIONS is not possible here; possible is DELETE, GET"),
+        ("POST", "/hubs", None, 405, "POST is not allowed here; use GET"),
+        ("DELETE", "/health", None, 405, "DELETE is not allowed here; use GET"),
+        ("OPTIONS", "/hubs/x", None, 405, "OPTIONS is not allowed here; use DELETE, GET"),
     ],
 )
 async def test_what_goes_wrong_is_said_in_a_sentence(
@@ -174,7 +174,7 @@ async def test_what_goes_wrong_is_said_in_a_sentence(
 
 async def test_a_body_that_is_not_json(api: Caller) -> None:
     reply = await api.call("PUT", "/hubs/x", b"{", api.key())
-    assert (reply.status, reply.error) == (400, "the body is not JSON")
+    assert (reply.status, reply.error) == (400, "the body is not valid JSON")
 
 
 async def test_a_tier_is_kept_to() -> None:

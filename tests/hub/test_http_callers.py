@@ -8,7 +8,7 @@ import pytest
 
 from pumphouse.hub.access.auth import ALL_CLAIMS, AccessRule, Claim, sign_sas
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.listeners.ports import loopback
+from pumphouse.hub.listeners.listeners import loopback
 from tests.hub.http_caller import Caller
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pumphouse.hub.access.auth import AccessRule, sign_sas
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.listeners import http
-from pumphouse.hub.listeners.admin_api import Admin, Request
+from pumphouse.hub.listeners.admin_api import AdminApi, Request
 from pumphouse.hub.namespace import Namespace
 from pumphouse.hub.rates import IDLE, Rate, Rates, Totals
 from tests.hub.http_caller import DEADLINE_S, Caller
@@ -79,7 +79,7 @@ async def test_what_is_no_request(said: bytes, status: int, api: Caller) -> None
 
 async def test_a_large_body_is_not_taken(api: Caller) -> None:
     reply = await api.call("PUT", "/hubs/x", b"x" * (http.BODY_BYTES_MAX + 1), api.key())
-    assert (reply.status, reply.error) == (413, "a body may have 65536 bytes at most")
+    assert (reply.status, reply.error) == (413, "the body is larger than 65536 bytes")
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_every_request_has_an_answer(
     root = AccessRule("root", "key")
     namespace = Namespace([root])
     namespace.create_hub("eh", 1)
-    admin = Admin(namespace)
+    admin = AdminApi(namespace)
     headers = {"host": "localhost:0"}
     if signed:
         headers["authorization"] = sign_sas("sb://x/", root, 1 << 40)
-    answer = admin.answer(Request(method, "/" + "/".join(parts), headers, body))
+    answer = admin.handle(Request(method, "/" + "/".join(parts), headers, body))
     assert answer.status in (200, 201, 204, 400, 401, 404, 405, 409)
-    json.dumps(answer.said)
+    json.dumps(answer.body)

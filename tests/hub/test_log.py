@@ -13,7 +13,9 @@ from pumphouse.errors import AmqpError
 from pumphouse.events import EARLIEST, LATEST, NEVER_MS, Position
 from pumphouse.hub.annotations import Batch
 from pumphouse.hub.links.delivery import messages
-from pumphouse.hub.storage.memory_log import PartitionLog, Retention, Run
+from pumphouse.hub.options import Retention
+from pumphouse.hub.storage.memory_log import MemoryLog
+from pumphouse.hub.storage.run import Run
 from tests.hub.events import batch_of, bodies_of
 
 DAY_MS = 24 * 3600 * 1000
@@ -21,16 +23,16 @@ T0 = 1_700_000_000_000
 EVERYTHING = 1 << 40
 
 
-def log_of(*batches: int, segment_bytes: int = 1 << 20, step_ms: int = 1000) -> PartitionLog:
+def log_of(*batches: int, segment_bytes: int = 1 << 20, step_ms: int = 1000) -> MemoryLog:
     """A log with batches of so many events, a second apart; an event's body is its number."""
-    log = PartitionLog(segment_bytes=segment_bytes)
+    log = MemoryLog(segment_bytes=segment_bytes)
     for number, count in enumerate(batches):
         first = log.next_sequence
         log.append(batch_of(b"%d" % n for n in range(first, first + count)), T0 + number * step_ms)
     return log
 
 
-def read_from(log: PartitionLog, sequence: int, count_max: int = EVERYTHING) -> list[int]:
+def read_from(log: MemoryLog, sequence: int, count_max: int = EVERYTHING) -> list[int]:
     """The numbers of all events from here on, run by run."""
     found: list[int] = []
     while (run := log.read(sequence, count_max, EVERYTHING)) is not None:
@@ -40,7 +42,7 @@ def read_from(log: PartitionLog, sequence: int, count_max: int = EVERYTHING) -> 
     return found
 
 
-def offsets_of(log: PartitionLog) -> list[int]:
+def offsets_of(log: MemoryLog) -> list[int]:
     """The offset of each event, as readers see it."""
     found, sequence = [], log.begin
     while (run := log.read(sequence, EVERYTHING, EVERYTHING)) is not None:
@@ -116,7 +118,7 @@ def test_beyond_the_end_is_refused_with_the_last_there_is() -> None:
 
 
 def test_an_empty_partition() -> None:
-    log = PartitionLog()
+    log = MemoryLog()
     assert log.empty
     assert (log.begin, log.next_sequence, log.last_offset, log.last_ms) == (0, 0, -1, NEVER_MS)
     assert log.read(0, 10, 10) is None
@@ -125,7 +127,7 @@ def test_an_empty_partition() -> None:
     with pytest.raises(AmqpError):
         log.locate(Position("offset", "0"))
     log.expire(T0)
-    assert repr(log) == "<PartitionLog 0..0 0 bytes>"
+    assert repr(log) == "<MemoryLog 0..0 0 bytes>"
 
 
 def test_a_batch_without_events_changes_nothing() -> None:
@@ -139,7 +141,7 @@ def test_a_batch_without_events_changes_nothing() -> None:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def events_read(log: PartitionLog, count_max: int, bytes_max: int) -> int:
+def events_read(log: MemoryLog, count_max: int, bytes_max: int) -> int:
     run = log.read(2, count_max, bytes_max)
     return 0 if run is None else len(run.starts)
 
@@ -217,13 +219,13 @@ def test_when_all_has_expired_the_numbers_go_on(segment_bytes: int) -> None:
 
 def test_retention_by_bytes_drops_whole_segments_and_keeps_the_newest() -> None:
     event = log_of(1).size
-    log = PartitionLog(Retention(bytes_max=3 * event), segment_bytes=1)
+    log = MemoryLog(Retention(bytes_max=3 * event), segment_bytes=1)
     for number in range(10):
         log.append(batch_of([b"%d" % number]), T0)
         assert log.size <= 3 * (event + 3)
     assert read_from(log, 0)[-1] == 9
     assert len(read_from(log, 0)) in (2, 3)
-    tiny = PartitionLog(Retention(bytes_max=0), segment_bytes=1)
+    tiny = MemoryLog(Retention(bytes_max=0), segment_bytes=1)
     for number in range(3):
         tiny.append(batch_of([b"%d" % number]), T0)
         assert read_from(tiny, 0) == [number]  # the newest segment is never dropped for its size
@@ -242,14 +244,14 @@ def test_a_reader_in_what_expires_goes_on_at_the_beginning() -> None:
 
 
 def test_some_keep_events_for_ever() -> None:
-    log = PartitionLog(Retention(seconds=math.inf))
+    log = MemoryLog(Retention(seconds=math.inf))
     log.append(batch_of([b"0"]), 0)
     log.expire(T0 * 1000)
     assert read_from(log, 0) == [0]
 
 
 def test_a_clock_set_back_does_not_unsort_the_log() -> None:
-    log = PartitionLog()
+    log = MemoryLog()
     for number, ms in enumerate([T0, T0 - 5000, T0 - 1, T0 + 1]):
         log.append(batch_of([b"%d" % number]), ms)
     run = log.read(0, 10, EVERYTHING)

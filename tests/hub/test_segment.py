@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pumphouse.hub.annotations import build_frames
 from pumphouse.hub.storage.index import SparseIndex, decode_index, encode_index
-from pumphouse.hub.storage.segment import (
+from pumphouse.hub.storage.segment_format import (
     FILE_HEAD_SIZE,
     GROUP_HEAD_SIZE,
     FileHead,
@@ -35,9 +35,9 @@ def test_the_head_of_a_file_both_ways() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda d: d[:50], "its header alone has 64"),
-        (lambda d: b"X" + d[1:], "does not start as a segment does"),
-        (lambda d: d[:7] + b"\x09" + d[8:], "format is 9"),
+        (lambda d: d[:50], "fewer than its header of 64"),
+        (lambda d: b"X" + d[1:], "it is not a segment file"),
+        (lambda d: d[:7] + b"\x09" + d[8:], "unknown format 9"),
         (lambda d: d[:20] + b"\xff" + d[21:], "checksum"),
     ],
 )
@@ -92,7 +92,7 @@ PLACES = [FILE_HEAD_SIZE + sum(map(len, GROUPS[:n])) for n in range(4)]
 def test_a_whole_file_is_walked_to_its_end() -> None:
     found = recover(file_of(*GROUPS), 100, 5000)
     assert [group.sequence for group in found.groups] == [100, 102, 104]
-    assert (found.holes, found.torn_bytes, found.end) == ([], 0, PLACES[3])
+    assert (found.damage, found.torn_bytes, found.end) == ([], 0, PLACES[3])
 
 
 @pytest.mark.parametrize("cut", [1, 10, 47, 48, 60, len(GROUPS[2]) - 1])
@@ -109,7 +109,7 @@ def test_damage_in_the_middle_is_a_hole_and_what_follows_is_kept(at: int) -> Non
     broken[at] ^= 0x10
     found = recover(file_of(GROUPS[0], bytes(broken), GROUPS[2]), 100, 5000)
     assert [group.sequence for group in found.groups] == [100, 104]
-    assert [(hole.position, hole.end) for hole in found.holes] == [(PLACES[1], PLACES[2])]
+    assert [(hole.position, hole.end) for hole in found.damage] == [(PLACES[1], PLACES[2])]
 
 
 def test_a_group_that_counts_from_below_is_not_believed() -> None:
@@ -121,7 +121,7 @@ def test_a_group_that_counts_from_below_is_not_believed() -> None:
 def test_zeros_in_the_middle_are_a_hole_like_any_other() -> None:
     found = recover(file_of(GROUPS[0], bytes(len(GROUPS[1])), GROUPS[2]), 100, 5000)
     assert [group.sequence for group in found.groups] == [100, 104]
-    assert [(hole.position, hole.end) for hole in found.holes] == [(PLACES[1], PLACES[2])]
+    assert [(hole.position, hole.end) for hole in found.damage] == [(PLACES[1], PLACES[2])]
 
 
 def test_a_group_in_the_body_of_an_event_is_no_group() -> None:

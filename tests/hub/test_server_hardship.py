@@ -30,10 +30,11 @@ from pumphouse.amqp.performatives import (
     Target,
     Transfer,
 )
-from pumphouse.hub.connection import WRITE_HIGH_WATER, Conversation, ServerOptions
+from pumphouse.hub.connection import WRITE_HIGH_WATER, HubConnection
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.links.consumer import SLICE_BYTES
 from pumphouse.hub.links.requests import REPLIES_MAX
+from pumphouse.hub.options import ServerOptions
 from tests.hub.conftest import Connect
 from tests.hub.events import batch_of
 from tests.hub.peer import (
@@ -58,9 +59,9 @@ def options() -> ServerOptions:
     return ServerOptions(stop_s=0.2)
 
 
-def talk_of(hub: EmbeddedHub, peer: Peer) -> Conversation:
+def talk_of(hub: EmbeddedHub, peer: Peer) -> HubConnection:
     name = peer.writer.get_extra_info("sockname")
-    (found,) = [talk for talk in hub.server.conversations if talk.peer == name]
+    (found,) = [talk for talk in hub.server.connections if talk.peer == name]
     return found
 
 
@@ -172,8 +173,8 @@ async def test_a_closed_peer_that_does_not_read_is_dropped(
     await eventually(lambda: not talk.writable, "the hub to stop writing")
     talk.finish()
     await let_others_run()
-    assert talk in hub.server.conversations
-    await eventually(lambda: talk not in hub.server.conversations, "the hub to lose patience")
+    assert talk in hub.server.connections
+    await eventually(lambda: talk not in hub.server.connections, "the hub to lose patience")
     assert [*hub.namespace.hub(HUB).readers()] == []
 
 
@@ -335,4 +336,4 @@ async def test_many_peers_come_and_go_in_the_midst_of_everything(hub: EmbeddedHu
         writer.write(script[:cut] + EMPTY_FRAME * (cut % 3))
         await writer.drain()
         writer.transport.abort()
-    await eventually(lambda: not hub.server.conversations)
+    await eventually(lambda: not hub.server.connections)

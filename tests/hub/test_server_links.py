@@ -121,7 +121,7 @@ async def test_an_event_too_large_is_rejected_by_its_size(
     assert len(exact) == limit
     assert await peer.send(out, exact) == Accepted()
     assert last_sequence(hub) == 0
-    (talk,) = hub.server.conversations
+    (talk,) = hub.server.connections
     assert talk.amqp.held_bytes == 0
 
 
@@ -398,10 +398,10 @@ async def test_dropped_in_the_midst_of_a_delivery(hub: EmbeddedHub, connect: Con
     await peer.receiver()
     part = encode_frame(Transfer(handle=0, delivery_id=0, more=True), payload=bytes(60_000))
     peer.writer.write(part + part[:1000])
-    (talk,) = hub.server.conversations
+    (talk,) = hub.server.connections
     await eventually(lambda: talk.amqp.held_bytes > 60_000, "half a delivery")
     await peer.drop()
-    await eventually(lambda: not hub.server.conversations)
+    await eventually(lambda: not hub.server.connections)
     entity = hub.namespace.hub(HUB)
     assert not entity.senders
     assert [partition.readers for partition in entity.partitions] == [{}, {}]
@@ -428,6 +428,6 @@ async def test_thousands_of_attaches_and_detaches(hub: EmbeddedHub, connect: Con
             link.detach()
         await peer.until(lambda: not peer.session.links)
         assert not entity.senders
-    (talk,) = hub.server.conversations
+    (talk,) = hub.server.connections
     assert talk.amqp.sessions[0].links == {}
-    assert talk.nodes() == []
+    assert talk.links() == []

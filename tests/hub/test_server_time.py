@@ -11,9 +11,8 @@ from pumphouse.amqp.frames import SASL_HEADER
 from pumphouse.amqp.performatives import Accepted
 from pumphouse.amqp.types import Symbol
 from pumphouse.hub import server
-from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.storage.memory_log import Retention
+from pumphouse.hub.options import Retention, ServerOptions
 from tests.hub.conftest import Connect
 from tests.hub.events import batch_of
 from tests.hub.peer import (
@@ -83,13 +82,13 @@ async def test_no_heartbeats_for_those_who_do_not_ask(hub: EmbeddedHub, connect:
 
 async def test_who_speaks_needs_no_heartbeat(hub: EmbeddedHub, connect: Connect) -> None:
     await connect(idle_time_out=100_000)
-    (talk,) = hub.server.conversations
+    (talk,) = hub.server.connections
     now = asyncio.get_running_loop().time()
-    talk.spoke = now - 49
+    talk.sent_at = now - 49
     talk.tick(now)
-    assert talk.spoke == now - 49
+    assert talk.sent_at == now - 49
     talk.tick(now + 1)
-    assert talk.spoke >= now
+    assert talk.sent_at >= now
 
 
 class TestIdle:
@@ -106,7 +105,7 @@ class TestIdle:
 
     async def test_a_peer_that_beats_stays(self, hub: EmbeddedHub, connect: Connect) -> None:
         lively, idle = await connect(), await connect()
-        (lively_talk,) = [t for t in hub.server.conversations if t.peer == _name(lively)]
+        (lively_talk,) = [t for t in hub.server.connections if t.peer == _name(lively)]
 
         async def beat() -> None:
             while True:
@@ -209,18 +208,18 @@ class TestHandshake:
     ) -> None:
         _, writer = await open_socket(hub)
         writer.write(start)
-        await eventually(lambda: hub.server.conversations, "the hub to notice")
+        await eventually(lambda: hub.server.connections, "the hub to notice")
 
         def is_dropped() -> bool:
             hub.server.tick()
-            return not hub.server.conversations
+            return not hub.server.connections
 
         await eventually(is_dropped, "the hub to lose patience")
         writer.close()
 
     async def test_an_open_one_is_not(self, hub: EmbeddedHub, connect: Connect) -> None:
         peer = await connect()
-        (talk,) = hub.server.conversations
+        (talk,) = hub.server.connections
         talk.tick(asyncio.get_running_loop().time() + 3600)
         await peer.sync()
 
@@ -236,7 +235,7 @@ class TestVanished:
         peer = await connect()
         await peer.receiver(properties={Symbol("com.microsoft:epoch"): 1})
         await peer.drop()
-        await eventually(lambda: not hub.server.conversations)
+        await eventually(lambda: not hub.server.connections)
         readers = hub.namespace.hub(HUB).partitions[0].readers
         await eventually(lambda: not readers, "the lingering reader to be forgotten")
 

@@ -17,9 +17,8 @@ from azure.eventhub.exceptions import EventHubError
 from pumphouse.clock import SystemClock
 from pumphouse.errors import DataDirectoryError, OptionError, PortTaken
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.listeners import certificates
-from pumphouse.hub.listeners import ports as doors
-from pumphouse.hub.listeners.tls import LOCAL_NAMES, names_of
+from pumphouse.hub.listeners import certificates, listeners
+from pumphouse.hub.listeners.tls import LOCAL_NAMES, server_names
 from tests.hub.official import javascript_round_trip, over_tls, read, round_trip, send
 
 NOW = 1_800_000_000.0
@@ -95,9 +94,9 @@ async def test_it_is_good_for_nobody_else(hub: EmbeddedHub) -> None:
 
 
 def test_it_is_good_for_the_host_that_was_asked_for() -> None:
-    assert list(names_of("hub.test")) == [*LOCAL_NAMES, "hub.test"]
-    assert list(names_of("127.0.0.1")) == [*LOCAL_NAMES]
-    assert list(names_of("0.0.0.0")) == [*LOCAL_NAMES, socket.gethostname()]
+    assert list(server_names("hub.test")) == [*LOCAL_NAMES, "hub.test"]
+    assert list(server_names("127.0.0.1")) == [*LOCAL_NAMES]
+    assert list(server_names("0.0.0.0")) == [*LOCAL_NAMES, socket.gethostname()]
 
 
 async def test_strict_clients_find_nothing_to_complain_about(hub: EmbeddedHub) -> None:
@@ -168,7 +167,7 @@ def test_of_two_that_are_made_at_once_the_first_stays(tmp_path: Path) -> None:
 
 def test_a_broken_authority_is_not_replaced_silently(tmp_path: Path) -> None:
     (tmp_path / "ca-key.pem").write_text("nothing of the kind")
-    with pytest.raises(DataDirectoryError, match="delete it to have a new one made"):
+    with pytest.raises(DataDirectoryError, match="delete it to get a new one"):
         certificates.ensure_authority(tmp_path, NOW)
 
 
@@ -196,7 +195,7 @@ async def test_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
     for name in ("cert.pem", "missing.pem"):
         files = (tmp_path / name, tmp_path / name)
         hub = EmbeddedHub(tls_port=0, certificate=files)
-        with pytest.raises(OptionError, match=f"{name} with key .* cannot be used: "):
+        with pytest.raises(OptionError, match=f"cannot use the certificate .*{name} with key .*: "):
             await hub.start()
 
 
@@ -227,7 +226,7 @@ async def test_if_one_door_cannot_be_opened_all_are_shut(tmp_path: Path) -> None
         port, other = taken.getsockname()[1], free.getsockname()[1]
         free.close()
         hub = EmbeddedHub({"eh": 1}, port=other, tls_port=port, data=tmp_path)
-        with pytest.raises(PortTaken, match=f"port {port} on 127.0.0.1 is taken"):
+        with pytest.raises(PortTaken, match=f"cannot listen on 127.0.0.1:{port}: address in use"):
             await hub.start()
     # The port and the data directory are free again.
     async with EmbeddedHub({"eh": 1}, port=other, tls_port=0, data=tmp_path):
@@ -237,7 +236,7 @@ async def test_if_one_door_cannot_be_opened_all_are_shut(tmp_path: Path) -> None
 async def test_a_client_that_says_nothing_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(doors, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.05)
     async with EmbeddedHub(tls_port=0) as hub:
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.tls_port)
         async with asyncio.timeout(10):

@@ -13,10 +13,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from pumphouse.hub.connection import WRITE_HIGH_WATER, Conversation
+from pumphouse.hub.connection import WRITE_HIGH_WATER, HubConnection
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.listeners import ports as doors
-from pumphouse.hub.listeners import websocket
+from pumphouse.hub.listeners import listeners, websocket
 from pumphouse.hub.listeners.websocket import PATH
 from pumphouse.websocket_transport import FRAME_BYTES_MAX, MESSAGE_BYTES
 from tests.hub.official import javascript_round_trip, over_websocket, round_trip, send
@@ -62,9 +61,9 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def the_conversation(hub: EmbeddedHub) -> Conversation:
-    await until(lambda: hub.server.conversations)
-    [conversation] = hub.server.conversations
+async def the_conversation(hub: EmbeddedHub) -> HubConnection:
+    await until(lambda: hub.server.connections)
+    [conversation] = hub.server.connections
     return conversation
 
 
@@ -134,7 +133,7 @@ async def test_who_is_turned_away(
         async with visit(hub, path, protocol):
             pass
     assert refused.value.response.status_code == status
-    assert hub.server.conversations == set()
+    assert hub.server.connections == set()
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,7 @@ async def test_who_says_too_little_is_not_waited_for(
     said: bytes, has_tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket, "HANDSHAKE_S", 0.05)
-    monkeypatch.setattr(doors, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.05)
     async with EmbeddedHub(ws_port=0, tls_port=0 if has_tls else None) as hub:
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.ws_port)
         writer.write(said)
@@ -206,7 +205,7 @@ async def test_text_is_refused(tls: bool, both: EmbeddedHub) -> None:
     async with visit(both, tls=tls) as client:
         await client.send("AMQP, is it?")
         assert await close_code(client) == 1003
-    await until(lambda: not both.server.conversations)
+    await until(lambda: not both.server.connections)
 
 
 async def test_a_frame_without_end_is_refused_before_it_is_held(hub: EmbeddedHub) -> None:
@@ -220,14 +219,14 @@ async def test_a_broken_protocol_closes_the_connection(hub: EmbeddedHub) -> None
     async with visit(hub) as client:
         await client.send(b"HTTP/1.1 ")
         assert await close_code(client) == 1001
-    await until(lambda: not hub.server.conversations)
+    await until(lambda: not hub.server.connections)
 
 
 async def test_a_client_that_leaves_is_gone(hub: EmbeddedHub) -> None:
     async with visit(hub) as client:
         await client.send(HEADER)
         await the_conversation(hub)
-    await until(lambda: not hub.server.conversations)
+    await until(lambda: not hub.server.connections)
 
 
 async def test_a_connection_that_breaks_is_gone(hub: EmbeddedHub) -> None:
@@ -235,7 +234,7 @@ async def test_a_connection_that_breaks_is_gone(hub: EmbeddedHub) -> None:
         await client.send(HEADER)
         await the_conversation(hub)
         client.transport.abort()
-        await until(lambda: not hub.server.conversations)
+        await until(lambda: not hub.server.connections)
 
 
 @pytest.mark.parametrize("tls", [False, True])

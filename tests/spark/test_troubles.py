@@ -24,7 +24,7 @@ from pumphouse.clock import MovableClock
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.links import management
-from pumphouse.hub.storage.memory_log import Retention
+from pumphouse.hub.options import Retention
 from pumphouse.spark import source
 from pumphouse.spark.hub_state import SILENT_S
 from pumphouse.spark.lag.task_reports import TaskReport
@@ -256,7 +256,7 @@ def test_what_lies_before_a_gap_is_read_again_and_what_lies_behind_it_too(hub: H
 def deaf(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Partitions of which the hub does not know anything at the moment, as in a failover."""
     names: set[str] = set()
-    answer = management.answer
+    answer = management.handle
 
     def grudgingly(request: Message, *others: Any) -> Message:
         if str(request.application.get("partition")) in names:
@@ -264,7 +264,7 @@ def deaf(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             return management.refuse(request, 503, busy, "The partition is moving.")
         return answer(request, *others)
 
-    monkeypatch.setattr(management, "answer", grudgingly)
+    monkeypatch.setattr(management, "handle", grudgingly)
     return names
 
 
@@ -359,11 +359,11 @@ def test_a_runner_that_is_told_to_end_says_good_bye(hub: Hub) -> None:
     with runner:
         assert runner.stdout is not None
         assert runner.stdout.readline() == "ready\n"
-        (talk,) = hub.house.server.conversations
+        (talk,) = hub.house.server.connections
         runner.terminate()
         _, noise = runner.communicate(timeout=UNTIL_S)
     assert (runner.returncode, noise) == (0, "")
-    until(lambda: not hub.house.server.conversations)
+    until(lambda: not hub.house.server.connections)
     assert talk.amqp.state == "END"  # it was not merely cut off
 
 

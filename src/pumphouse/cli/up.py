@@ -149,7 +149,7 @@ def up(
     "connection_strings": {NAME: ...}, "namespace_connection_string": ...}.
     """
     from pumphouse.hub.embedded import EmbeddedHub
-    from pumphouse.hub.storage.memory_log import Retention
+    from pumphouse.hub.options import Retention
 
     hub = EmbeddedHub(
         parse_hubs([*hubs, *names]),

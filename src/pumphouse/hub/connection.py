@@ -1,9 +1,9 @@
-"""One connection: bytes in, events to nodes, bytes out.
+"""One client connection of the hub: bytes in, events to its links, bytes out.
 
-All protocol lives in `amqp`, all meaning in the nodes. A conversation moves bytes, shares the event
-loop fairly among its readers, and does what the passing of time asks of one connection.
+`amqp` implements the protocol and `hub.links` the behaviour of each link. A connection moves the
+bytes, shares the event loop fairly among its links, and does the periodic work of one connection.
 
-    transport -> Conversation -> amqp.Connection -> events -> nodes
+    transport -> HubConnection -> amqp.Connection -> events -> links
 """
 
 from __future__ import annotations
@@ -11,52 +11,50 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, cast
 
 from pumphouse.amqp import events as amqp
-from pumphouse.amqp.connection import SERVER, Connection, Limits
-from pumphouse.amqp.performatives import (
-    Error,
-)
+from pumphouse.amqp.connection import SERVER, Connection
+from pumphouse.amqp.performatives import Error, Open
 from pumphouse.errors import AmqpError, LocalProtocolError, RemoteProtocolError
 from pumphouse.hub.access.guard import Guard
-from pumphouse.hub.faults.injection import befall, befall_connection, befall_outlet
-from pumphouse.hub.links.consumer import Outlet
-from pumphouse.hub.links.factory import open_node
-from pumphouse.hub.links.link import Node, as_error
+from pumphouse.hub.faults.injection import inject_on_connect, inject_on_event
+from pumphouse.hub.links.factory import open_link
+from pumphouse.hub.links.link import HubLink, as_error
+from pumphouse.hub.namespace import Namespace
+from pumphouse.hub.options import ServerOptions
+from pumphouse.logs import line
 
 log = logging.getLogger("pumphouse.hub")
-
-if TYPE_CHECKING:
-    from pumphouse.hub.server import HubServer
 
 WRITE_HIGH_WATER = 1 << 20
 TICK_S = 1.0
 FORCED = "amqp:connection:forced"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """How the hub treats its connections."""
+class ConnectionOwner(Protocol):
+    """The part of the server that its connections use."""
 
-    idle_timeout_s: float = 240.0  # announced, as the service does
-    enforce_idle: bool = False  # the official client's idle producers go silent: off by default
-    handshake_s: float = 60.0  # a connection that has not opened by then is dropped
-    # How long an epoch reader counts as present after its connection broke without a word. The
-    # service takes about ten minutes to notice; here it is at once, unless a test wants to see it.
-    vanished_s: float = 0.0
-    stop_s: float = 2.0  # how long `stop` waits for the last bytes to leave
-    limits: Limits = field(default_factory=Limits)
+    namespace: Namespace
+    options: ServerOptions
+    authority: str
+    opening: Open
+    loop: asyncio.AbstractEventLoop
+
+    def add(self, connection: HubConnection) -> None: ...
+
+    def remove(self, connection: HubConnection) -> None: ...
+
+    def tick_early(self) -> None: ...
 
 
-class Conversation(asyncio.Protocol):
-    """One connection: bytes in, events to nodes, bytes out."""
+class HubConnection(asyncio.Protocol):
+    """One client connection: bytes in, events to its links, bytes out."""
 
     transport: asyncio.Transport
 
-    def __init__(self, server: HubServer) -> None:
+    def __init__(self, server: ConnectionOwner) -> None:
         self.server = server
         self.namespace = server.namespace
         self.options = server.options
@@ -64,11 +62,11 @@ class Conversation(asyncio.Protocol):
         self.opened = False
         self.closing = False
         self.abort_at = float("inf")  # on the loop's clock
-        self._ready: deque[Node] = deque()  # nodes that may have something to send
+        self._ready: deque[HubLink] = deque()  # links that may have something to send
         self._scheduled = False
-        self._flushing = False  # bytes are about to be handed over anyway
+        self._flush_pending = False
         self._suspended = False  # by a fault that delays
-        self._late: list[bytes] = []  # what a transport hands over that was told not to read
+        self._late_data: list[bytes] = []  # received while reading was paused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -81,24 +79,28 @@ class Conversation(asyncio.Protocol):
             limits=self.options.limits,
             authenticate=self.guard.authenticate,
         )
-        self.since = self.heard = self.spoke = self.server.loop.time()
-        self.server.conversations.add(self)
-        if self.server.faults:
-            befall_connection(self)
+        self.connected_at = self.received_at = self.sent_at = self.server.loop.time()
+        self.server.add(self)
+        if self.namespace.faults:
+            inject_on_connect(self.namespace.faults, self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         vanished = not self.closing
         self.closing = True
-        self.server.conversations.discard(self)
-        self.server.check_emptied()
-        for node in self.nodes():
-            if vanished and self.options.vanished_s and node.lingers:
-                self.server.loop.call_later(self.options.vanished_s, node.closed)
+        self.server.remove(self)
+        for link in self.links():
+            if vanished and self.options.vanished_s and link.lingers:
+                self.call_later(self.options.vanished_s, link.on_closed)
             else:
-                node.closed()
+                link.on_closed()
         self._ready.clear()
 
-    def nodes(self) -> list[Node]:
+    @property
+    def peer_address(self) -> str:
+        """Host and port of the client, for logs."""
+        return f"{self.peer[0]}:{self.peer[1]}"
+
+    def links(self) -> list[HubLink]:
         return [
             link.user
             for session in self.amqp.sessions.values()
@@ -106,80 +108,89 @@ class Conversation(asyncio.Protocol):
             if link.user is not None
         ]
 
+    def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
+        self.server.loop.call_later(seconds, callback, *args)
+
     # -- bytes ------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self.heard = self.server.loop.time()
+        self.received_at = self.server.loop.time()
         if self._suspended:
-            self._late.append(data)
+            self._late_data.append(data)
         else:
-            self.listen(self.amqp.receive(data))
+            self.handle_events(self.amqp.receive(data))
 
-    def listen(self, events: Iterator[amqp.Event], spared: amqp.Event | None = None) -> None:
-        """Handle what has happened, then send what it made us say. Faults strike here."""
-        self._flushing = True
+    def handle_events(
+        self, events: Iterator[amqp.Event], without_fault: amqp.Event | None = None
+    ) -> None:
+        """Handle events, then send the resulting bytes. Faults are injected here.
+
+        `without_fault` is handled first: a fault has delayed it already.
+        """
+        self._flush_pending = True
+        faults = self.namespace.faults
         try:
-            if spared is not None:
-                self.handle(spared)
+            if without_fault is not None:
+                self.handle(without_fault)
             for event in events:
-                if not (self.server.faults and befall(self, event, events)):
+                if not (faults and inject_on_event(faults, self, event, events)):
                     self.handle(event)
                 if self._suspended:
                     break
-        except RemoteProtocolError as wrong:
-            log.warning("peer=%s:%s broke the protocol: %s", *self.peer[:2], wrong)
+        except RemoteProtocolError as error:
+            problem = line(
+                "protocol_violated", peer=self.peer_address, error=error, todo="check the client"
+            )
+            log.warning("%s", problem)
             self.finish()
-        except LocalProtocolError as wrong:
-            log.error("peer=%s:%s cannot be answered: %s", *self.peer[:2], wrong)
-            self.amqp.close(Error(condition="amqp:internal-error", description=str(wrong)))
+        except LocalProtocolError as error:
+            log.error("%s", line("connection_failed", peer=self.peer_address, error=error,
+                                 todo="report this as a bug of the hub"))  # fmt: skip
+            self.amqp.close(Error(condition="amqp:internal-error", description=str(error)))
             self.finish()
         else:
-            self.flush_soon()
+            self.flush_now()
 
     def flush(self) -> None:
-        """Hand all waiting bytes to the transport."""
-        out = self.amqp.data_to_send()
-        if not out or self.transport.is_closing():
+        """Pass all waiting bytes to the transport."""
+        pieces = self.amqp.data_to_send()
+        if not pieces or self.transport.is_closing():
             return
-        self.spoke = self.server.loop.time()
-        if len(out) == 1:
-            self.transport.write(out[0])
+        self.sent_at = self.server.loop.time()
+        if len(pieces) == 1:
+            self.transport.write(pieces[0])
         else:
-            self.transport.writelines(out)
-            # Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1 forget to pause us there (CVE-2024-12254);
-            # they look again when told the limit.
+            self.transport.writelines(pieces)
+            # writelines of Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1 does not pause the writer
+            # (CVE-2024-12254); setting the limit makes the transport check its buffer.
             self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
 
     def finish(self) -> None:
-        """Send what is left to say, then hang up; a peer that does not listen has `stop_s`."""
+        """Send what is waiting, then close. A peer that does not read is dropped after `stop_s`."""
         self.flush()
         self.closing = True
         self.abort_at = min(self.abort_at, self.server.loop.time() + self.options.stop_s)
         self.transport.close()
 
     def suspend(self, seconds: float, event: amqp.Event | None, rest: Iterator[amqp.Event]) -> None:
-        """Go deaf for a while; then go on with this event and the rest."""
+        """Stop reading for a while; then continue with this event and the rest."""
         self._suspended = True
         self.transport.pause_reading()
-        self.server.loop.call_later(seconds, self.go_on, event, rest)
+        self.call_later(seconds, self.resume, event, rest)
 
-    def befall_outlet(self, outlet: Outlet) -> bool:
-        """A reader is about to be sent events; True if a fault keeps it from that."""
-        return befall_outlet(outlet)
-
-    def go_on(self, event: amqp.Event | None, rest: Iterator[amqp.Event]) -> None:
+    def resume(self, event: amqp.Event | None, rest: Iterator[amqp.Event]) -> None:
         self._suspended = False
         if self.transport.is_closing():
             return
         if self.writable:
             self.transport.resume_reading()
-        self.listen(rest, spared=event)
-        late, self._late = self._late, []
-        for data in late:
+        self.handle_events(rest, without_fault=event)
+        late_data, self._late_data = self._late_data, []
+        for data in late_data:
             self.data_received(data)
 
     def pause_writing(self) -> None:
-        # A client that does not read must not make us buffer: neither events nor its own replies.
+        # For a client that does not read, the hub must buffer neither events nor replies.
         self.writable = False
         self.transport.pause_reading()
 
@@ -188,7 +199,7 @@ class Conversation(asyncio.Protocol):
         if not self._suspended:
             self.transport.resume_reading()
         if self._ready:
-            self.schedule_run()
+            self.schedule_sending()
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -206,120 +217,122 @@ class Conversation(asyncio.Protocol):
             case amqp.AttachAsked():
                 self.attach(event)
             case amqp.Detached():
-                self.leave(event.link.user)
+                self.close_link(event.link.user)
             case amqp.Ended():
                 for link in event.links:
-                    self.leave(link.user)
+                    self.close_link(link.user)
             case amqp.Opened():
                 self.opened = True
                 if self.heartbeat_s < 2 * TICK_S:
-                    self.server.hurry()
+                    self.server.tick_early()
             case amqp.Closed():
                 self.finish()
 
     def attach(self, asked: amqp.AttachAsked) -> None:
         try:
-            asked.link.user = open_node(self, asked.link, asked.attach)
-        except AmqpError as refused:
-            log.info(
-                "refuse link=%.80r peer=%s:%s %.500s", asked.link.name, *self.peer[:2], refused
-            )
-            asked.link.refuse(as_error(refused))
+            asked.link.user = open_link(self, asked.link, asked.attach)
+        except AmqpError as refusal:
+            name = asked.link.name[:80]
+            log.info("%s", line("link_refused", link=name, peer=self.peer_address, error=refusal))
+            asked.link.refuse(as_error(refusal))
 
-    def leave(self, node: Node | None) -> None:
-        if node is not None:
-            node.closed()
+    def close_link(self, link: HubLink | None) -> None:
+        if link is not None:
+            link.on_closed()
 
-    # -- sending, a slice at a time ---------------------------------------------------------------
+    # -- sending, one slice per turn --------------------------------------------------------------
 
-    def schedule(self, node: Node | None) -> None:
-        """Let a node send, soon."""
-        if node is not None and not node.queued:
-            self.enqueue(node)
-            self.schedule_run()
+    def schedule(self, link: HubLink | None) -> None:
+        """Let a link send, soon."""
+        if link is not None and not link.queued:
+            self.enqueue(link)
+            self.schedule_sending()
 
-    def enqueue(self, node: Node) -> None:
-        node.queued = True
-        self._ready.append(node)
+    def enqueue(self, link: HubLink) -> None:
+        link.queued = True
+        self._ready.append(link)
 
-    def schedule_run(self) -> None:
+    def schedule_sending(self) -> None:
         if self.writable and not self._scheduled:
             self._scheduled = True
-            self.server.loop.call_soon(self.run)
+            self.server.loop.call_soon(self.send_next)
 
-    def run(self) -> None:
-        """Give the next node its slice; come back for more after everyone else had a turn."""
+    def send_next(self) -> None:
+        """Let the next link send one slice. The other links and connections follow before more."""
         self._scheduled = False
         if not self._ready or not self.writable or self.transport.is_closing():
             return
-        node = self._ready.popleft()
-        node.queued = False
-        if node.pump():
-            self.enqueue(node)
+        link = self._ready.popleft()
+        link.queued = False
+        if link.send_slice():
+            self.enqueue(link)
         self.flush()
         if self._ready:
-            self.schedule_run()
+            self.schedule_sending()
 
-    def wake_writer(self) -> None:
-        """A node has spoken outside of `data_received`: its words go out soon, once."""
-        if not self._flushing:
-            self._flushing = True
-            self.server.loop.call_soon(self.flush_soon)
+    def request_flush(self) -> None:
+        """Flush soon, once: a link has sent something outside of `data_received`."""
+        if not self._flush_pending:
+            self._flush_pending = True
+            self.server.loop.call_soon(self.flush_now)
 
-    def flush_soon(self) -> None:
-        self._flushing = False
+    def flush_now(self) -> None:
+        self._flush_pending = False
         self.flush()
 
     # -- time -------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """What the passing of time asks for."""
-        mute = not self.opened and now - self.since > self.options.handshake_s
-        if mute or now > self.abort_at:
+        """Do the periodic work: time-outs, expired tokens, heartbeats."""
+        handshake_late = not self.opened and now - self.connected_at > self.options.handshake_s
+        if handshake_late or now > self.abort_at:
             self.transport.abort()
         if self.transport.is_closing():
             return
         if self.guard.next_expiry <= self.namespace.clock.now():
             self.close_expired()
-        # To a peer that does not read, a heartbeat would only be one more thing to keep.
-        if self.writable and now - self.spoke >= self.heartbeat_s:
+        # For a peer that does not read, a heartbeat would only fill the buffer.
+        if self.writable and now - self.sent_at >= self.heartbeat_s:
             self.amqp.heartbeat()
-        # Twice of what is announced, as the specification has it (2.4.5): peers that obey, such as
-        # Proton, send their heartbeats in about the time announced, and not well before it.
-        if self.options.enforce_idle and now - self.heard > 2 * self.options.idle_timeout_s:
-            idle_ms = int(self.options.idle_timeout_s * 1000)
-            self.amqp.close(
-                Error(
-                    condition=FORCED,
-                    description="The connection was inactive for more than the allowed "
-                    f"{idle_ms} milliseconds and is closed by container "
-                    f"'{self.server.opening.container_id}'.",
-                )
-            )
-            self.finish()
+        # Twice the announced time, as in the specification (2.4.5): peers such as Proton send their
+        # heartbeats just about in the announced time, not well before it.
+        if self.options.enforce_idle and now - self.received_at > 2 * self.options.idle_timeout_s:
+            self.close_idle()
             return
         self.flush()
 
     @property
     def heartbeat_s(self) -> float:
-        """How long we may be silent: half of what the peer tolerates."""
+        """The longest time without sending: half of the peer's idle time-out."""
         remote = self.amqp.remote
         if remote is None or not remote.idle_time_out:
             return float("inf")
         return remote.idle_time_out / 2000
 
+    def close_idle(self) -> None:
+        idle_ms = int(self.options.idle_timeout_s * 1000)
+        self.amqp.close(
+            Error(
+                condition=FORCED,
+                description="The connection was inactive for more than the allowed "
+                f"{idle_ms} milliseconds and is closed by container "
+                f"'{self.server.opening.container_id}'.",
+            )
+        )
+        self.finish()
+
     def close_expired(self) -> None:
-        """Detach the links whose token has run out."""
-        for node in self.nodes():
-            if node.claim is not None and not self.guard.allows(node.path, node.claim):
-                node.close(
+        """Detach the links whose token has expired."""
+        for link in self.links():
+            if link.claim is not None and not self.guard.allows(link.path, link.claim):
+                link.close(
                     "amqp:unauthorized-access",
-                    f"ExpiredToken: the token for '{self.guard.resource(node.path)}' is expired. "
-                    f"'{node.claim}' claim(s) are required; put a new token and attach again.",
+                    f"ExpiredToken: the token for '{self.guard.resource(link.path)}' is expired. "
+                    f"'{link.claim}' claim(s) are required; put a new token and attach again.",
                 )
 
     def stop(self) -> None:
-        """Say good-bye. The peer's answer ends the connection; what else it says is too late."""
+        """Send close. The peer's own close ends the connection; its other frames are ignored."""
         self.amqp.close(Error(condition=FORCED, description="The hub is shutting down."))
         if self.opened:
             self.closing = True
@@ -328,5 +341,5 @@ class Conversation(asyncio.Protocol):
             self.finish()
 
     def drop(self) -> None:
-        """Break the connection without a word, as a failing network would."""
+        """Break the connection without a close, as a failing network does."""
         self.transport.abort()

@@ -1,9 +1,9 @@
-"""The hub as a thing to hold: started in your own process, stopped when you leave the block.
+"""`EmbeddedHub`: a hub in this process, started and stopped by a `with` block.
 
     async with EmbeddedHub(hubs={"sensors": 16}) as hub:
         hub.connection_string("sensors")
 
-The same object works in a plain `with` block; it then runs on a thread of its own.
+In a plain `with` block the hub runs on its own thread.
 """
 
 from __future__ import annotations
@@ -14,24 +14,31 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
 from pumphouse.clock import Clock
 from pumphouse.errors import HubNotFound, OptionError, PumphouseError
 from pumphouse.hub.access.auth import ALL_CLAIMS, AccessRule, Claim, sign_sas
-from pumphouse.hub.access.token_issuer import TokenIssuer
-from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.emulator_config import HubSpec, parse_config
 from pumphouse.hub.faults.rules import Faults
-from pumphouse.hub.listeners.ports import DoorOptions, Doors
-from pumphouse.hub.listeners.tls import EVERYWHERE, CertificateFiles
-from pumphouse.hub.namespace import MESSAGE_BYTES_MAX, Namespace, ensure_groups, ensure_hubs
-from pumphouse.hub.quotas import Tier, check_retention, check_units, tier_named
+from pumphouse.hub.listeners.listeners import Listeners
+from pumphouse.hub.listeners.tls import ANY_ADDRESS
+from pumphouse.hub.namespace import Namespace, ensure_groups, ensure_hubs
+from pumphouse.hub.options import (
+    AccessOptions,
+    ConfigOptions,
+    HubSettings,
+    LimitOptions,
+    ListenerOptions,
+    ServerOptions,
+    StorageOptions,
+    check_settings,
+    with_settings,
+)
 from pumphouse.hub.server import HubServer
 from pumphouse.hub.storage.base import DiskStorage
-from pumphouse.hub.storage.memory_log import Retention
-from pumphouse.hub.storage.writer import ALWAYS, SYNC_MODES
 
 ROOT_RULE = "RootManageSharedAccessKey"
 START_S = 10.0
@@ -42,13 +49,18 @@ T = TypeVar("T")
 class EmbeddedHub:
     """An event hub namespace in this process, for the unmodified Azure clients.
 
-    `hubs` maps names to partition counts. `port=0` picks a free port. `root_key` is made up unless
-    given; `rules` are further keys with fewer claims, of the namespace or of one hub.
+    `hubs` maps hub names to numbers of partitions. Port 0 picks a free port. The settings below
+    are fields of the option objects in `pumphouse.hub.options`, and also keywords of their own:
 
-    Further doors are opened by giving them a port, 0 for a free one: `tls_port`, `ws_port` (AMQP
-    over WebSocket), `http_port`. TLS uses your `certificate` (files: certificate, key) or makes
-    one; its authority is kept in `tls_dir`, or else in the data directory. `config` is a
-    config.json of Microsoft's emulator. `tier` and `throughput_units` bring the service's limits.
+    * keys (`access`): `root_key` (random unless given), further `rules`, a JWT `issuer`;
+    * storage (`storage`): a `data` directory, `sync`, `retention`;
+    * limits of the service (`limits`): `tier`, `throughput_units`, `message_bytes_max`;
+    * further listeners (`listeners`): `tls_port`, `ws_port` (AMQP over WebSocket), `http_port`,
+      your `certificate` (files: certificate, key), or `tls_dir` to keep the authority of a
+      generated one (default: in the data directory, or temporary);
+    * hubs of Microsoft's emulator (`emulator`): its `config` file, `config_strict`.
+
+    `options` tunes the connections. `fault_seed` makes random faults repeatable.
     """
 
     def __init__(
@@ -57,51 +69,44 @@ class EmbeddedHub:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        root_key: str | None = None,
-        rules: Iterable[AccessRule] = (),
-        retention: Retention | None = None,
-        issuer: TokenIssuer | None = None,
         clock: Clock | None = None,
-        message_bytes_max: int | None = None,
-        data: str | Path | None = None,
-        sync: str = ALWAYS,
+        access: AccessOptions | None = None,
+        storage: StorageOptions | None = None,
+        limits: LimitOptions | None = None,
+        listeners: ListenerOptions | None = None,
+        emulator: ConfigOptions | None = None,
         options: ServerOptions | None = None,
-        tls_port: int | None = None,
-        ws_port: int | None = None,
-        http_port: int | None = None,
-        certificate: CertificateFiles | None = None,
-        tls_dir: str | Path | None = None,
-        config: str | Path | None = None,
-        config_strict: bool = False,
-        tier: str | None = None,
-        throughput_units: int | None = None,
         fault_seed: int = 0,
+        **settings: Unpack[HubSettings],
     ) -> None:
-        limits = None if tier is None else tier_named(tier)
-        check_units(limits, throughput_units)
-        root = [AccessRule(ROOT_RULE, root_key, ALL_CLAIMS)] if root_key else []
+        check_settings(settings)
+        access = with_settings(access or AccessOptions(), settings)
+        storage = with_settings(storage or StorageOptions(), settings)
+        root = [AccessRule(ROOT_RULE, access.root_key, ALL_CLAIMS)] if access.root_key else []
         self.namespace = Namespace(
-            [*root, *rules],
+            [*root, *access.rules],
             clock=clock,
-            retention=choose_retention(limits, retention),
-            issuer=issuer,
-            message_bytes_max=choose_message_limit(limits, message_bytes_max),
-            tier=limits,
-            throughput_units=throughput_units,
+            retention=storage.retention,
+            issuer=access.issuer,
+            limits=with_settings(limits or LimitOptions(), settings),
             faults=Faults(fault_seed),
         )
-        self._wanted = [HubSpec(name, count) for name, count in (hubs or {}).items()]
-        if config is not None:
-            self._wanted += read_config(Path(config), config_strict, self._wanted)
-        self.data = None if data is None else Path(data)
-        self._sync = check_sync(sync)
+        self._requested_hubs = [HubSpec(name, count) for name, count in (hubs or {}).items()]
+        emulator = with_settings(emulator or ConfigOptions(), settings)
+        if emulator.config is not None:
+            path = Path(emulator.config)
+            self._requested_hubs += read_config(path, emulator.config_strict, self._requested_hubs)
+        self.data = storage.directory
+        self._sync = storage.sync
         if self.data is None:
             self.ensure_contents()
-        kept = Path(tls_dir) if tls_dir is not None else self.data and self.data / "tls"
-        self._door_options = DoorOptions(tls_port, ws_port, http_port, certificate, kept)
-        self._doors: Doors | None = None
+        listeners = with_settings(listeners or ListenerOptions(), settings)
+        if listeners.tls_dir is None and self.data is not None:
+            listeners = replace(listeners, tls_dir=self.data / "tls")
+        self._listener_options = listeners
+        self._listeners: Listeners | None = None
         self.host = host
-        self._asked_port = port
+        self._requested_port = port
         self._options = options
         self._server: HubServer | None = None
         self._thread: HubThread | None = None
@@ -119,43 +124,43 @@ class EmbeddedHub:
 
     @property
     def port(self) -> int:
-        """The port it listens on; known once it has started."""
+        """The AMQP port; known after the start."""
         return self.server.port
 
     @property
     def authority(self) -> str:
-        """Host and port as a client on this machine reaches them."""
+        """Host and port for a client on this machine."""
         return self.address(self.port)
 
     def address(self, port: int) -> str:
-        host = "localhost" if self.host in EVERYWHERE else self.host
+        host = "localhost" if self.host in ANY_ADDRESS else self.host
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
-    def doors(self) -> Doors:
-        if self._doors is None:
+    def listeners(self) -> Listeners:
+        if self._listeners is None:
             raise PumphouseError("the hub has not been started; use it in a `with` block")
-        return self._doors
+        return self._listeners
 
     @property
     def tls_port(self) -> int | None:
-        """The port for AMQP over TLS; None if there is none."""
-        return self.doors.tls_port
+        """The port for AMQP over TLS; None without that listener."""
+        return self.listeners.tls_port
 
     @property
     def ws_port(self) -> int | None:
-        """The port for AMQP over WebSocket; None if there is none."""
-        return self.doors.ws_port
+        """The port for AMQP over WebSocket; None without that listener."""
+        return self.listeners.ws_port
 
     @property
     def http_port(self) -> int | None:
-        """The port of the HTTP API; None if there is none."""
-        return self.doors.http_port
+        """The port of the HTTP API; None without that listener."""
+        return self.listeners.http_port
 
     @property
     def ca_file(self) -> Path | None:
-        """What TLS clients are to trust; None without TLS, or with a certificate of yours."""
-        return self.doors.ca_file
+        """The authority for TLS clients to trust; None without TLS or with your own certificate."""
+        return self.listeners.ca_file
 
     # -- starting and stopping --------------------------------------------------------------------
 
@@ -166,30 +171,30 @@ class EmbeddedHub:
                 self.namespace.open(DiskStorage(self.data, asyncio.get_running_loop(), self._sync))
                 self.ensure_contents()
             server = HubServer(self.namespace, self._options)
-            await server.start(self.host, self._asked_port)
+            await server.start(self.host, self._requested_port)
             undo.push_async_callback(server.stop)
-            doors = Doors(server, self._door_options)
-            await doors.open(self.host)
+            listeners = Listeners(server, self._listener_options)
+            await listeners.start(self.host)
             undo.pop_all()
-        self._server, self._doors = server, doors
+        self._server, self._listeners = server, listeners
 
     async def stop(self) -> None:
-        if self._server is not None and self._doors is not None:
+        if self._server is not None and self._listeners is not None:
             server, self._server = self._server, None
-            doors, self._doors = self._doors, None
-            await doors.shut()
+            listeners, self._listeners = self._listeners, None
+            await listeners.stop()
             await server.stop()
-            await doors.close()
+            await listeners.close()
             self.namespace.close()
 
     def ensure_contents(self) -> None:
-        """Make what was asked for and is not there yet."""
+        """Create the requested hubs, groups and root key that do not exist."""
         self.ensure_root()
-        ensure_hubs(self.namespace, {hub.name: hub.partitions for hub in self._wanted})
-        ensure_groups(self.namespace, {hub.name: hub.groups for hub in self._wanted})
+        ensure_hubs(self.namespace, {hub.name: hub.partitions for hub in self._requested_hubs})
+        ensure_groups(self.namespace, {hub.name: hub.groups for hub in self._requested_hubs})
 
     def ensure_root(self) -> None:
-        """A namespace has a root key: the one given, the one kept, or a new one."""
+        """Add a random root key, unless one is given or stored."""
         if not any(rule.name == ROOT_RULE and not rule.hub for rule in self.namespace.rules):
             self.namespace.add_rule(AccessRule(ROOT_RULE, make_key(), ALL_CLAIMS))
 
@@ -211,7 +216,7 @@ class EmbeddedHub:
         thread.stop_hub()
 
     def _call(self, change: Callable[[], T]) -> T:
-        """Run a change where the hub runs: on its thread if it has one, otherwise right here."""
+        """Run a change on the hub's thread, if it has one."""
         return self._thread.call(change) if self._thread is not None else change()
 
     # -- connecting -------------------------------------------------------------------------------
@@ -219,15 +224,15 @@ class EmbeddedHub:
     def connection_string(
         self, hub: str | None = None, rule: str = ROOT_RULE, *, tls: bool = False
     ) -> str:
-        """A ready-to-paste connection string, of one hub or (without a name) of the namespace.
+        """The connection string of one hub or, without a name, of the namespace.
 
-        With `tls` it leads to the TLS port, without the emulator's mark that turns TLS off.
+        With `tls` it has the TLS port and lacks UseDevelopmentEmulator, which turns TLS off.
         """
-        found = self.find_rule(rule, hub)
+        access = self.find_rule(rule, hub)
         parts = {
-            "Endpoint": f"sb://{self.address(self.need_tls_port() if tls else self.port)}",
-            "SharedAccessKeyName": found.name,
-            "SharedAccessKey": found.key,
+            "Endpoint": f"sb://{self.address(self.require_tls_port() if tls else self.port)}",
+            "SharedAccessKeyName": access.name,
+            "SharedAccessKey": access.key,
         }
         if not tls:
             parts["UseDevelopmentEmulator"] = "true"
@@ -235,7 +240,7 @@ class EmbeddedHub:
             parts["EntityPath"] = self.namespace.hub(hub).name
         return ";".join(f"{key}={value}" for key, value in parts.items())
 
-    def need_tls_port(self) -> int:
+    def require_tls_port(self) -> int:
         if self.tls_port is None:
             raise OptionError("the hub has no TLS port; start it with tls_port=0 or 5671")
         return self.tls_port
@@ -243,7 +248,7 @@ class EmbeddedHub:
     def sas_token(
         self, hub: str | None = None, rule: str = ROOT_RULE, lasts_s: float = 3600.0
     ) -> str:
-        """A token for the header Authorization of the HTTP API."""
+        """A token for the Authorization header of the HTTP API."""
         resource = f"sb://{self.authority}/{hub or ''}"
         expires_at = int(self.namespace.clock.now() + lasts_s)
         return sign_sas(resource, self.find_rule(rule, hub), expires_at)
@@ -252,9 +257,9 @@ class EmbeddedHub:
         for rule in self.namespace.rules:
             if rule.name == name and rule.hub.lower() in ("", (hub or "").lower()):
                 return rule
-        raise HubNotFound(f"there is no access rule {name!r} for {hub or 'the namespace'}")
+        raise HubNotFound(f"access rule {name!r} not found for {hub or 'the namespace'}")
 
-    # -- changing it while it runs ----------------------------------------------------------------
+    # -- changes, also while it runs --------------------------------------------------------------
 
     @property
     def hubs(self) -> dict[str, int]:
@@ -262,15 +267,15 @@ class EmbeddedHub:
         return self._call(lambda: {hub.name: len(hub.partitions) for hub in self.namespace.hubs})
 
     def create_hub(self, name: str, partitions: int = 4, groups: Iterable[str] = ()) -> None:
-        """Add a hub, with consumer groups besides $Default if wanted."""
+        """Create a hub, with consumer groups besides $Default."""
         self._call(lambda: self.namespace.create_hub(name, partitions, groups) and None)
 
     def grow_hub(self, name: str, partitions: int) -> None:
-        """Give a hub more partitions, as Azure's larger tiers can; there are never fewer."""
+        """Add partitions to a hub, as Azure's larger tiers can. The number can only grow."""
         self._call(lambda: self.namespace.grow_hub(name, partitions) and None)
 
     def delete_hub(self, name: str) -> None:
-        """Remove a hub and its events; clients attached to it are told."""
+        """Delete a hub and its events; its links are detached."""
         self._call(lambda: self.namespace.delete_hub(name))
 
     def groups(self, hub: str) -> list[str]:
@@ -278,50 +283,50 @@ class EmbeddedHub:
         return self._call(lambda: sorted(self.namespace.hub(hub).groups.values()))
 
     def create_group(self, hub: str, group: str) -> None:
-        """Add a consumer group to a hub."""
+        """Create a consumer group."""
         self._call(lambda: self.namespace.create_group(hub, group))
 
     def delete_group(self, hub: str, group: str) -> None:
-        """Remove a consumer group; its readers are told."""
+        """Delete a consumer group; its readers are detached."""
         self._call(lambda: self.namespace.delete_group(hub, group))
 
     def create_rule(
         self, name: str, claims: Iterable[Claim], hub: str = "", key: str | None = None
     ) -> None:
-        """Add a key with some claims, for one hub or (without a name) for all of them."""
+        """Add a key with some claims, for one hub or, without a name, for all hubs."""
         rule = AccessRule(name, key or make_key(), frozenset(claims), hub)
         self._call(lambda: self.namespace.add_rule(rule))
 
-    # -- breaking it on purpose: more in `faults` -------------------------------------------------
+    # -- faults on purpose: more in `faults` ------------------------------------------------------
 
     @property
     def faults(self) -> Faults:
-        """What is to go wrong: plan it here, before or while the hub runs."""
+        """The planned faults; add some before or while the hub runs."""
         return self.namespace.faults
 
     def drop_connections(self) -> int:
-        """Break every connection without a word, as a failing network would; returns how many."""
+        """Break every connection without a close, as a failing network does; returns how many."""
 
         def drop() -> int:
-            broken = list(self.server.conversations)
-            for conversation in broken:
-                conversation.drop()
-            return len(broken)
+            connections = list(self.server.connections)
+            for connection in connections:
+                connection.drop()
+            return len(connections)
 
         return self._call(drop)
 
     def steal_readers(self, hub: str, group: str = "$Default", partition: str = "") -> int:
-        """Evict readers as one with a higher epoch would; returns how many."""
+        """Evict readers as a new reader with a higher epoch does; returns how many."""
 
         def steal() -> int:
-            found = self.namespace.hub(hub)
-            chosen = [found.partition(partition)] if partition else found.partitions
-            return sum(place.evict(group.lower()) for place in chosen)
+            event_hub = self.namespace.hub(hub)
+            partitions = [event_hub.partition(partition)] if partition else event_hub.partitions
+            return sum(each.evict(group.lower()) for each in partitions)
 
         return self._call(steal)
 
     def tick(self) -> None:
-        """Do at once what the passing of time asks for: after a test has moved the clock."""
+        """Do the periodic work at once, after a test has moved the clock."""
 
         def tick() -> None:
             self.server.tick()
@@ -350,16 +355,16 @@ class HubThread:
         try:
             asyncio.run_coroutine_threadsafe(self.hub.start(), self.loop).result(START_S)
         except BaseException:
-            self.end()
+            self.stop_loop()
             raise
 
     def stop_hub(self) -> None:
         try:
             asyncio.run_coroutine_threadsafe(self.hub.stop(), self.loop).result(START_S)
         finally:
-            self.end()
+            self.stop_loop()
 
-    def end(self) -> None:
+    def stop_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(START_S)
 
@@ -373,41 +378,20 @@ class HubThread:
 
 
 def read_config(path: Path, strict: bool, others: Iterable[HubSpec]) -> Iterable[HubSpec]:
-    """The hubs of a config.json of Microsoft's emulator, none of which may be among the others."""
+    """The hubs of a config.json of Microsoft's emulator; OptionError if one is given twice."""
     try:
-        found = parse_config(path.read_text(encoding="utf-8"), strict)
-    except OptionError as wrong:
-        raise OptionError(f"{path}: {wrong}") from None
-    except (OSError, ValueError) as failed:  # what is not UTF-8 is a ValueError
-        raise OptionError(f"{path} cannot be read: {failed}") from None
+        hubs = parse_config(path.read_text(encoding="utf-8"), strict)
+    except OptionError as failure:
+        raise OptionError(f"{path}: {failure}") from None
+    except (OSError, ValueError) as failure:  # a ValueError: not UTF-8
+        raise OptionError(f"{path} cannot be read: {failure}") from None
     taken = {hub.name.lower() for hub in others}
-    for hub in found:
+    for hub in hubs:
         if hub.name.lower() in taken:
-            raise OptionError(
-                f"hub {hub.name!r} is both in {path} and among the hubs; name it once"
-            )
-    return found
-
-
-def choose_retention(tier: Tier | None, asked: Retention | None) -> Retention:
-    chosen = asked or Retention()
-    if tier is not None:
-        check_retention(tier, chosen.seconds)
-    return chosen
-
-
-def choose_message_limit(tier: Tier | None, asked: int | None) -> int:
-    if asked is not None:
-        return asked
-    return MESSAGE_BYTES_MAX if tier is None else tier.message_bytes_max
-
-
-def check_sync(mode: str) -> str:
-    if mode not in SYNC_MODES:
-        raise OptionError(f"sync must be one of {', '.join(SYNC_MODES)} (got {mode!r})")
-    return mode
+            raise OptionError(f"hub {hub.name!r} is given both in {path} and in hubs; give it once")
+    return hubs
 
 
 def make_key() -> str:
-    """A random key, of the length and alphabet of the service's."""
+    """A random key with the length and alphabet of the service's keys."""
     return b64encode(secrets.token_bytes(32)).decode()

@@ -1,23 +1,23 @@
-"""Who may read a partition: admit a newcomer, refuse it, or evict those who were there.
+"""The epoch rules: admit a new reader of a partition, refuse it, or evict the present ones.
 
 One partition of one consumer group is read either by a single reader with an epoch or by up to five
-readers without one, never by both kinds. The rules are the service's, and so are the error texts,
-to the letter: clients match on them. What we add stands after the service's sentences.
+readers without one, never by both kinds. The rules and the error texts are the service's, to the
+letter, because clients match on them. Our additions follow the service's sentences.
 
-    newcomer        present            verdict
-    epoch e2        nobody             admit
-    epoch e2        epoch e1 <= e2     admit, evict the present one (equal epochs steal)
+    newcomer        present            decision
+    epoch e2        no reader          admit
+    epoch e2        epoch e1 <= e2     admit, evict the present one (also with an equal epoch)
     epoch e2        epoch e1 >  e2     refuse
     epoch e2        any without epoch  admit, evict them all
     without epoch   epoch e1           refuse (epoch readers take precedence)
     without epoch   fewer than five    admit
     without epoch   five               refuse
 
-The answer follows from the readers present now and from nothing else: once a reader is gone, its
-epoch is forgotten.
+The decision depends only on the present readers: the epoch of a reader that has left does not
+count.
 
-    attach -> arbitrate -> detach the evicted, answer the newcomer
-              ^^^^^^^^^ this module
+    attach -> decide -> detach the evicted, accept or refuse the newcomer
+              ^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from dataclasses import dataclass
 LINK_STOLEN = "amqp:link:stolen"
 RESOURCE_LIMIT = "amqp:resource-limit-exceeded"
 READERS_MAX = 5
-_NIL = "nil"  # how the service writes a name that a client did not give
+_NIL = "nil"  # the service's text for a missing name
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One receiver link. `epoch` is None for a reader without one; 0 is an epoch like any other."""
+    """One receiver link. `epoch` is None for a reader without one; 0 is a valid epoch."""
 
     id: int
     name: str | None = None  # com.microsoft:receiver-name, or None if the client gave none
@@ -45,8 +45,8 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What to do about a newcomer.
+class Decision:
+    """What to do with a new reader.
 
     Refused: `condition` and `text` are the newcomer's error. Admitted: the readers in `evict` are
     detached first, with `condition` and, in the same order, the texts in `evict_errors`.
@@ -59,21 +59,19 @@ class Verdict:
     evict_errors: tuple[str, ...] = ()
 
 
-ADMITTED = Verdict(admit=True)
+ADMITTED = Decision(admit=True)
 
 
-def arbitrate(
-    present: Sequence[Reader], newcomer: Reader, readers_max: int = READERS_MAX
-) -> Verdict:
-    """Judge a newcomer against the readers now on its partition and consumer group."""
+def decide(present: Sequence[Reader], newcomer: Reader, readers_max: int = READERS_MAX) -> Decision:
+    """Decide about a new reader, given the present ones of its partition and consumer group."""
     holder = max((r for r in present if r.epoch is not None), key=_epoch, default=None)
     if newcomer.epoch is None:
-        return _judge_epochless(present, newcomer, holder, readers_max)
+        return _decide_without_epoch(present, newcomer, holder, readers_max)
     if holder is not None and _epoch(holder) > newcomer.epoch:
-        return Verdict(False, condition=LINK_STOLEN, text=_higher_epoch_exists(holder, newcomer))
+        return Decision(False, condition=LINK_STOLEN, text=_higher_epoch_exists(holder, newcomer))
     if not present:
         return ADMITTED
-    return Verdict(
+    return Decision(
         True,
         evict=tuple(reader.id for reader in present),
         condition=LINK_STOLEN,
@@ -81,13 +79,13 @@ def arbitrate(
     )
 
 
-def _judge_epochless(
+def _decide_without_epoch(
     present: Sequence[Reader], newcomer: Reader, holder: Reader | None, readers_max: int
-) -> Verdict:
+) -> Decision:
     if holder is not None:
-        return Verdict(False, condition=LINK_STOLEN, text=_epoch_reader_exists(holder, newcomer))
+        return Decision(False, condition=LINK_STOLEN, text=_epoch_reader_exists(holder, newcomer))
     if len(present) >= readers_max:
-        return Verdict(
+        return Decision(
             False, condition=RESOURCE_LIMIT, text=_too_many(present, newcomer, readers_max)
         )
     return ADMITTED
@@ -108,7 +106,7 @@ def _disconnected(old: Reader, new: Reader) -> str:
 
 
 def _higher_epoch_exists(holder: Reader, newcomer: Reader) -> str:
-    # The second epoch stands without quotes in the service's text.
+    # The second epoch has no quotes in the service's text.
     return (
         f"Receiver '{holder.label}' with a higher epoch '{holder.epoch}' already exists. "
         f"Receiver '{newcomer.label}' with epoch {newcomer.epoch} cannot be created. "

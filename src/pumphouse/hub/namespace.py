@@ -1,7 +1,7 @@
-"""The things a namespace is made of: hubs, partitions, consumer groups, access rules.
+"""A namespace and its parts: hubs, partitions, consumer groups, access rules.
 
-A namespace knows nothing of sockets. Links register with the partition they read or the hub they
-send to, so that a new event wakes its readers and a deleted hub detaches its links.
+Nothing here uses sockets. Links register with the partition that they read or the hub that they
+send to, so that a new event wakes its readers and the deletion of a hub detaches its links.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from pumphouse.hub.access.auth import AccessRule
 from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.annotations import Batch
 from pumphouse.hub.faults.rules import Faults
+from pumphouse.hub.options import LimitOptions, Retention
 from pumphouse.hub.quotas import (
     PARTITIONS_MAX,
     Meter,
-    Tier,
-    check_more_partitions,
-    check_new_group,
-    check_new_hub,
+    check_group_quota,
+    check_hub_quota,
+    check_partition_quota,
+    check_retention,
+    check_units,
+    find_tier,
 )
 from pumphouse.hub.routing import DEFAULT_GROUP, check_group_name, check_hub_name, partition_for
 from pumphouse.hub.storage.base import Log, MemoryStorage, Storage
 from pumphouse.hub.storage.data_directory import HubRecord, NamespaceRecord
-from pumphouse.hub.storage.memory_log import A_DAY, Retention
 
 MESSAGE_BYTES_MAX = 1024 * 1024
 
 
 class OpenLink(Protocol):
-    """A link that the model may close."""
+    """A link that the namespace may close."""
 
     def close(self, condition: str, description: str) -> None: ...
 
@@ -44,18 +46,18 @@ class OpenReader(OpenLink, Protocol):
     """A link that reads a partition."""
 
     reader: epochs.Reader
-    next_sequence: int  # of the event that it is sent next
+    next_sequence: int  # of the next event to send
 
     @property
     def client(self) -> str:
-        """The container id of the connection: many clients give their readers no name."""
+        """The container id of the connection: many clients do not name their readers."""
 
     def wake(self) -> None:
-        """There is something new to read."""
+        """Check for new events."""
 
 
 class Partition:
-    """One ordered log, and who reads it."""
+    """One ordered log, and its readers."""
 
     __slots__ = ("events_sent", "id", "log", "readers")
 
@@ -63,34 +65,34 @@ class Partition:
         self.id = str(number)
         self.log = log
         self.readers: dict[str, list[OpenReader]] = {}  # by consumer group, lower case
-        self.events_sent = 0  # to all readers together, those that have left included
+        self.events_sent = 0  # to all readers together, also those that have left
 
     def admit(self, group: str, link: OpenReader) -> None:
-        """Let a reader in, evicting others if the epoch rules say so; AmqpError if they say no."""
+        """Add a reader and evict others, as the epoch rules decide; AmqpError if it is refused."""
         present = self.readers.get(group, [])
-        verdict = epochs.arbitrate([there.reader for there in present], link.reader)
-        if not verdict.admit:
-            raise AmqpError(verdict.condition, verdict.text)
-        evicted = {there.reader.id: there for there in present}
-        for reader_id, text in zip(verdict.evict, verdict.evict_errors, strict=True):
-            evicted[reader_id].close(verdict.condition, text)
+        decision = epochs.decide([other.reader for other in present], link.reader)
+        if not decision.admit:
+            raise AmqpError(decision.condition, decision.text)
+        links = {other.reader.id: other for other in present}
+        for reader_id, text in zip(decision.evict, decision.evict_errors, strict=True):
+            links[reader_id].close(decision.condition, text)
         self.readers.setdefault(group, []).append(link)
 
     def evict(self, group: str) -> int:
-        """Turn a group's readers out, as a thief with the next epoch would; returns how many."""
+        """Evict a group's readers as a new reader with the next epoch does; returns how many."""
         present = list(self.readers.get(group, ()))
-        highest = max((there.reader.epoch or 0 for there in present), default=0)
+        highest = max((link.reader.epoch or 0 for link in present), default=0)
         thief = epochs.Reader(id=0, name="thief", epoch=highest + 1)
-        verdict = epochs.arbitrate([there.reader for there in present], thief)
-        for there, text in zip(present, verdict.evict_errors, strict=True):
-            there.close(verdict.condition, text)
+        decision = epochs.decide([link.reader for link in present], thief)
+        for link, text in zip(present, decision.evict_errors, strict=True):
+            link.close(decision.condition, text)
         return len(present)
 
     def leave(self, group: str, link: OpenReader) -> None:
-        there = self.readers.get(group, [])
-        if link in there:
-            there.remove(link)
-        if not there:
+        present = self.readers.get(group, [])
+        if link in present:
+            present.remove(link)
+        if not present:
             self.readers.pop(group, None)
 
     def wake(self) -> None:
@@ -114,7 +116,7 @@ class EventHub:
         return f"<EventHub {self.name} {len(self.partitions)} partitions>"
 
     def partition(self, text: str) -> Partition:
-        """The partition of that id, or the service's refusal."""
+        """The partition with this id; AmqpError with the service's text if there is none."""
         if text.isascii() and text.isdigit() and len(text) < 6 and int(text) < len(self.partitions):
             return self.partitions[int(text)]
         raise AmqpError(
@@ -124,7 +126,7 @@ class EventHub:
         )
 
     def choose(self, key: str | None) -> Partition:
-        """Where a batch goes: by its key, or else to each partition in turn."""
+        """The partition for a batch: by its key, or else each in turn."""
         if key is not None:
             return self.partitions[partition_for(key, len(self.partitions))]
         self._turn = (self._turn + 1) % len(self.partitions)
@@ -132,12 +134,12 @@ class EventHub:
 
     @property
     def record(self) -> HubRecord:
-        """The hub as it is written down."""
+        """The stored description of the hub."""
         count, groups = len(self.partitions), tuple(self.groups.values())
         return HubRecord(self.id, self.name, count, self.created_ms, groups)
 
     def readers(self, group: str | None = None) -> Iterator[OpenReader]:
-        """The links that read this hub, of one group or of all."""
+        """The links that read this hub, of one group or of all groups."""
         for partition in self.partitions:
             for name, links in list(partition.readers.items()):
                 if group is None or name == group:
@@ -145,68 +147,76 @@ class EventHub:
 
 
 class Namespace:
-    """All hubs behind one address, and the keys that open them."""
+    """All hubs behind one address, and their access rules."""
 
     def __init__(
         self,
         rules: Iterable[AccessRule],
         *,
         clock: Clock | None = None,
-        retention: Retention = A_DAY,
+        retention: Retention | None = None,
         issuer: TokenIssuer | None = None,
-        message_bytes_max: int = MESSAGE_BYTES_MAX,
-        tier: Tier | None = None,
-        throughput_units: int | None = None,
+        limits: LimitOptions | None = None,
         faults: Faults | None = None,
     ) -> None:
         self.rules = list(rules)
         self.faults = faults if faults is not None else Faults()
         self.clock: Clock = clock or SystemClock()
-        self.retention = retention
+        self.retention = retention or Retention()
         self.issuer = issuer
-        self.message_bytes_max = message_bytes_max
-        self.tier = tier  # None: no limits but those of this program
-        self.meter: Meter | None = None  # None: as fast as it goes
-        if throughput_units is not None:
-            self.meter = Meter(throughput_units, self.clock.monotonic())
+        self.set_limits(limits or LimitOptions())
         self.storage: Storage = MemoryStorage()
-        self._saving_later = False
+        self._save_postponed = False
         self._hubs: dict[str, EventHub] = {}
-        self._holding: set[Partition] = set()  # partitions with events, for retention to look at
+        self._nonempty: set[Partition] = set()  # partitions with events, for retention
 
-    # -- what is kept -----------------------------------------------------------------------------
+    def set_limits(self, limits: LimitOptions) -> None:
+        self.tier = None if limits.tier is None else find_tier(limits.tier)
+        check_units(self.tier, limits.throughput_units)
+        if self.tier is not None:
+            check_retention(self.tier, self.retention.seconds)
+        self.message_bytes_max = MESSAGE_BYTES_MAX
+        if limits.message_bytes_max is not None:
+            self.message_bytes_max = limits.message_bytes_max
+        elif self.tier is not None:
+            self.message_bytes_max = self.tier.message_bytes_max
+        self.meter: Meter | None = None  # None: no throttling
+        if limits.throughput_units is not None:
+            self.meter = Meter(limits.throughput_units, self.clock.monotonic())
+
+    # -- storage ----------------------------------------------------------------------------------
 
     def open(self, storage: Storage) -> None:
-        """Take up what a storage holds; from here on every change is written down there."""
+        """Load what a storage holds; every later change is stored there."""
         self.storage = storage
         record = storage.load()
         if record is not None:
-            for kept in record.hubs:
-                self.add_hub(kept)
+            for hub in record.hubs:
+                self.add_hub(hub)
             given = {(rule.name, rule.hub.lower()) for rule in self.rules}
             self.rules += [r for r in record.rules if (r.name, r.hub.lower()) not in given]
         self.save()
 
     def save(self) -> None:
-        if not self._saving_later:
+        if not self._save_postponed:
             self.storage.save(self.record)
 
     def record(self) -> NamespaceRecord:
-        """All but the events, as it is written down."""
+        """Everything but the events, for the storage."""
         return NamespaceRecord(tuple(hub.record for hub in self.hubs), tuple(self.rules))
 
     @contextmanager
     def saved_once(self) -> Iterator[None]:
-        """Make several changes and write them down together."""
-        self._saving_later = True
+        """Store several changes together, at the end of the block."""
+        self._save_postponed = True
         try:
             yield
         finally:
-            self._saving_later = False
+            self._save_postponed = False
             self.save()
 
     def close(self) -> None:
-        """Write down what is not yet, and let go of the storage."""
+        """Store what is not stored yet, and close the storage."""
         self.storage.close()
         for hub in self.hubs:
             for partition in hub.partitions:
@@ -225,9 +235,9 @@ class Namespace:
         for group in names:
             check_group_name(group)
         if name.lower() in self._hubs:
-            raise HubExists(f"hub {name!r} exists already; delete it first or choose another name")
+            raise HubExists(f"hub {name!r} already exists; delete it first or choose another name")
         if self.tier is not None:
-            check_new_hub(self.tier, name, len(self._hubs), partitions, 1 + len(names))
+            check_hub_quota(self.tier, name, len(self._hubs), partitions, 1 + len(names))
         created_ms = now_ms(self.clock)
         hub_id = self.storage.new_hub_id()
         hub = self.add_hub(HubRecord(hub_id, name, partitions, created_ms, tuple(names)))
@@ -240,45 +250,46 @@ class Namespace:
             for number in range(record.partitions)
         ]
         hub = self._hubs[record.name.lower()] = EventHub(record, logs)
-        self._holding.update(p for p in hub.partitions if not p.log.empty)
+        self._nonempty.update(p for p in hub.partitions if not p.log.empty)
         return hub
 
     def grow_hub(self, name: str, partitions: int) -> EventHub:
-        """Give a hub more partitions. Keys that are sent from now on may land elsewhere."""
+        """Add partitions to a hub. Events with a key may go to another partition from then on."""
         hub = self.hub(name)
-        there = len(hub.partitions)
+        current = len(hub.partitions)
         check_partitions(name, partitions)
-        if partitions < there:
+        if partitions < current:
             raise OptionError(
-                f"hub {hub.name!r} has {there} partitions; there can be more, never fewer (asked "
-                f"for {partitions})"
+                f"hub {hub.name!r} has {current} partitions; the number can only grow "
+                f"(got {partitions})"
             )
         if self.tier is not None:
-            check_more_partitions(self.tier, hub.name, partitions)
+            check_partition_quota(self.tier, hub.name, partitions)
         hub.partitions += [
             Partition(number, self.storage.open_log(hub.id, number, self.retention))
-            for number in range(there, partitions)
+            for number in range(current, partitions)
         ]
         self.save()
         return hub
 
     def hub(self, name: str) -> EventHub:
-        found = self._hubs.get(name.lower())
-        if found is None:
+        hub = self._hubs.get(name.lower())
+        if hub is None:
             known = ", ".join(hub.name for hub in self.hubs[:10]) or "none"
-            raise HubNotFound(f"there is no hub {name!r}; the hubs here are: {known}")
-        return found
+            raise HubNotFound(f"hub {name!r} not found; existing hubs: {known}")
+        return hub
 
     def delete_hub(self, name: str) -> None:
-        """Remove a hub with its events; links to it are detached."""
+        """Delete a hub with its events; its links are detached."""
         hub = self.hub(name)
         del self._hubs[name.lower()]
-        self._holding.difference_update(hub.partitions)
+        self._nonempty.difference_update(hub.partitions)
         self.rules = [rule for rule in self.rules if rule.hub.lower() != hub.name.lower()]
         close_all(
             [*hub.readers(), *hub.senders], f"The messaging entity '{hub.name}' has been deleted."
         )
-        # First the record, then the files: a crash in between leaves strays, not a broken hub.
+        # First the record, then the files: after a crash in between, files are left over, but every
+        # hub in the record is complete.
         self.save()
         for partition in hub.partitions:
             partition.log.close()
@@ -288,19 +299,23 @@ class Namespace:
         check_group_name(group)
         hub = self.hub(hub_name)
         if group.lower() in hub.groups:
-            raise HubExists(f"consumer group {group!r} exists already in hub {hub.name!r}")
+            raise HubExists(f"consumer group {group!r} already exists in hub {hub.name!r}")
         if self.tier is not None:
-            check_new_group(self.tier, hub.name, group, len(hub.groups))
+            check_group_quota(self.tier, hub.name, group, len(hub.groups))
         hub.groups[group.lower()] = group
         self.save()
 
     def delete_group(self, hub_name: str, group: str) -> None:
         hub = self.hub(hub_name)
         if group.lower() == DEFAULT_GROUP.lower():
-            raise OptionError(f"consumer group {DEFAULT_GROUP} is part of every hub; it stays")
+            raise OptionError(
+                f"consumer group {DEFAULT_GROUP} is part of every hub and cannot be deleted"
+            )
         if group.lower() not in hub.groups:
             known = ", ".join(hub.groups.values())
-            raise HubNotFound(f"hub {hub.name!r} has no consumer group {group!r}; it has: {known}")
+            raise HubNotFound(
+                f"consumer group {group!r} not found in hub {hub.name!r}; it has: {known}"
+            )
         del hub.groups[group.lower()]
         self.save()
         close_all(
@@ -308,9 +323,9 @@ class Namespace:
         )
 
     def add_rule(self, rule: AccessRule) -> None:
-        """Add an access rule, in place of one of the same name."""
-        named = (rule.name, rule.hub.lower())
-        self.rules = [r for r in self.rules if (r.name, r.hub.lower()) != named]
+        """Add an access rule; it replaces one with the same name and hub."""
+        key = (rule.name, rule.hub.lower())
+        self.rules = [r for r in self.rules if (r.name, r.hub.lower()) != key]
         self.rules.append(rule)
         self.save()
 
@@ -323,27 +338,27 @@ class Namespace:
         publisher: str | None,
         committed: Callable[[AmqpError | None], None],
     ) -> None:
-        """Append a batch; `committed` is called once it is safe, or has failed.
+        """Append a batch; `committed` is called after it is safe, or has failed.
 
-        In memory that is at once. A log on disk calls it after the write has reached the disk, and
-        the readers are woken only then, so nobody reads what a crash could take back.
+        In memory that is at once. A log on disk calls it after the write has reached the disk.
+        Readers are woken only then, so that no event is read that a crash could take back.
         """
 
-        def done(failed: AmqpError | None) -> None:
-            committed(failed)
-            if failed is None:
+        def done(failure: AmqpError | None) -> None:
+            committed(failure)
+            if failure is None:
                 partition.wake()
 
-        self._holding.add(partition)
+        self._nonempty.add(partition)
         partition.log.publish(batch, now_ms(self.clock), publisher, done)
 
     def expire(self) -> None:
         """Apply retention to every partition that holds events."""
         now = now_ms(self.clock)
-        for partition in list(self._holding):
+        for partition in list(self._nonempty):
             partition.log.expire(now)
             if partition.log.empty:
-                self._holding.discard(partition)
+                self._nonempty.discard(partition)
 
 
 def close_all(links: Iterable[OpenLink], description: str) -> None:
@@ -357,22 +372,22 @@ def check_partitions(name: str, partitions: int) -> None:
 
 
 def ensure_hubs(namespace: Namespace, hubs: Mapping[str, int]) -> None:
-    """Create the hubs that are not there yet; those that are must have that many partitions."""
+    """Create the hubs that do not exist; existing ones must have the same number of partitions."""
     known = {hub.name.lower(): len(hub.partitions) for hub in namespace.hubs}
     with namespace.saved_once():
         for name, partitions in hubs.items():
-            there = known.get(name.lower())
-            if there is None:
+            current = known.get(name.lower())
+            if current is None:
                 namespace.create_hub(name, partitions)
-            elif there != partitions:
+            elif current != partitions:
                 raise OptionError(
-                    f"hub {name!r} has {there} partitions already (asked for {partitions}); "
-                    "leave it as it is, or delete it first"
+                    f"hub {name!r} already has {current} partitions (got {partitions}); "
+                    "use that number, or delete the hub first"
                 )
 
 
 def ensure_groups(namespace: Namespace, groups: Mapping[str, Iterable[str]]) -> None:
-    """Create the consumer groups that are not there yet, by the names of their hubs."""
+    """Create the consumer groups that do not exist, given by hub name."""
     with namespace.saved_once():
         for hub, names in groups.items():
             for name in names:

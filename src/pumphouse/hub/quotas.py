@@ -1,12 +1,12 @@
-"""What a pricing tier allows, and how fast: limits as data, and a meter for throughput units.
+"""The quotas of the service: limits of the pricing tiers, and a meter for throughput units.
 
-A tier limits what can be created and how large a message may be. Throughput units limit how fast
-events come in and go out: what comes in too fast is refused as the service refuses it, what goes
-out too fast is held back without a word, as the service does. Both are off unless asked for.
+A tier limits the number of hubs, partitions and groups, and the size of a message. Throughput units
+limit the rate of events: a send above it is refused with the service's error, and readers above it
+wait, without an error. Both are off by default.
 
-    create_hub, create_group -> check_new_hub, check_new_group -> QuotaExceeded
-    Intake.publish           -> Meter.admit                    -> com.microsoft:server-busy
-    Outlet.pump              -> Meter.hold_back_s              -> the reader waits
+    create_hub, create_group -> check_hub_quota, check_group_quota -> QuotaExceeded
+    ProducerLink.publish     -> Meter.admit                        -> com.microsoft:server-busy
+    ConsumerLink.send_slice  -> Meter.egress_wait_s                -> the reader waits
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from pumphouse.errors import AmqpError, OptionError, QuotaExceeded
 
-PARTITIONS_MAX = 2000  # the service's largest; a number beyond it is a slip of the finger
+PARTITIONS_MAX = 2000  # the service's maximum; a larger number is a typing error
 KIB, MIB = 1024, 1024 * 1024
 DAY_S = 24 * 3600.0
-BUSY_S = 4  # what the service always asks for
+BUSY_S = 4  # in the service's text, always
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class Tier:
     """The limits of one pricing tier."""
 
     name: str
-    message_bytes_max: int  # of an event, or of a batch as a whole
+    message_bytes_max: int  # of an event, or of a whole batch
     hubs_max: int
     partitions_max: int  # per hub
-    groups_max: int  # per hub; $Default is one of them
+    groups_max: int  # per hub, with $Default
     retention_s_max: float
-    has_units: bool = True  # whether throughput units are what it is sold by
+    has_units: bool = True  # whether its rate is set by throughput units
 
 
 TIERS = {
@@ -39,74 +39,74 @@ TIERS = {
     for tier in (
         Tier("basic", 256 * KIB, 10, 32, 1, 1 * DAY_S),
         Tier("standard", MIB, 10, 32, 20, 7 * DAY_S),
-        # The hubs of one processing unit. How fast that is depends on the load: it has no meter.
+        # The hubs of one processing unit. Its rate depends on the load, so it has no meter.
         Tier("premium", MIB, 100, 100, 100, 90 * DAY_S, has_units=False),
     )
 }
 
 
-def tier_named(name: str) -> Tier:
-    """The tier of that name; OptionError if there is none."""
+def find_tier(name: str) -> Tier:
+    """The tier with this name; OptionError if there is none."""
     tier = TIERS.get(name.lower())
     if tier is None:
         raise OptionError(f"tier must be one of {', '.join(TIERS)} (got {name!r})")
     return tier
 
 
-def check_new_hub(tier: Tier, name: str, present: int, partitions: int, groups: int) -> None:
-    """QuotaExceeded if a hub more, with so many partitions and groups, is beyond the tier."""
+def check_hub_quota(tier: Tier, name: str, present: int, partitions: int, groups: int) -> None:
+    """QuotaExceeded if one more hub, with these partitions and groups, is above the tier."""
     if present >= tier.hubs_max:
-        raise beyond(tier, f"hub {name!r} would be one too many", f"{tier.hubs_max} hubs")
-    check_more_partitions(tier, name, partitions)
+        raise above(tier, f"hub {name!r} would be one too many", f"{tier.hubs_max} hubs")
+    check_partition_quota(tier, name, partitions)
     if groups > tier.groups_max:
-        found = f"hub {name!r} would have {groups} consumer groups with $Default"
-        raise beyond(tier, found, f"{tier.groups_max} per hub")
+        problem = f"hub {name!r} would have {groups} consumer groups with $Default"
+        raise above(tier, problem, f"{tier.groups_max} per hub")
 
 
-def check_more_partitions(tier: Tier, name: str, partitions: int) -> None:
-    """QuotaExceeded if a hub with so many partitions is beyond the tier."""
+def check_partition_quota(tier: Tier, name: str, partitions: int) -> None:
+    """QuotaExceeded if a hub with this number of partitions is above the tier."""
     if partitions > tier.partitions_max:
-        found = f"hub {name!r} would have {partitions} partitions"
-        raise beyond(tier, found, f"{tier.partitions_max} per hub")
+        problem = f"hub {name!r} would have {partitions} partitions"
+        raise above(tier, problem, f"{tier.partitions_max} per hub")
 
 
-def check_new_group(tier: Tier, hub: str, group: str, present: int) -> None:
-    """QuotaExceeded if a consumer group more is beyond the tier."""
+def check_group_quota(tier: Tier, hub: str, group: str, present: int) -> None:
+    """QuotaExceeded if one more consumer group is above the tier."""
     if present >= tier.groups_max:
-        found = f"consumer group {group!r} would be one too many for hub {hub!r}"
-        raise beyond(tier, found, f"{tier.groups_max} per hub with $Default")
+        problem = f"consumer group {group!r} would be one too many for hub {hub!r}"
+        raise above(tier, problem, f"{tier.groups_max} per hub with $Default")
 
 
 def check_retention(tier: Tier, seconds: float) -> None:
-    """QuotaExceeded if events would be kept longer than the tier keeps them."""
+    """QuotaExceeded if events would be kept longer than the tier allows."""
     if seconds > tier.retention_s_max:
-        found = f"events would be kept {seconds / DAY_S:g} days"
-        raise beyond(tier, found, f"{tier.retention_s_max / DAY_S:g} days")
+        problem = f"events would be kept {seconds / DAY_S:g} days"
+        raise above(tier, problem, f"{tier.retention_s_max / DAY_S:g} days")
 
 
-def beyond(tier: Tier, found: str, allowed: str) -> QuotaExceeded:
-    return QuotaExceeded(f"{found}; the {tier.name} tier allows {allowed}")
+def above(tier: Tier, problem: str, allowed: str) -> QuotaExceeded:
+    return QuotaExceeded(f"{problem}; the {tier.name} tier allows {allowed}")
 
 
 # -- throughput units -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """So much in a second, whichever is reached first."""
+class RateLimit:
+    """Bytes and events per second; the first one reached counts."""
 
     size: int  # bytes
     events: int
 
 
-INGRESS, EGRESS = Pace(MIB, 1000), Pace(2 * MIB, 4096)  # of one throughput unit
+INGRESS, EGRESS = RateLimit(MIB, 1000), RateLimit(2 * MIB, 4096)  # of one throughput unit
 
 
-class Bucket:
-    """A token bucket: it holds one second's worth and fills at that pace.
+class TokenBucket:
+    """A token bucket that holds the tokens of one second and fills at that rate.
 
-    It may run into debt. A batch larger than a second's worth could otherwise never pass; so it
-    passes as soon as there is anything in the bucket, and those who come after it wait longer.
+    Its level may become negative: a batch above the tokens of one second passes as soon as the
+    bucket has any token, and later ones wait longer.
     """
 
     __slots__ = ("at", "level", "per_s")
@@ -116,22 +116,22 @@ class Bucket:
         self.at = now
 
     def wait_s(self, now: float) -> float:
-        """How long until something may be taken; 0.0 is now."""
+        """Seconds until something may be taken; 0.0 is now."""
         self.level = min(self.per_s, self.level + (now - self.at) * self.per_s)
         self.at = now
-        # One token, not a grain of one: whoever waits that long must find the bucket open.
+        # A whole token, so that the bucket is surely open after this time.
         return max(0.0, (1 - self.level) / self.per_s)
 
     def take(self, amount: float) -> None:
         self.level -= amount
 
 
-class Gate:
-    """A pace kept by two buckets, one of bytes and one of events."""
+class RateLimiter:
+    """Enforces a rate limit with two buckets, one for bytes and one for events."""
 
-    def __init__(self, pace: Pace, units: int, now: float) -> None:
-        self.size = Bucket(pace.size * units, now)
-        self.events = Bucket(pace.events * units, now)
+    def __init__(self, limit: RateLimit, units: int, now: float) -> None:
+        self.size = TokenBucket(limit.size * units, now)
+        self.events = TokenBucket(limit.events * units, now)
 
     def wait_s(self, now: float) -> float:
         return max(self.size.wait_s(now), self.events.wait_s(now))
@@ -146,28 +146,28 @@ class Meter:
 
     def __init__(self, units: int, now: float) -> None:
         if not 1 <= units <= 40:
-            raise OptionError(f"throughput_units must be 1 to 40, as the service's (got {units})")
+            raise OptionError(f"throughput_units must be 1 to 40 (got {units})")
         self.units = units
-        self._in = Gate(INGRESS, units, now)
-        self._out = Gate(EGRESS, units, now)
+        self._in = RateLimiter(INGRESS, units, now)
+        self._out = RateLimiter(EGRESS, units, now)
 
     def admit(self, events: int, size: int, now: float) -> None:
-        """Let events in; AmqpError if they come too fast."""
+        """Count received events; AmqpError if they are above the rate."""
         if self._in.wait_s(now) > 0:
             raise server_busy()
         self._in.take(events, size)
 
-    def hold_back_s(self, now: float) -> float:
-        """How long readers have to wait; 0.0 if they need not."""
+    def egress_wait_s(self, now: float) -> float:
+        """Seconds that readers have to wait; 0.0 if they need not."""
         return self._out.wait_s(now)
 
     def sent(self, events: int, size: int) -> None:
-        """Events have gone out."""
+        """Count sent events."""
         self._out.take(events, size)
 
 
 def check_units(tier: Tier | None, units: int | None) -> None:
-    """OptionError if a tier has no throughput units and some were asked for."""
+    """OptionError if throughput units are given for a tier without them."""
     if tier is not None and units is not None and not tier.has_units:
         raise OptionError(
             f"the {tier.name} tier has no throughput units; leave throughput_units out"
@@ -175,7 +175,7 @@ def check_units(tier: Tier | None, units: int | None) -> None:
 
 
 def server_busy() -> AmqpError:
-    """The service's refusal, in its own words: clients look for the code and the seconds."""
+    """The service's error, to the letter: clients look for the code and the seconds."""
     return AmqpError(
         "com.microsoft:server-busy",
         "The request was terminated because the entity is being throttled. Error code : 50002. "

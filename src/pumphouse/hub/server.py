@@ -1,7 +1,6 @@
-"""The hub on the network: one conversation per connection, one ticker for all of them.
+"""The hub's server: its connections, the plain AMQP port, and the periodic work.
 
-All protocol lives in `amqp`, all meaning in the nodes. This file listens, keeps the
-conversations, and lets time pass for them: heartbeats, idle time-outs, tokens that run out,
+The periodic work is a tick for every connection (heartbeats, idle time-outs, expired tokens) and
 retention.
 """
 
@@ -13,43 +12,43 @@ import logging
 import uuid
 from contextlib import suppress
 
-from pumphouse.amqp.performatives import (
-    Open,
-)
+from pumphouse.amqp.performatives import Open
 from pumphouse.errors import PortTaken
-from pumphouse.hub.connection import TICK_S, Conversation, ServerOptions
+from pumphouse.hub.connection import TICK_S, HubConnection
 from pumphouse.hub.namespace import Namespace
+from pumphouse.hub.options import ServerOptions
+from pumphouse.logs import RepeatedFailures, line
 
 log = logging.getLogger("pumphouse.hub")
 
 RETENTION_EVERY_S = 10.0
-ACCEPTING_TURNS = 4  # of the loop, from accepting a connection until we are told of it: 2 or 3
-GOODBYE_S = 0.25  # for a peer to answer our close; one that does not listen will not in any time
+ACCEPT_TURNS = 4  # of the loop, from the accept of a connection to `connection_made`: 2 or 3
+CLOSE_S = 0.25  # for a peer to respond to our close; one that does not read never will
 
 
 async def close_port(server: asyncio.Server) -> None:
-    """Let nobody in any more. Who was accepted a moment ago is still announced to us.
+    """Accept no more connections, but let those just accepted reach `connection_made`.
 
-    Of a server that is closed meanwhile, asyncio up to 3.11 can make no transport, and leaves the
-    sockets of such connections open.
+    If a server is closed in between, asyncio up to 3.11 cannot make a transport for such a
+    connection, and leaves its socket open.
     """
     for listening in server.sockets:
         server.get_loop().remove_reader(listening.fileno())
-    for _ in range(ACCEPTING_TURNS):
+    for _ in range(ACCEPT_TURNS):
         await asyncio.sleep(0)
     server.close()
 
 
 class HubServer:
-    """The listening side: a namespace behind a TCP port."""
+    """A namespace behind a TCP port."""
 
     def __init__(self, namespace: Namespace, options: ServerOptions | None = None) -> None:
         self.namespace = namespace
-        self.faults = namespace.faults
         self.options = options or ServerOptions()
-        self.conversations: set[Conversation] = set()
-        self._hurry = asyncio.Event()  # somebody may want to hear from us sooner than we planned
-        self._emptied: asyncio.Event | None = None  # set once we stop and the last one has left
+        self.connections: set[HubConnection] = set()
+        self._tick_now = asyncio.Event()
+        self._empty: asyncio.Event | None = None  # set after the last connection, while stopping
+        self._failures = RepeatedFailures()
         self.authority = ""
         self.port = 0
         self.opening = Open(
@@ -60,96 +59,121 @@ class HubServer:
         )
 
     async def start(self, host: str, port: int) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         try:
-            self._server = await self.loop.create_server(lambda: Conversation(self), host, port)
-        except OSError as failed:
-            raise cannot_listen(host, port, failed) from None
+            self._server = await self.loop.create_server(lambda: HubConnection(self), host, port)
+        except OSError as failure:
+            raise cannot_listen(host, port, failure) from None
         self.port = self._server.sockets[0].getsockname()[1]
         self.authority = f"{host}:{self.port}"
-        self.faults.relieved = self.wake_readers_soon
+        self.namespace.faults.on_removed = self.wake_readers_soon
         self._ticker = self.loop.create_task(self.tick_forever(), name="hub ticker")
-        log.info("listen address=%s hubs=%d", self.authority, len(self.namespace.hubs))
+        hubs = len(self.namespace.hubs)
+        log.info("%s", line("listener_started", address=self.authority, kind="amqp", hubs=hubs))
 
     async def stop(self) -> None:
         """Close every connection and the port; bounded by `stop_s`."""
-        self.faults.relieved = lambda: None
+        self.namespace.faults.on_removed = lambda: None
         await close_port(self._server)
         self._ticker.cancel()
         with suppress(asyncio.CancelledError):
             await self._ticker
-        self._emptied = asyncio.Event()
-        # Hanging up at once would hide the good-bye: the official asyncio client answers it first,
-        # and when it cannot, reports only that.
-        for act, patience_s in (
-            (Conversation.stop, min(GOODBYE_S, self.options.stop_s)),
-            (Conversation.finish, self.options.stop_s),
+        self._empty = asyncio.Event()
+        # First a close, and only then the end of the connection: the official asyncio client
+        # responds to the close first, and when it cannot, it reports only that.
+        for close, patience_s in (
+            (HubConnection.stop, min(CLOSE_S, self.options.stop_s)),
+            (HubConnection.finish, self.options.stop_s),
         ):
-            for conversation in list(self.conversations):
-                act(conversation)
-            await self.emptied(self._emptied, patience_s)
-        for conversation in list(self.conversations):
-            conversation.drop()
+            for connection in list(self.connections):
+                close(connection)
+            await self.wait_until_empty(self._empty, patience_s)
+        for connection in list(self.connections):
+            connection.drop()
         await asyncio.sleep(0)
-        log.info("stop address=%s", self.authority)
+        log.info("%s", line("hub_stopped", address=self.authority))
 
-    async def emptied(self, event: asyncio.Event, patience_s: float) -> None:
-        """Wait for the last conversation to end, but not for longer than that."""
-        self.check_emptied()
+    # -- connections ------------------------------------------------------------------------------
+
+    def add(self, connection: HubConnection) -> None:
+        self.connections.add(connection)
+
+    def remove(self, connection: HubConnection) -> None:
+        self.connections.discard(connection)
+        self.check_empty()
+
+    def check_empty(self) -> None:
+        if not self.connections and self._empty is not None:
+            self._empty.set()
+
+    async def wait_until_empty(self, empty: asyncio.Event, patience_s: float) -> None:
+        """Wait for the last connection to end, at most `patience_s`."""
+        self.check_empty()
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                await event.wait()
+                await empty.wait()
 
     def wake_readers_soon(self) -> None:
-        """The same, from whatever thread."""
+        """Wake all readers; callable from any thread."""
         self.loop.call_soon_threadsafe(self.wake_readers)
 
     def wake_readers(self) -> None:
-        """Let every reader look again: whatever held it back may be gone."""
+        """Let every reader check for events: a fault that held it back may be gone."""
         for hub in self.namespace.hubs:
             for reader in hub.readers():
                 reader.wake()
 
-    def check_emptied(self) -> None:
-        if not self.conversations and self._emptied is not None:
-            self._emptied.set()
+    # -- periodic work ----------------------------------------------------------------------------
 
     async def tick_forever(self) -> None:
         retention_at = 0.0
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.tick_s()):
-                    await self._hurry.wait()
-            self._hurry.clear()
+                    await self._tick_now.wait()
+            self._tick_now.clear()
             try:
                 self.tick()
                 if (now := self.loop.time()) >= retention_at:
                     retention_at = now + RETENTION_EVERY_S
                     self.namespace.expire()
-            except Exception:
-                # A disk that fails, say. Everybody else still needs heartbeats: it goes on.
-                log.exception("tick failed; the next one follows")
+            except Exception as failure:
+                # For example a failing disk. The connections still need heartbeats: continue.
+                self.log_tick_failure(failure)
+            else:
+                self.log_tick_success()
 
-    def hurry(self) -> None:
-        """Tick now, and plan the next anew: somebody cannot wait for the one that was planned."""
-        self._hurry.set()
+    def log_tick_failure(self, failure: Exception) -> None:
+        count = self._failures.failed("tick", failure)
+        if count is not None:
+            todo = "check the disk of the data directory"
+            report = line("tick_failed", error=failure, count=count, todo=todo)
+            log.error("%s", report, exc_info=failure)
+
+    def log_tick_success(self) -> None:
+        if count := self._failures.succeeded("tick"):
+            log.info("%s", line("tick_recovered", count=count))
+
+    def tick_early(self) -> None:
+        """Tick now and compute the next interval again: a new peer needs shorter heartbeats."""
+        self._tick_now.set()
 
     def tick(self) -> None:
         now = self.loop.time()
-        for conversation in list(self.conversations):
-            conversation.tick(now)
+        for connection in list(self.connections):
+            connection.tick(now)
 
     def tick_s(self) -> float:
-        """A second, or less if a peer wants to hear from us more often."""
-        soonest = min((talk.heartbeat_s for talk in self.conversations), default=float("inf"))
-        own = self.options.idle_timeout_s / 4 if self.options.enforce_idle else TICK_S
-        return max(0.02, min(TICK_S, soonest / 2, own))
+        """Seconds to the next tick: one, or fewer if a peer needs heartbeats more often."""
+        shortest = min((c.heartbeat_s for c in self.connections), default=float("inf"))
+        idle_check_s = self.options.idle_timeout_s / 4 if self.options.enforce_idle else TICK_S
+        return max(0.02, min(TICK_S, shortest / 2, idle_check_s))
 
 
-def cannot_listen(host: str, port: int, failed: OSError) -> Exception:
-    if failed.errno == errno.EADDRINUSE:
+def cannot_listen(host: str, port: int, failure: OSError) -> Exception:
+    if failure.errno == errno.EADDRINUSE:
         return PortTaken(
-            f"port {port} on {host} is taken by another program; "
-            "stop that one, or choose another port (0 picks a free one)"
+            f"cannot listen on {host}:{port}: address in use; "
+            "stop the other program, or choose another port (0 picks a free one)"
         )
-    return PortTaken(f"cannot listen on {host} port {port}: {failed.strerror}")
+    return PortTaken(f"cannot listen on {host}:{port}: {failure.strerror}")

@@ -25,7 +25,7 @@ from pumphouse.client.base import (
 )
 from pumphouse.errors import AmqpError, ConnectionFailed, OptionError, ReaderEvicted
 from pumphouse.events import Event, Position
-from pumphouse.hub.epochs import LINK_STOLEN, Reader, arbitrate
+from pumphouse.hub.epochs import LINK_STOLEN, Reader, decide
 from pumphouse.simulation.loop import WALL_S, HostProcess
 
 NAMESPACE, HUB = "simulation.servicebus.windows.net", "simulated"
@@ -132,7 +132,7 @@ class SimHub:
         self._ids += 1
         present = [one.shown for one in log.readers.values()] + list(log.strangers.values())
         newcomer = Reader(self._ids, options.name, options.epoch)
-        verdict = arbitrate(present, newcomer)
+        verdict = decide(present, newcomer)
         if not verdict.admit:
             self.counts["refused"] += 1
             self._refuse(verdict.condition, verdict.text, present)

@@ -146,8 +146,8 @@ def test_several_ranges_over_one_connection(house: EmbeddedHub) -> None:
                 range(first, first + 50)
             )
         assert list(client.read_range("0", 5, 5)) == []
-        assert len(house.server.conversations) == 1
-    eventually(lambda: not house.server.conversations)
+        assert len(house.server.connections) == 1
+    eventually(lambda: not house.server.connections)
     assert repr(client).endswith(f"{eh.name} closed>")
 
 

@@ -30,8 +30,8 @@ from pumphouse.errors import (
     PumphouseError,
 )
 from pumphouse.hub.access.auth import Claim
-from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.options import ServerOptions
 from tests.client.bulk.entity import (
     ONCE,
     WAIT_S,
@@ -156,7 +156,7 @@ def test_whoever_stops_reading_hangs_up(eh: Entity, house: EmbeddedHub) -> None:
     reading = waiting(eh)
     assert eh.readers == 1
     reading.close()  # type: ignore[attr-defined]
-    eventually(lambda: eh.readers == 0 and not house.server.conversations)
+    eventually(lambda: eh.readers == 0 and not house.server.connections)
 
 
 def test_one_range_at_a_time(eh: Entity, house: EmbeddedHub) -> None:
@@ -175,7 +175,7 @@ def test_one_range_at_a_time(eh: Entity, house: EmbeddedHub) -> None:
         assert sequences(client.read_range("0", 0, 10)) == list(range(10))
     with pytest.raises(OptionError, match="in a `with` block"):
         client.partition_properties("0")
-    eventually(lambda: not house.server.conversations)
+    eventually(lambda: not house.server.connections)
 
 
 def test_a_hub_that_is_deleted(eh: Entity, house: EmbeddedHub) -> None:

@@ -20,7 +20,7 @@ from pumphouse.client.base import HubClient, Reader, ReaderOptions, RetryOptions
 from pumphouse.client.native.client import NativeClient
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.links.consumer import Outlet
+from pumphouse.hub.links.consumer import ConsumerLink
 from pumphouse.hub.namespace import Partition
 
 # No judgement depends on speed: this only ends a wait for something that will not come.
@@ -71,11 +71,11 @@ class Place:
         partitions = self.hub.namespace.hub(self.name).partitions
         return [partition.log.next_sequence for partition in partitions]
 
-    def outlets(self, number: int | str = 0, group: str = "$default") -> list[Outlet]:
+    def outlets(self, number: int | str = 0, group: str = "$default") -> list[ConsumerLink]:
         """The readers on a partition, from the hub's side."""
         return list(self.partition(number).readers.get(group, []))  # type: ignore[arg-type]
 
-    def granted(self, outlet: Outlet) -> int:
+    def granted(self, outlet: ConsumerLink) -> int:
         """Up to where the hub has sent and may send, as of one moment."""
         return self.hub._call(lambda: outlet.next_sequence + outlet.link.credit)
 

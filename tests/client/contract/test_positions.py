@@ -9,7 +9,7 @@ from pumphouse.clock import MovableClock
 from pumphouse.errors import AmqpError, OptionError
 from pumphouse.events import EARLIEST, LATEST, Event, Position, to_ms
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.storage.memory_log import Retention
+from pumphouse.hub.options import Retention
 from tests.client.contract.support import Place, fill, read, running, sequences, take
 
 

@@ -11,7 +11,7 @@ from pumphouse.clock import MovableClock
 from pumphouse.errors import AmqpError
 from pumphouse.events import NEVER_MS
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.storage.memory_log import Retention
+from pumphouse.hub.options import Retention
 from tests.client.contract.support import Place, every_door, fill, read, running
 
 

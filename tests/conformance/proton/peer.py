@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from pumphouse.hub.connection import ServerOptions
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
+from pumphouse.hub.options import ServerOptions
 
 
 def why_missing() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pumphouse.amqp.connection import Limits
-from pumphouse.hub.connection import ServerOptions
+from pumphouse.hub.options import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.conformance.proton.peer import (
     DEADLINE_S,
@@ -114,7 +114,7 @@ def test_a_silent_client_is_closed_with_the_reason() -> None:
     strict = ServerOptions(idle_timeout_s=0.2, enforce_idle=True)
     with started(strict) as hub, connected(hub) as connection:
         # Proton sends only inside a wait: until then it is silent.
-        wait_until(lambda: not hub.server.conversations)
+        wait_until(lambda: not hub.server.connections)
         with pytest.raises(utils.ConnectionClosed) as closed:
             work_until(connection, lambda: False)
         assert closed.value.condition == "amqp:connection:forced"
@@ -155,7 +155,7 @@ def test_a_closed_connection_leaves_nothing_behind(hub: EmbeddedHub) -> None:
     with connected(hub) as connection:
         reader(connection)
         sender(connection)
-    wait_until(lambda: not hub.server.conversations)
+    wait_until(lambda: not hub.server.connections)
     assert reader_count(hub) == 0
     assert not hub.namespace.hub(HUB).senders
 

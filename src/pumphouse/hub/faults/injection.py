@@ -1,32 +1,73 @@
-"""Faults, carried out: what happens to a conversation when one strikes. faults.py decides which."""
+"""Carries faults out on connections and links. `rules` decides which fault is due."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from pumphouse.amqp import events as amqp
 from pumphouse.amqp.performatives import SENDER, Attach, Error, Source, Target
 from pumphouse.errors import AmqpError
-from pumphouse.hub.faults.rules import Fault
-from pumphouse.hub.links.consumer import Outlet
-from pumphouse.hub.links.producer import Intake
+from pumphouse.hub.faults.rules import Fault, Faults
+from pumphouse.hub.namespace import Partition
 from pumphouse.hub.routing import Address, parse_address
 
-if TYPE_CHECKING:
-    from pumphouse.hub.connection import Conversation
+
+class FaultyConnection(Protocol):
+    """The part of a connection that faults act on."""
+
+    def drop(self) -> None: ...
+
+    def suspend(
+        self, seconds: float, event: amqp.Event | None, rest: Iterator[amqp.Event]
+    ) -> None: ...
 
 
-def befall(talk: Conversation, event: amqp.Event, rest: Iterator[amqp.Event]) -> bool:
-    """Let a fault strike at an event, if one is planned; True if the event is dealt with."""
-    fault = find_fault(talk, event)
+class DeliveringConnection(Protocol):
+    """The part of a consumer link's connection that faults act on."""
+
+    def drop(self) -> None: ...
+
+    def schedule(self, link: Any) -> None: ...
+
+    def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None: ...
+
+
+class DeliveringLink(Protocol):
+    """The part of a consumer link that faults act on."""
+
+    hub_name: str
+    partition: Partition
+    group: str
+    fault_done: bool
+
+    @property
+    def connection(self) -> DeliveringConnection: ...
+
+    def close(self, condition: str, description: str) -> None: ...
+
+
+def inject_on_connect(faults: Faults, connection: FaultyConnection) -> None:
+    """Inject a fault into a connection that has sent nothing yet, if one is due."""
+    fault = faults.select("connect")
+    if fault is not None and fault.action == "drop":
+        connection.drop()
+    elif fault is not None:
+        connection.suspend(fault.seconds, None, iter(()))
+
+
+def inject_on_event(
+    faults: Faults, connection: FaultyConnection, event: amqp.Event, rest: Iterator[amqp.Event]
+) -> bool:
+    """Inject a fault at an attach or a delivery, if one is due; True if the event is handled."""
+    fault = fault_for(faults, event)
     if fault is None:
         return False
     match fault.action:
         case "drop":
-            talk.drop()
+            connection.drop()
         case "delay":
-            talk.suspend(fault.seconds, event, rest)
+            connection.suspend(fault.seconds, event, rest)
         case "refuse" if isinstance(event, amqp.AttachAsked):
             event.link.refuse(error_of(fault))
         case "throttle" if isinstance(event, amqp.Delivered):
@@ -38,48 +79,37 @@ def befall(talk: Conversation, event: amqp.Event, rest: Iterator[amqp.Event]) ->
     return True
 
 
-def befall_connection(talk: Conversation) -> None:
-    """A client has connected and said nothing yet."""
-    fault = talk.server.faults.strike("connect")
-    if fault is not None and fault.action == "drop":
-        talk.drop()
-    elif fault is not None:
-        talk.suspend(fault.seconds, None, iter(()))
-
-
-def befall_outlet(outlet: Outlet) -> bool:
-    """Events are about to be sent; True if they are not to be, now."""
-    talk = outlet.talk
-    if outlet.spared:  # it has waited for a delay: the same must not strike again
-        outlet.spared = False
+def inject_on_deliver(faults: Faults, link: DeliveringLink) -> bool:
+    """Inject a fault before events are sent, if one is due; True if they must not be sent now."""
+    if link.fault_done:
+        link.fault_done = False
         return False
-    fault = talk.server.faults.strike("deliver", outlet.hub_name, outlet.partition.id, outlet.group)
+    fault = faults.select("deliver", link.hub_name, link.partition.id, link.group)
     if fault is None:
         return False
     match fault.action:
         case "drop":
-            talk.drop()
+            link.connection.drop()
         case "detach":
-            outlet.close(fault.condition, fault.description)
+            link.close(fault.condition, fault.description)
         case "delay":
-            outlet.spared = True
-            talk.server.loop.call_later(fault.seconds, talk.schedule, outlet)
+            link.fault_done = True  # after the delay the events go out
+            link.connection.call_later(fault.seconds, link.connection.schedule, link)
     return True
 
 
-def find_fault(talk: Conversation, event: amqp.Event) -> Fault | None:
-    faults = talk.server.faults
-    if isinstance(event, amqp.Delivered) and isinstance(event.link.user, Intake):
-        intake = event.link.user
-        partition = intake.partition.id if intake.partition is not None else ""
-        return faults.strike("send", intake.hub.name, partition)
+def fault_for(faults: Faults, event: amqp.Event) -> Fault | None:
+    """The fault that is due at an event."""
+    if isinstance(event, amqp.Delivered):
+        scope = event.link.user.send_scope
+        return None if scope is None else faults.select("send", *scope)
     if isinstance(event, amqp.AttachAsked) and (address := address_of(event.attach)) is not None:
-        return faults.strike("attach", address.hub, address.partition, address.group)
+        return faults.select("attach", address.hub, address.partition, address.group)
     return None
 
 
 def address_of(attach: Attach) -> Address | None:
-    """Where a link is to lead; None for the nodes that faults leave alone."""
+    """The address of an attach; None for $cbs and $management, where no fault is injected."""
     terminus = attach.target if attach.role == SENDER else attach.source
     text = terminus.address if isinstance(terminus, Source | Target) else None
     try:

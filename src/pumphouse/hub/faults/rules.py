@@ -1,15 +1,15 @@
-"""Breaking it on purpose: what goes wrong, where, how often.
+"""Planned faults: which one is due at which moment. Nothing here touches a connection.
 
-A fault is planned once and strikes whenever its moment comes: a client connects, attaches a link,
-sends a batch, or is about to be sent events. Which moment is struck is decided here, by rules and a
-seeded die, and nothing else; what is then done about it is the server's business.
+A fault applies at a moment: a client connects, attaches a link, sends a batch, or is about to be
+sent events. Rules and a seeded random generator decide which moments get one; `injection` carries
+it out.
 
-    plan = Faults(seed=7)
-    plan.throttle(times=3)                        # the next three sends are refused as "busy"
-    plan.drop(rate=0.01, on="send")               # one in a hundred breaks the connection
-    plan.delay(0.2, on="attach", hub="sensors")
+    faults = Faults(seed=7)
+    faults.throttle(times=3)                      # the next three sends are refused as "busy"
+    faults.drop(rate=0.01, on="send")             # one send in a hundred breaks the connection
+    faults.delay(0.2, on="attach", hub="sensors")
 
-    moment -> Faults.strike -> Fault or None -> server.Conversation
+    moment -> Faults.select -> Fault or None -> injection
               ^^^^^^^^^^^^^ this module
 """
 
@@ -27,7 +27,7 @@ Moment = Literal["connect", "attach", "send", "deliver"]
 Action = Literal["drop", "delay", "refuse", "detach", "throttle", "freeze"]
 
 MOMENTS: tuple[Moment, ...] = ("connect", "attach", "send", "deliver")
-# What each action can answer: a link that is not there yet cannot be detached, and so on.
+# The moments at which each action is possible: only an attached link can be detached.
 POSSIBLE: dict[Action, tuple[Moment, ...]] = {
     "drop": MOMENTS,
     "delay": MOMENTS,
@@ -47,24 +47,24 @@ DETACH_FORCED = "amqp:link:detach-forced"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong, and where. An empty name means any."""
+    """One planned fault. An empty name matches every hub, partition or group."""
 
     action: Action
     moment: Moment
     hub: str = ""
     partition: str = ""
     group: str = ""
-    rate: float = 1.0  # how many of its moments are struck: 1 is all of them
-    times: int | None = None  # how often it may strike; None is for ever
-    seconds: float = 0.0  # of a delay
+    rate: float = 1.0  # the share of its moments at which it happens
+    times: int | None = None  # how often it may happen; None: no limit
+    seconds: float = 0.0  # how long a delay lasts
     condition: str = ""
     description: str = ""
     id: int = field(default=0, compare=False)
 
-    def fits(self, moment: Moment, hub: str, partition: str, group: str) -> bool:
+    def matches(self, moment: Moment, hub: str, partition: str, group: str) -> bool:
         return self.moment == moment and all(
-            not wanted or wanted.lower() == found.lower()
-            for wanted, found in (
+            not planned or planned.lower() == actual.lower()
+            for planned, actual in (
                 (self.hub, hub),
                 (self.partition, partition),
                 (self.group, group),
@@ -73,14 +73,14 @@ class Fault:
 
 
 class Faults:
-    """The faults that are planned. Same seed, same moments, same strikes."""
+    """The planned faults. The same seed and the same moments give the same faults."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rng = Random(seed)
         self._planned: dict[int, Fault] = {}
         self._next_id = 1
-        self.struck: Counter[Action] = Counter()  # how often each action has struck
-        self.relieved: Callable[[], None] = lambda: None  # called when a fault is taken away
+        self.struck: Counter[Action] = Counter()  # how often each action has happened
+        self.on_removed: Callable[[], None] = lambda: None  # called after a fault is removed
 
     def __bool__(self) -> bool:
         return bool(self._planned)
@@ -92,7 +92,7 @@ class Faults:
     # -- planning ---------------------------------------------------------------------------------
 
     def plan(self, fault: Fault) -> int:
-        """Add a fault; the number that is returned takes it away again."""
+        """Add a fault; returns its number, for `cancel`."""
         check(fault)
         number, self._next_id = self._next_id, self._next_id + 1
         self._planned[number] = replace(fault, id=number)
@@ -100,62 +100,62 @@ class Faults:
 
     def drop(self, *, on: Moment = "send", rate: float = 1.0, times: int | None = None,
              hub: str = "", partition: str = "", group: str = "") -> int:  # fmt: skip
-        """Break the connection without a word."""
+        """Break the connection without a close."""
         return self.plan(Fault("drop", on, hub, partition, group, rate, times))
 
     def delay(self, seconds: float, *, on: Moment = "send", rate: float = 1.0,
               times: int | None = None, hub: str = "", partition: str = "",
               group: str = "") -> int:  # fmt: skip
-        """Let the connection wait, as a slow network would."""
+        """Delay the connection, as a slow network does."""
         return self.plan(Fault("delay", on, hub, partition, group, rate, times, seconds))
 
     def refuse(self, condition: str = DETACH_FORCED, description: str = "Refused on purpose.", *,
                rate: float = 1.0, times: int | None = None, hub: str = "", partition: str = "",
                group: str = "") -> int:  # fmt: skip
-        """Say no to an attach."""
+        """Refuse an attach."""
         fault = Fault("refuse", "attach", hub, partition, group, rate, times)
         return self.plan(replace(fault, condition=condition, description=description))
 
     def detach(self, condition: str = DETACH_FORCED, description: str = "Detached on purpose.", *,
                on: Moment = "deliver", rate: float = 1.0, times: int | None = None, hub: str = "",
                partition: str = "", group: str = "") -> int:  # fmt: skip
-        """Close a link that is in use, with a condition."""
+        """Detach a link that is in use, with an error condition."""
         fault = Fault("detach", on, hub, partition, group, rate, times)
         return self.plan(replace(fault, condition=condition, description=description))
 
     def throttle(self, *, rate: float = 1.0, times: int | None = None, hub: str = "",
                  partition: str = "") -> int:  # fmt: skip
-        """Reject sends as the service does when it is busy."""
+        """Reject sends as the service does under load."""
         fault = Fault("throttle", "send", hub, partition, "", rate, times)
         return self.plan(replace(fault, condition=SERVER_BUSY, description=BUSY_TEXT))
 
     def freeze(self, hub: str, partition: str = "", group: str = "") -> int:
-        """Send no events of a partition to anyone, until this is cancelled."""
+        """Send no events of a partition to any reader until the fault is cancelled."""
         return self.plan(Fault("freeze", "deliver", hub, partition, group))
 
     def cancel(self, number: int) -> bool:
-        """Take a fault away; False if it has gone already."""
+        """Remove a fault; False if it is not planned any more."""
         known = self._planned.pop(number, None) is not None
-        self.relieved()
+        self.on_removed()
         return known
 
     def clear(self) -> None:
-        """Take all of them away."""
+        """Remove all faults."""
         self._planned.clear()
-        self.relieved()
+        self.on_removed()
 
     @property
     def planned(self) -> Sequence[Fault]:
         return tuple(self._planned.values())
 
-    # -- striking ---------------------------------------------------------------------------------
+    # -- selecting --------------------------------------------------------------------------------
 
-    def strike(
+    def select(
         self, moment: Moment, hub: str = "", partition: str = "", group: str = ""
     ) -> Fault | None:
-        """The fault that strikes at this moment, if any: the first that was planned."""
+        """The fault that happens at this moment, if any: the first planned one that is due."""
         for fault in list(self._planned.values()):
-            if fault.fits(moment, hub, partition, group) and self._rng.random() < fault.rate:
+            if fault.matches(moment, hub, partition, group) and self._rng.random() < fault.rate:
                 self.count(fault)
                 return fault
         return None
@@ -170,7 +170,7 @@ class Faults:
                 del self._planned[fault.id]
 
 
-# The fields of a fault as they travel in a request, with the types that they must have.
+# The fields of a fault in a request, with their types.
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "action": str,
     "moment": str,
@@ -183,7 +183,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "condition": str,
     "description": str,
 }
-USUAL: dict[str, Moment] = {"refuse": "attach", "detach": "deliver", "freeze": "deliver"}
+DEFAULT_MOMENTS: dict[str, Moment] = {"refuse": "attach", "detach": "deliver", "freeze": "deliver"}
 TEXTS: dict[str, tuple[str, str]] = {
     "refuse": (DETACH_FORCED, "Refused on purpose."),
     "detach": (DETACH_FORCED, "Detached on purpose."),
@@ -191,35 +191,37 @@ TEXTS: dict[str, tuple[str, str]] = {
 }
 
 
-def fault_from(asked: Mapping[Any, Any]) -> Fault:
-    """A fault out of a request; OptionError for a field that makes no sense."""
-    given = {name: asked[name] for name in FIELDS if asked.get(name) is not None}
+def parse_fault(request: Mapping[Any, Any]) -> Fault:
+    """The fault that a request describes; OptionError for an invalid field."""
+    given = {name: request[name] for name in FIELDS if request.get(name) is not None}
     for name, value in given.items():
         if not isinstance(value, FIELDS[name]) or isinstance(value, bool):
-            raise OptionError(f"{name} of a fault cannot be {value!r:.60}")
+            raise OptionError(f"invalid {name} of a fault: {value!r:.60}")
     action = given.get("action", "")
     condition, description = TEXTS.get(action, ("", ""))
-    usual = {"moment": USUAL.get(action, "send"), "condition": condition}
-    fault = Fault(**{"description": description, **usual, "action": "", **given})
+    defaults = {"moment": DEFAULT_MOMENTS.get(action, "send"), "condition": condition}
+    fault = Fault(**{"description": description, **defaults, "action": "", **given})
     check(fault)
     return fault
 
 
 def describe_fault(fault: Fault) -> dict[str, Any]:
-    """The other way round: what is planned, as it is told."""
-    told = {name: getattr(fault, name) for name in FIELDS}
-    return {"id": fault.id, **{name: value for name, value in told.items() if value is not None}}
+    """The fields of a planned fault, as a reply holds them."""
+    values = {name: getattr(fault, name) for name in FIELDS}
+    return {"id": fault.id, **{name: value for name, value in values.items() if value is not None}}
 
 
 def check(fault: Fault) -> None:
     if fault.action not in POSSIBLE:
-        raise OptionError(f"a fault must be one of {', '.join(POSSIBLE)} (got {fault.action!r})")
+        raise OptionError(f"action must be one of {', '.join(POSSIBLE)} (got {fault.action!r})")
     if fault.moment not in POSSIBLE[fault.action]:
-        where = ", ".join(POSSIBLE[fault.action])
-        raise OptionError(f"{fault.action} can strike on {where} (got {fault.moment!r})")
+        moments = ", ".join(POSSIBLE[fault.action])
+        raise OptionError(f"{fault.action} is possible on {moments} (got {fault.moment!r})")
     if not 0 <= fault.rate <= 1:
-        raise OptionError(f"the rate of a fault lies between 0 and 1 (got {fault.rate})")
+        raise OptionError(f"rate must be between 0 and 1 (got {fault.rate})")
     if fault.times is not None and fault.times < 1:
-        raise OptionError(f"a fault strikes at least once (got times={fault.times})")
+        raise OptionError(f"times must be at least 1 (got {fault.times})")
     if fault.action == "delay" and not 0 < fault.seconds <= 3600:
-        raise OptionError(f"a delay lasts more than 0 and at most 3600 s (got {fault.seconds})")
+        raise OptionError(
+            f"seconds of a delay must be above 0 and at most 3600 (got {fault.seconds})"
+        )

@@ -1,4 +1,4 @@
-"""The node $cbs: claims-based security. A client puts a token, and its links are let in."""
+"""The node $cbs (claims-based security): a client puts a token to get access."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pumphouse.hub.access.guard import Guard
 ACCEPTED, BAD_REQUEST = 202, 400
 
 
-def answer(request: Message, guard: Guard) -> Message:
-    """The reply to a request on $cbs. It never holds the token, whatever went wrong."""
-    asked = request.application
-    operation, name, kind = (asked.get(key) for key in ("operation", "name", "type"))
+def handle(request: Message, guard: Guard) -> Message:
+    """Carry out a request on $cbs and return its reply. The reply never holds the token."""
+    fields = request.application
+    operation, name, kind = (fields.get(key) for key in ("operation", "name", "type"))
     token = token_of(request)
     if operation != "put-token" or not all(isinstance(v, str) for v in (name, kind, token)):
         return reply(
@@ -26,8 +26,8 @@ def answer(request: Message, guard: Guard) -> Message:
         )
     try:
         guard.put_token(name, kind, token)  # type: ignore[arg-type]
-    except AuthError as refused:
-        return reply(request, refused.status, refused.description)
+    except AuthError as refusal:
+        return reply(request, refusal.status, refusal.description)
     return reply(request, ACCEPTED, "Accepted")
 
 
@@ -39,10 +39,10 @@ def token_of(request: Message) -> Any:
 
 
 def reply(request: Message, status: int, description: str, value: Any = None) -> Message:
-    """A reply that the client finds again by its correlation id, in the type it chose."""
+    """The reply to a request, with the request's id as its correlation id."""
     message_id = request.properties.message_id if request.properties else None
     if not isinstance(message_id, int | UUID | bytes | str):
-        message_id = None  # no other type is an id, and not all of them can be sent back
+        message_id = None  # other types are not valid ids, and not all of them can be sent back
     return Message(
         properties=Properties(correlation_id=message_id),
         application={"status-code": Int(status), "status-description": description},

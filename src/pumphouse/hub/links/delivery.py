@@ -1,10 +1,9 @@
-"""From the log to a reader: patched frames.
+"""Turns a run of stored frames into transfer frames for one link.
 
-A stored frame lacks three numbers that belong to the reader's link: channel, handle and delivery
-id. They are written into a copy of a whole run at once, by numpy, so that the cost per event is a
-few bytes. Two kinds of event cannot go that way and are sent one by one: those that a reader with a
-small frame limit cannot take whole, and those for a reader that wants to hear of the partition's
-end with each event.
+A stored frame lacks three numbers that depend on the link: channel, handle and delivery id. numpy
+writes them into a copy of a whole run at once, so the cost per event is a few bytes. Two kinds of
+event are sent one by one instead: those larger than the reader's frame limit, and those for a
+reader that asks for the partition's last sequence number with each event.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from pumphouse.amqp.messages import DELIVERY_ANNOTATIONS, encode_section
 from pumphouse.amqp.types import Symbol, Timestamp
 from pumphouse.hub.annotations import CHANNEL_AT, DELIVERY_AT, HANDLE_AT, MESSAGE_AT
 from pumphouse.hub.storage.base import Log
-from pumphouse.hub.storage.memory_log import Run
+from pumphouse.hub.storage.run import Run
 
 HEADER_START = b"\x00\x53\x70"
 RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"
 
 
-def patch(run: Run, channel: int, handle: int, delivery_id: int) -> bytearray:
-    """The run's frames, addressed to one link, deliveries counted from `delivery_id`."""
+def address_run(run: Run, channel: int, handle: int, delivery_id: int) -> bytearray:
+    """The run's frames, addressed to one link, with deliveries counted from `delivery_id`."""
     frames = np.frombuffer(run.frames, np.uint8)
     starts = run.starts
     ids = np.arange(delivery_id, delivery_id + len(starts), dtype=np.int64).astype(">u4")
@@ -40,25 +39,27 @@ def patch(run: Run, channel: int, handle: int, delivery_id: int) -> bytearray:
 
 def scatter(
     frames: npt.NDArray[np.uint8],
-    places: npt.NDArray[np.intp],
+    positions: npt.NDArray[np.intp],
     columns: npt.NDArray[np.uint8],
 ) -> None:
+    """Write each row of `columns` at its position."""
     for byte in range(columns.shape[1]):
-        frames[places + byte] = columns[:, byte]
+        frames[positions + byte] = columns[:, byte]
 
 
 def scatter_constant(
     frames: npt.NDArray[np.uint8],
-    places: npt.NDArray[np.intp],
+    positions: npt.NDArray[np.intp],
     value: bytes,
 ) -> None:
-    for byte, wanted in enumerate(value):
-        if wanted:  # stored frames hold zeros here
-            frames[places + byte] = wanted
+    """Write the same bytes at every position."""
+    for offset, byte in enumerate(value):
+        if byte:  # stored frames hold zeros here
+            frames[positions + offset] = byte
 
 
-def whole(run: Run, frame_max: int) -> int:
-    """How many events from the start of the run fit the reader's frames as they are."""
+def sendable_whole(run: Run, frame_max: int) -> int:
+    """How many events from the start of the run fit the reader's frame limit as stored."""
     if len(run.frames) <= frame_max:
         return len(run.starts)
     too_large = np.diff(run.starts, append=len(run.frames)) > frame_max
@@ -73,13 +74,13 @@ def messages(run: Run) -> Iterator[bytes]:
 
 
 def with_metric(message: bytes, metric: bytes) -> bytes:
-    """A message with delivery annotations put in where they belong, behind the header."""
+    """A message with delivery annotations inserted at their place, after the header."""
     at = skip(message, 3) if message.startswith(HEADER_START) else 0
     return message[:at] + metric + message[at:]
 
 
 def runtime_metric(log: Log, now_ms: int) -> bytes:
-    """The delivery annotations that tell a reader how far the partition has come."""
+    """The delivery annotations with the end of the partition."""
     return encode_section(
         DELIVERY_ANNOTATIONS,
         {

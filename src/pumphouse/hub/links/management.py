@@ -1,8 +1,8 @@
-"""The node $management: what hubs and partitions there are, and how far they have come.
+"""The node $management: reads and changes hubs, partitions, consumer groups and faults.
 
-READ of a hub or a partition is the service's own. CREATE, UPDATE, DELETE and QUERY of hubs,
-consumer groups and faults are ours: the service does that over HTTP, in its control plane. They
-need Manage.
+READ of a hub or a partition is the service's own operation. CREATE, UPDATE, DELETE and QUERY of
+hubs, consumer groups and faults are ours; the service offers the like over HTTP, in its control
+plane. They need the claim Manage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pumphouse.amqp.types import Int, Timestamp, array_of
 from pumphouse.errors import AmqpError, AuthError, HubExists, HubNotFound, OptionError
 from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.access.guard import SAS_TOKEN, Guard
-from pumphouse.hub.faults.rules import describe_fault, fault_from
+from pumphouse.hub.faults.rules import describe_fault, parse_fault
 from pumphouse.hub.links import cbs
 from pumphouse.hub.namespace import EventHub, Namespace
 
@@ -26,36 +26,39 @@ FAULT = "pumphouse:fault"
 
 OK, CREATED, BAD_REQUEST, UNAUTHORIZED, NOT_FOUND, CONFLICT = 200, 201, 400, 401, 404, 409
 
-Asked = Mapping[Any, Any]
+Fields = Mapping[Any, Any]  # the application properties of a request
 
 
-def answer(request: Message, namespace: Namespace, guard: Guard, hub: str = "") -> Message:
-    """The reply to a request on $management; `hub` is the one the link's address names, if any."""
-    asked = {"name": hub, **request.application} if hub else request.application
-    # As text: a client may send anything here, also what no table can be asked for.
-    verb, kind = str(asked.get("operation")), str(asked.get("type"))
+def handle(request: Message, namespace: Namespace, guard: Guard, hub: str = "") -> Message:
+    """Carry out a request on $management and return its reply.
+
+    `hub` is the hub in the link's address, if any.
+    """
+    fields = {"name": hub, **request.application} if hub else request.application
+    # As text: a client may send any type here, also one that is not hashable.
+    verb, kind = str(fields.get("operation")), str(fields.get("type"))
     operation = OPERATIONS.get((verb, kind))
     if operation is None:
         return refuse(
             request,
             BAD_REQUEST,
             "amqp:not-implemented",
-            f"Operation '{verb:.80}' on type '{kind:.80}' is not known.",
+            f"Operation '{verb:.80}' on type '{kind:.80}' is not supported.",
         )
     try:
-        take_token(asked, guard)
-        status, value = operation(namespace, guard, asked)
-    except AuthError as wrong:
-        return refuse(request, UNAUTHORIZED, "amqp:unauthorized-access", wrong.description)
-    except HubNotFound as wrong:
-        return refuse(request, NOT_FOUND, "amqp:not-found", str(wrong))
-    except HubExists as wrong:
-        return refuse(request, CONFLICT, "amqp:not-allowed", str(wrong))
-    except OptionError as wrong:
-        return refuse(request, BAD_REQUEST, "com.microsoft:argument-error", str(wrong))
-    except AmqpError as wrong:
-        status = UNAUTHORIZED if wrong.condition == "amqp:unauthorized-access" else BAD_REQUEST
-        return refuse(request, status, wrong.condition, wrong.description)
+        take_token(fields, guard)
+        status, value = operation(namespace, guard, fields)
+    except AuthError as failure:
+        return refuse(request, UNAUTHORIZED, "amqp:unauthorized-access", failure.description)
+    except HubNotFound as failure:
+        return refuse(request, NOT_FOUND, "amqp:not-found", str(failure))
+    except HubExists as failure:
+        return refuse(request, CONFLICT, "amqp:not-allowed", str(failure))
+    except OptionError as failure:
+        return refuse(request, BAD_REQUEST, "com.microsoft:argument-error", str(failure))
+    except AmqpError as failure:
+        status = UNAUTHORIZED if failure.condition == "amqp:unauthorized-access" else BAD_REQUEST
+        return refuse(request, status, failure.condition, failure.description)
     return cbs.reply(request, status, "OK" if status == OK else "Created", value)
 
 
@@ -64,9 +67,9 @@ def refuse(request: Message, status: int, condition: str, description: str) -> M
     return replace(reply, application={**reply.application, "error-condition": condition})
 
 
-def take_token(asked: Asked, guard: Guard) -> None:
-    """Some clients send their token with the request instead of, or besides, over $cbs."""
-    token, name = asked.get("security_token"), asked.get("name")
+def take_token(fields: Fields, guard: Guard) -> None:
+    """Put the token of the request: some clients send it here instead of, or besides, on $cbs."""
+    token, name = fields.get("security_token"), fields.get("name")
     if (
         isinstance(token, str)
         and token.startswith("SharedAccessSignature ")
@@ -75,10 +78,10 @@ def take_token(asked: Asked, guard: Guard) -> None:
         guard.put_token(name, SAS_TOKEN, token)
 
 
-def find_hub(namespace: Namespace, guard: Guard, asked: Asked, claim: Claim | None) -> EventHub:
-    """The hub a request names, if the connection may know of it."""
-    name = text(asked, "name")
-    # The JavaScript client puts its token for this very path, the Python one for the hub.
+def find_hub(namespace: Namespace, guard: Guard, fields: Fields, claim: Claim | None) -> EventHub:
+    """The hub that a request names, if the connection has access to it."""
+    name = required_text(fields, "name")
+    # The JavaScript client puts its token for this path, the Python client for the hub.
     if not guard.allows(f"{name}/$management", claim):
         raise AuthError(
             f"Unauthorized access. '{claim or 'Listen'}' claim(s) are required to perform this "
@@ -86,22 +89,22 @@ def find_hub(namespace: Namespace, guard: Guard, asked: Asked, claim: Claim | No
         )
     try:
         return namespace.hub(name)
-    except HubNotFound as unknown:
-        # The JavaScript client knows a missing hub by the service's sentence, not by the condition.
+    except HubNotFound as failure:
+        # The JavaScript client recognises a missing hub by the service's text, not its condition.
         raise HubNotFound(
-            f"The messaging entity '{guard.resource(name)}' could not be found: {unknown}"
+            f"The messaging entity '{guard.resource(name)}' could not be found: {failure}"
         ) from None
 
 
-def text(asked: Asked, key: str) -> str:
-    value = asked.get(key)
+def required_text(fields: Fields, key: str) -> str:
+    value = fields.get(key)
     if not isinstance(value, str) or not value:
         raise OptionError(f"the request needs '{key}' as a string")
     return value
 
 
-def read_hub(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
-    return OK, describe_hub(find_hub(namespace, guard, asked, None))
+def read_hub(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
+    return OK, describe_hub(find_hub(namespace, guard, fields, None))
 
 
 def describe_hub(hub: EventHub) -> dict[str, Any]:
@@ -114,9 +117,9 @@ def describe_hub(hub: EventHub) -> dict[str, Any]:
     }
 
 
-def read_partition(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
-    hub = find_hub(namespace, guard, asked, None)
-    partition = hub.partition(text(asked, "partition"))
+def read_partition(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
+    hub = find_hub(namespace, guard, fields, None)
+    partition = hub.partition(required_text(fields, "partition"))
     log = partition.log
     return OK, {
         "name": hub.name,
@@ -130,75 +133,75 @@ def read_partition(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[in
     }
 
 
-def create_hub(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+def create_hub(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
     guard.check("", Claim.MANAGE)
-    made = namespace.create_hub(text(asked, "name"), partition_count(asked))
-    return CREATED, describe_hub(made)
+    hub = namespace.create_hub(required_text(fields, "name"), partition_count(fields))
+    return CREATED, describe_hub(hub)
 
 
-def update_hub(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+def update_hub(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
     """Give a hub more partitions."""
-    hub = find_hub(namespace, guard, asked, Claim.MANAGE)
-    return OK, describe_hub(namespace.grow_hub(hub.name, partition_count(asked)))
+    hub = find_hub(namespace, guard, fields, Claim.MANAGE)
+    return OK, describe_hub(namespace.grow_hub(hub.name, partition_count(fields)))
 
 
-def partition_count(asked: Asked) -> int:
-    partitions = asked.get("partition_count")
+def partition_count(fields: Fields) -> int:
+    partitions = fields.get("partition_count")
     if not isinstance(partitions, int) or isinstance(partitions, bool):
         raise OptionError("the request needs 'partition_count' as a whole number")
     return int(partitions)
 
 
-def delete_hub(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+def delete_hub(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
     guard.check("", Claim.MANAGE)
-    namespace.delete_hub(text(asked, "name"))
+    namespace.delete_hub(required_text(fields, "name"))
     return OK, None
 
 
-def query_hubs(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+def query_hubs(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
     guard.check("", Claim.MANAGE)
     return OK, [describe_hub(hub) for hub in namespace.hubs]
 
 
-def create_group(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
-    hub = find_hub(namespace, guard, asked, Claim.MANAGE)
-    namespace.create_group(hub.name, text(asked, "group"))
+def create_group(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
+    hub = find_hub(namespace, guard, fields, Claim.MANAGE)
+    namespace.create_group(hub.name, required_text(fields, "group"))
     return CREATED, None
 
 
-def delete_group(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
-    hub = find_hub(namespace, guard, asked, Claim.MANAGE)
-    namespace.delete_group(hub.name, text(asked, "group"))
+def delete_group(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
+    hub = find_hub(namespace, guard, fields, Claim.MANAGE)
+    namespace.delete_group(hub.name, required_text(fields, "group"))
     return OK, None
 
 
-def query_groups(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
-    hub = find_hub(namespace, guard, asked, Claim.MANAGE)
+def query_groups(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
+    hub = find_hub(namespace, guard, fields, Claim.MANAGE)
     return OK, sorted(hub.groups.values())
 
 
-def create_fault(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+def create_fault(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
     guard.check("", Claim.MANAGE)
-    return CREATED, namespace.faults.plan(fault_from(asked))
+    return CREATED, namespace.faults.plan(parse_fault(fields))
 
 
-def delete_fault(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
-    """Take one fault away, or (without a number) all of them."""
+def delete_fault(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
+    """Remove one fault or, without an id, all faults."""
     guard.check("", Claim.MANAGE)
-    number = asked.get("id")
+    number = fields.get("id")
     if number is None:
         namespace.faults.clear()
     elif not isinstance(number, int) or not namespace.faults.cancel(int(number)):
-        raise HubNotFound(f"there is no fault {number}; it may have struck as often as it was to")
+        raise HubNotFound(f"fault {number} not found: it may have expired")
     return OK, None
 
 
-def query_faults(namespace: Namespace, guard: Guard, asked: Asked) -> tuple[int, Any]:
+def query_faults(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
     guard.check("", Claim.MANAGE)
     return OK, [describe_fault(fault) for fault in namespace.faults.planned]
 
 
-Operation = Callable[[Namespace, Guard, Asked], tuple[int, Any]]
+Operation = Callable[[Namespace, Guard, Fields], tuple[int, Any]]
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
     ("READ", HUB): read_hub,

@@ -1,8 +1,6 @@
-"""A producer's end of a partition: events come in, and what became of them goes back."""
+"""The producer link: events go into a partition, and the outcome of each delivery goes back."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from pumphouse.amqp.events import Delivered
 from pumphouse.amqp.links import ReceiverLink
@@ -10,21 +8,27 @@ from pumphouse.amqp.performatives import Attach, Error
 from pumphouse.errors import AmqpError, RemoteProtocolError
 from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.annotations import Batch, check_growth, parse_payload
-from pumphouse.hub.links.link import Node, answer, as_error, find_hub, too_large
+from pumphouse.hub.links.link import (
+    HubLink,
+    LinkConnection,
+    accept_attach,
+    as_error,
+    find_hub,
+    too_large,
+)
 from pumphouse.hub.namespace import EventHub, Partition
 from pumphouse.hub.routing import Address
 
-if TYPE_CHECKING:
-    from pumphouse.hub.connection import Conversation
-
-PUBLISHER_CHARS_MAX = 256  # it is written onto every event
-# What annotations may make of a batch, in largest messages. A full batch of empty events without a
-# key, as the official clients make it, becomes thirteen of them.
+PUBLISHER_CHARS_MAX = 256  # the publisher is written onto every event
+# The most bytes that annotations may add to a batch, in messages of the largest size. A full batch
+# of empty events without a key, as the official clients make it, grows by thirteen of them.
 GROWTH_MAX = 32
-SENDER_CREDIT = 300  # deliveries a producer may have under way; one of them is up to 1 MiB
+SENDER_CREDIT = 300  # deliveries a producer may have in flight; each has up to 1 MiB
 
 
-def open_intake(talk: Conversation, link: ReceiverLink, attach: Attach, address: Address) -> Intake:
+def open_producer_link(
+    connection: LinkConnection, link: ReceiverLink, attach: Attach, address: Address
+) -> ProducerLink:
     if address.kind == "receiver":
         raise AmqpError("amqp:not-allowed", f"Events cannot be sent to '{address.path}'.")
     if len(address.publisher) > PUBLISHER_CHARS_MAX:
@@ -33,11 +37,11 @@ def open_intake(talk: Conversation, link: ReceiverLink, attach: Attach, address:
             f"A publisher's name has at most {PUBLISHER_CHARS_MAX} characters, "
             f"found {len(address.publisher)}.",
         )
-    hub = find_hub(talk, address)
-    talk.guard.check(address.path, Claim.SEND)
+    hub = find_hub(connection, address)
+    connection.guard.check(address.path, Claim.SEND)
     partition = hub.partition(address.partition) if address.kind == "partition" else None
-    link.size_max = talk.namespace.message_bytes_max
-    answer(
+    link.size_max = connection.namespace.message_bytes_max
+    accept_attach(
         link,
         attach,
         source=attach.source,
@@ -46,51 +50,56 @@ def open_intake(talk: Conversation, link: ReceiverLink, attach: Attach, address:
         properties=attach.properties,
     )
     link.keep_granting(SENDER_CREDIT)
-    return Intake(talk, link, hub, address, partition)
+    return ProducerLink(connection, link, hub, address, partition)
 
 
-class Intake(Node):
-    """A producer's link: events go into a partition, and the outcome comes back."""
+class ProducerLink(HubLink):
+    """A link on which a producer sends events to one partition, or to a hub."""
 
     link: ReceiverLink
     claim = Claim.SEND
 
     def __init__(
         self,
-        talk: Conversation,
+        connection: LinkConnection,
         link: ReceiverLink,
         hub: EventHub,
         address: Address,
         partition: Partition | None,
     ) -> None:
-        super().__init__(talk, link)
+        super().__init__(connection, link)
         self.hub = hub
         self.path = address.path
         self.partition = partition
         self.publisher = address.publisher or None
         hub.senders.add(self)
 
+    @property
+    def send_scope(self) -> tuple[str, str]:
+        return self.hub.name, self.partition.id if self.partition is not None else ""
+
     def on_delivery(self, delivered: Delivered) -> None:
         try:
             if delivered.oversize:
                 raise too_large(delivered)
             self.publish(delivered)
-        except (AmqpError, RemoteProtocolError) as wrong:
-            self.settle(delivered, as_error(wrong))
+        except (AmqpError, RemoteProtocolError) as failure:
+            self.settle(delivered, as_error(failure))
 
     def publish(self, delivered: Delivered) -> None:
+        namespace = self.connection.namespace
         batch = parse_payload(delivered.payload, delivered.message_format)
-        check_growth(batch, self.publisher, GROWTH_MAX * self.talk.namespace.message_bytes_max)
+        check_growth(batch, self.publisher, GROWTH_MAX * namespace.message_bytes_max)
         if self.publisher is not None:
             self.check_keys(batch, self.publisher)
-        if (meter := self.talk.namespace.meter) is not None:
-            meter.admit(batch.event_count, delivered.size, self.talk.namespace.clock.monotonic())
+        if (meter := namespace.meter) is not None:
+            meter.admit(batch.event_count, delivered.size, namespace.clock.monotonic())
         partition = self.partition or self.hub.choose(batch.key or self.publisher)
 
-        def committed(failed: AmqpError | None) -> None:
-            self.settle(delivered, None if failed is None else as_error(failed))
+        def committed(failure: AmqpError | None) -> None:
+            self.settle(delivered, None if failure is None else as_error(failure))
 
-        self.talk.namespace.publish(partition, batch, self.publisher, committed)
+        namespace.publish(partition, batch, self.publisher, committed)
 
     def check_keys(self, batch: Batch, publisher: str) -> None:
         for key in (batch.key, *(group.prefix.key for group in batch.groups)):
@@ -101,7 +110,7 @@ class Intake(Node):
                 )
 
     def settle(self, delivered: Delivered, error: Error | None) -> None:
-        """Say what became of a delivery, unless the producer did not want to know."""
+        """Send the outcome of a delivery, unless the producer sent it settled."""
         if delivered.settled or not self.link.attached:
             return
         session = self.link.session
@@ -109,7 +118,7 @@ class Intake(Node):
             session.accept(delivered.delivery_id)
         else:
             session.reject(delivered.delivery_id, error)
-        self.talk.wake_writer()
+        self.connection.request_flush()
 
-    def closed(self) -> None:
+    def on_closed(self) -> None:
         self.hub.senders.discard(self)

@@ -1,12 +1,12 @@
-"""A development certificate: a small authority of our own, and what it signs.
+"""Development certificates: a small certificate authority, and the certificates it signs.
 
-The authority is made once and kept in a directory, so that whoever trusts its `ca.pem` goes on
-doing so; the hub's own certificate is made anew at every start and its key is never kept.
+The authority is made once and kept in a directory, so that clients need to trust its `ca.pem` only
+once. The hub's own certificate is made at every start, and its key is never stored.
 
-    DIR/ca.pem       the authority's certificate: what clients are told to trust
-    DIR/ca-key.pem   its key, mode 0600, with the certificate that belongs to it
+    DIR/ca.pem       the authority's certificate, for clients to trust
+    DIR/ca-key.pem   its key, mode 0600, followed by its certificate
 
-This file is the only one that needs the package `cryptography`; tls.py imports it when asked.
+This is the only module that needs the package `cryptography`; tls.py imports it on demand.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pumphouse.errors import DataDirectoryError
 
 CA_FILE, CA_KEY_FILE = "ca.pem", "ca-key.pem"
 CA_DAYS = 3650
-SERVER_DAYS = 397  # the longest that every client accepts
-RENEW_DAYS = 30  # an authority that ends sooner than that is replaced
-EARLIER = timedelta(days=1)  # clocks differ: valid from yesterday on
+SERVER_DAYS = 397  # the longest validity that every client accepts
+RENEW_DAYS = 30  # an authority that expires sooner is replaced
+BACKDATED = timedelta(days=1)  # clocks differ: valid from yesterday on
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class KeyedCertificate:
     """A certificate with its key."""
 
     certificate: x509.Certificate
@@ -53,11 +53,11 @@ class Identity:
         )
 
 
-def ensure_authority(directory: Path, now: float) -> Identity:
-    """The authority kept in a directory; it is made if there is none, or none that will last."""
+def ensure_authority(directory: Path, now: float) -> KeyedCertificate:
+    """The authority kept in a directory; a new one if there is none, or it expires soon."""
     path = directory / CA_KEY_FILE
     authority = load_authority(path)
-    if authority is None or ends_soon(authority, now):
+    if authority is None or expires_soon(authority, now):
         if authority is not None:
             path.unlink(missing_ok=True)
         write_once(path, make_authority(now))
@@ -67,12 +67,12 @@ def ensure_authority(directory: Path, now: float) -> Identity:
     return authority
 
 
-def ends_soon(authority: Identity, now: float) -> bool:
+def expires_soon(authority: KeyedCertificate, now: float) -> bool:
     left = authority.certificate.not_valid_after_utc - datetime.fromtimestamp(now, UTC)
     return left < timedelta(days=RENEW_DAYS)
 
 
-def load_authority(path: Path) -> Identity | None:
+def load_authority(path: Path) -> KeyedCertificate | None:
     try:
         pem = path.read_bytes()
     except FileNotFoundError:
@@ -80,18 +80,18 @@ def load_authority(path: Path) -> Identity | None:
     try:
         key = serialization.load_pem_private_key(pem, None)
         certificate = x509.load_pem_x509_certificate(pem)
-    except ValueError as wrong:
+    except ValueError as failure:
         raise DataDirectoryError(
-            f"{path} holds no certificate authority ({wrong}); delete it to have a new one made"
+            f"{path} is not a certificate authority ({failure}); delete it to get a new one"
         ) from None
     assert isinstance(key, ec.EllipticCurvePrivateKey)
-    return Identity(certificate, key)
+    return KeyedCertificate(certificate, key)
 
 
-def write_once(path: Path, authority: Identity) -> None:
-    """Write the authority, unless another hub was quicker: then theirs is the one.
+def write_once(path: Path, authority: KeyedCertificate) -> None:
+    """Write the authority, unless another hub has just written one.
 
-    Key and certificate share a file, so nobody ever sees one without the other.
+    Key and certificate share a file, so that no reader ever finds one without the other.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.{id(authority)}")
     try:
@@ -118,44 +118,47 @@ def write_new(path: Path, data: bytes, mode: int) -> None:
 # -- making certificates --------------------------------------------------------------------------
 
 
-def make_authority(now: float) -> Identity:
+def make_authority(now: float) -> KeyedCertificate:
     key = ec.generate_private_key(ec.SECP256R1())
     name = common_name("Pumphouse development CA")
     usage = key_usage(digital_signature=True, key_cert_sign=True, crl_sign=True)
     builder = (
-        fresh(name, name, key.public_key(), now, CA_DAYS)
+        certificate_builder(name, name, key.public_key(), now, CA_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
     )
-    return Identity(builder.sign(key, hashes.SHA256()), key)
+    return KeyedCertificate(builder.sign(key, hashes.SHA256()), key)
 
 
-def make_server(authority: Identity, names: Iterable[str], now: float) -> Identity:
-    """A certificate for a hub that is reached by these host names and addresses."""
+def make_server(authority: KeyedCertificate, names: Iterable[str], now: float) -> KeyedCertificate:
+    """A certificate for a hub with these host names and addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = authority.certificate
-    known = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    issuer_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = (
-        fresh(common_name("Pumphouse hub"), issuer.subject, key.public_key(), now, SERVER_DAYS)
+        certificate_builder(
+            common_name("Pumphouse hub"), issuer.subject, key.public_key(), now, SERVER_DAYS
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(key_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known), critical=False
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key),
+            critical=False,
         )
         .add_extension(x509.SubjectAlternativeName(map(general_name, names)), critical=False)
     )
-    return Identity(builder.sign(authority.key, hashes.SHA256()), key)
+    return KeyedCertificate(builder.sign(authority.key, hashes.SHA256()), key)
 
 
-def fresh(
+def certificate_builder(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
     now: float,
     days: int,
 ) -> x509.CertificateBuilder:
-    """What both kinds of certificate have in common."""
+    """The fields that both kinds of certificate share."""
     start = datetime.fromtimestamp(now, UTC)
     return (
         x509.CertificateBuilder()
@@ -163,8 +166,8 @@ def fresh(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(start - EARLIER)
-        .not_valid_after(start + timedelta(days=days) - EARLIER)
+        .not_valid_before(start - BACKDATED)
+        .not_valid_after(start + timedelta(days=days) - BACKDATED)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 

@@ -1,7 +1,7 @@
-"""The HTTP door: HTTP/1.1 on a loopback port, spoken by h11, answered by admin.py.
+"""HTTP/1.1 connections of the admin API, parsed by h11.
 
-Every answer is ready at once, so a connection is a protocol without a task. Heads, bodies,
-connections and waiting all have bounds.
+Every response is computed at once, so a connection needs no task. Header size, body size, number
+of connections and waiting times are bounded.
 """
 
 from __future__ import annotations
@@ -13,50 +13,50 @@ from typing import cast
 
 import h11
 
-from pumphouse.hub.listeners.admin_api import Admin, Answer, Request, error
+from pumphouse.hub.listeners.admin_api import AdminApi, Request, Response, error
 
 log = logging.getLogger("pumphouse.hub")
 
 HEAD_BYTES_MAX = 16 * 1024
 BODY_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 200
-REQUEST_S = 10.0  # for a request to arrive whole, from its first byte or the opening on
+REQUEST_S = 10.0  # for a whole request to arrive, from its first byte or from the connect on
 KEEP_OPEN_S = 30.0  # between two requests
 TOO_LARGE = 413
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-class HttpConversation(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One HTTP connection."""
 
     transport: asyncio.Transport
 
-    def __init__(self, admin: Admin, open_conversations: set[HttpConversation]) -> None:
-        self.admin = admin
-        self.open_conversations = open_conversations
+    def __init__(self, api: AdminApi, connections: set[HttpConnection]) -> None:
+        self.api = api
+        self.connections = connections  # all open ones
         self.http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self.writable = True
         self.deadline: asyncio.TimerHandle | None = None
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
-        """Nothing of the next request is known."""
+    def reset(self) -> None:
+        """Prepare for the next request."""
         self.head: h11.Request | None = None
         self.body = bytearray()
 
-    # -- the socket -------------------------------------------------------------------------------
+    # -- called by the transport ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        if len(self.open_conversations) >= CONNECTIONS_MAX:
+        if len(self.connections) >= CONNECTIONS_MAX:
             self.transport.abort()
             return
-        self.open_conversations.add(self)
-        self.wait_at_most(REQUEST_S)
+        self.connections.add(self)
+        self.set_deadline(REQUEST_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.open_conversations.discard(self)
+        self.connections.discard(self)
         if self.deadline is not None:
             self.deadline.cancel()
 
@@ -78,7 +78,7 @@ class HttpConversation(asyncio.Protocol):
         self.transport.resume_reading()
         self.advance()
 
-    def wait_at_most(self, seconds: float) -> None:
+    def set_deadline(self, seconds: float) -> None:
         if self.deadline is not None:
             self.deadline.cancel()
         loop = asyncio.get_running_loop()
@@ -87,21 +87,21 @@ class HttpConversation(asyncio.Protocol):
     # -- requests ---------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Take what has arrived, as far as it goes; a client that does not read is not heard."""
+        """Handle what has arrived, unless the client does not read its responses."""
         try:
             while self.writable and not self.transport.is_closing() and self.step():
                 pass
-        except h11.RemoteProtocolError as wrong:
-            status = wrong.error_status_hint
-            self.refuse(error(status, f"this is not HTTP/1.1 as it should be: {wrong}"))
+        except h11.RemoteProtocolError as failure:
+            status = failure.error_status_hint
+            self.refuse(error(status, f"invalid HTTP/1.1 request: {failure}"))
 
     def step(self) -> bool:
-        """Take one event; False if there is none."""
+        """Handle one event; False if there is none."""
         event = self.http.next_event()
         if isinstance(event, h11.Request):
             self.head = event
-            self.wait_at_most(REQUEST_S)
-            self.encourage()
+            self.set_deadline(REQUEST_S)
+            self.send_continue()
         elif isinstance(event, h11.Data):
             self.collect(event.data)
         elif isinstance(event, h11.EndOfMessage):
@@ -110,15 +110,15 @@ class HttpConversation(asyncio.Protocol):
             self.transport.close()
         return event is not h11.NEED_DATA and event is not h11.PAUSED
 
-    def encourage(self) -> None:
-        """Some clients send a body only after being told to."""
+    def send_continue(self) -> None:
+        """Ask for the body: some clients wait for status 100 before they send it."""
         if self.http.they_are_waiting_for_100_continue:
             self.write(h11.InformationalResponse(status_code=100, headers=[]))
 
     def collect(self, data: bytes | bytearray) -> None:
         self.body += data
         if len(self.body) > BODY_BYTES_MAX:
-            self.refuse(error(TOO_LARGE, f"a body may have {BODY_BYTES_MAX} bytes at most"))
+            self.refuse(error(TOO_LARGE, f"the body is larger than {BODY_BYTES_MAX} bytes"))
 
     def finish_request(self) -> None:
         assert self.head is not None
@@ -128,33 +128,33 @@ class HttpConversation(asyncio.Protocol):
             {name.decode("latin-1"): value.decode("latin-1") for name, value in self.head.headers},
             bytes(self.body),
         )
-        self.respond(self.admin.answer(request))
+        self.respond(self.api.handle(request))
         if self.http.our_state is h11.DONE:
             self.http.start_next_cycle()
-            self.begin()
-            self.wait_at_most(KEEP_OPEN_S)
+            self.reset()
+            self.set_deadline(KEEP_OPEN_S)
         else:
             self.transport.close()
 
-    # -- answers ----------------------------------------------------------------------------------
+    # -- responses --------------------------------------------------------------------------------
 
-    def refuse(self, answer: Answer) -> None:
-        """Say what is wrong, if it can still be said, and hang up."""
+    def refuse(self, response: Response) -> None:
+        """Send an error, if a response is still possible, and close."""
         if self.http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self.respond(Answer(answer.status, answer.said, {"Connection": "close"}))
+            self.respond(Response(response.status, response.body, {"Connection": "close"}))
         self.transport.close()
 
-    def respond(self, answer: Answer) -> None:
-        headers, body = {**HEADERS, **answer.headers}, b""
-        if answer.said is not None:
-            body = json.dumps(answer.said, separators=(",", ":")).encode() + b"\n"
+    def respond(self, response: Response) -> None:
+        headers, body = {**HEADERS, **response.headers}, b""
+        if response.body is not None:
+            body = json.dumps(response.body, separators=(",", ":")).encode() + b"\n"
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
-        self.write(h11.Response(status_code=answer.status, headers=list(headers.items())))
+        self.write(h11.Response(status_code=response.status, headers=list(headers.items())))
         if body and (self.head is None or self.head.method != b"HEAD"):
             self.write(h11.Data(data=body))
         self.write(h11.EndOfMessage())
 
     def write(self, event: h11.Event) -> None:
-        out = self.http.send(event)
-        if out:
-            self.transport.write(out)
+        data = self.http.send(event)
+        if data:
+            self.transport.write(data)

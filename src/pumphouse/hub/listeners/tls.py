@@ -1,7 +1,4 @@
-"""TLS for the hub's doors: your own certificate, or a development one made at start.
-
-options -> prepare -> Tls(context, ca_file) -> doors.py
-"""
+"""TLS settings of the listeners: the user's certificate, or a development one made at start."""
 
 from __future__ import annotations
 
@@ -14,37 +11,37 @@ from pathlib import Path
 
 from pumphouse.clock import SystemClock
 from pumphouse.errors import OptionError
+from pumphouse.hub.options import CertificateFiles
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-EVERYWHERE = ("", "0.0.0.0", "::")  # addresses to listen on; nobody can connect to them
-
-CertificateFiles = tuple[str | Path, str | Path]
+ANY_ADDRESS = ("", "0.0.0.0", "::")  # to listen on all interfaces; clients cannot use them
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What the doors need to speak TLS."""
+    """What a listener needs for TLS."""
 
     context: ssl.SSLContext
-    ca_file: Path | None = None  # what clients are to trust; None if the certificate is the user's
+    ca_file: Path | None = None  # for clients to trust; None if the certificate is the user's
 
 
-def own_certificate(files: CertificateFiles) -> Tls:
+def tls_from_files(files: CertificateFiles) -> Tls:
     """TLS with the user's certificate and key."""
     certificate, key = files
     context = server_context()
     try:
-        # An encrypted key would make OpenSSL ask on the terminal; an empty password is refused.
+        # Without a password OpenSSL asks for one on the terminal; an empty one is refused.
         context.load_cert_chain(certificate, key, password=lambda: "")
-    except OSError as wrong:  # an SSLError is one
+    except OSError as failure:  # an SSLError is one
         raise OptionError(
-            f"the certificate {certificate} with key {key} cannot be used: {why(wrong)}"
+            f"cannot use the certificate {certificate} with key {key}: "
+            f"{failure.strerror or failure}"
         ) from None
     return Tls(context)
 
 
-def development_certificate(host: str, directory: Path) -> Tls:
-    """TLS with a certificate made here and now, under the authority kept in a directory."""
+def development_tls(host: str, directory: Path) -> Tls:
+    """TLS with a new certificate, signed by the authority that is kept in a directory."""
     try:
         from pumphouse.hub.listeners import certificates
     except ImportError:
@@ -52,23 +49,23 @@ def development_certificate(host: str, directory: Path) -> Tls:
             "a development certificate needs the package cryptography: "
             "pip install 'pumphouse[tls]', or give your own certificate=(cert, key)"
         ) from None
-    now = SystemClock().now()  # clients judge certificates by real time
+    now = SystemClock().now()  # clients check certificates against real time
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         authority = certificates.ensure_authority(directory, now)
-    except OSError as failed:
+    except OSError as failure:
         raise OptionError(
-            f"the certificate authority in {directory} cannot be used: {failed.strerror}"
+            f"cannot use the certificate authority in {directory}: {failure.strerror}"
         ) from None
-    server = certificates.make_server(authority, names_of(host), now)
+    server = certificates.make_server(authority, server_names(host), now)
     context = server_context()
     load(context, server.certificate_pem + server.key_pem)
     return Tls(context, directory / certificates.CA_FILE)
 
 
-def names_of(host: str) -> Iterable[str]:
-    """By which names and addresses a client may reach a hub that listens on `host`."""
-    own = socket.gethostname() if host in EVERYWHERE else host
+def server_names(host: str) -> Iterable[str]:
+    """The names and addresses of a hub that listens on `host`."""
+    own = socket.gethostname() if host in ANY_ADDRESS else host
     return dict.fromkeys([*LOCAL_NAMES, own])
 
 
@@ -79,12 +76,8 @@ def server_context() -> ssl.SSLContext:
 
 
 def load(context: ssl.SSLContext, pem: bytes) -> None:
-    """Give a context its certificate and key; it takes them from a file only, gone afterwards."""
+    """Load certificate and key into a context, which reads them from a (temporary) file only."""
     with tempfile.TemporaryDirectory(prefix="pumphouse-") as directory:
         path = Path(directory) / "server.pem"
         path.write_bytes(pem)
         context.load_cert_chain(path)
-
-
-def why(wrong: OSError) -> str:
-    return wrong.strerror or str(wrong)

@@ -1,11 +1,11 @@
-"""A port for TLS, or for both: the first byte tells whether a client speaks it.
+"""A listener for TLS, or for TLS and plain connections on one port.
 
-A TLS client opens with a handshake record, whose first byte no HTTP method begins with. The byte is
-looked at and left where it is; then the connection goes on as if it had been accepted for TLS, or
-for plain bytes, from the start.
+A TLS client starts with a handshake record, whose first byte is not the first of any HTTP method.
+The listener peeks at that byte and then continues as if the connection had been accepted for TLS,
+or for plain bytes, from the start.
 
-asyncio's own listener is not used because it forgets about a connection until its handshake is
-done: a hub that stops meanwhile could not close it.
+asyncio's own server is not used: it does not know a connection until its TLS handshake is done, so
+a hub that stops during the handshake could not close it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
+from pumphouse.logs import RepeatedFailures, line
+
 log = logging.getLogger("pumphouse.hub")
 
 TLS_HANDSHAKE = b"\x16"
 BACKLOG = 100
-UNDECIDED_MAX = 500  # connections that may be at their first byte or their handshake at once
-RETRY_S = 0.2  # after the system had no room for another connection
-GOODBYE_S = 1.0  # for a TLS client to answer our farewell
+HANDSHAKES_MAX = 500  # connections that may be before or in their handshake at once
+RETRY_S = 0.2  # after the system could not accept another connection
+SHUTDOWN_S = 1.0  # for a TLS client to respond to the end of the session
 
 
 class TlsListener:
-    """A listening port for TLS and, if `plain_too`, for those who do not speak it."""
+    """A listening port for TLS and, with `plain_too`, for plain connections."""
 
     def __init__(
         self,
@@ -41,12 +43,13 @@ class TlsListener:
         self.context = context
         self.handshake_s = handshake_s
         self.plain_too = plain_too
+        self._failures = RepeatedFailures()
 
     async def start(self, host: str, port: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.socket = await listening_socket(host, port)
         self.port: int = self.socket.getsockname()[1]
-        self._accepting = self.loop.create_task(self.accept_forever(), name="tls port")
+        self._accepting = self.loop.create_task(self.accept_forever(), name="tls listener")
 
     async def stop(self) -> None:
         self._accepting.cancel()
@@ -55,41 +58,53 @@ class TlsListener:
         self.socket.close()
 
     async def accept_forever(self) -> None:
-        room = asyncio.Semaphore(UNDECIDED_MAX)
-        async with asyncio.TaskGroup() as welcomes:
+        slots = asyncio.Semaphore(HANDSHAKES_MAX)
+        async with asyncio.TaskGroup() as handshakes:
             while True:
-                await room.acquire()
+                await slots.acquire()
                 connection = await self.accept()
-                welcome = welcomes.create_task(self.welcome(connection))
-                welcome.add_done_callback(lambda done: room.release())
+                handshake = handshakes.create_task(self.handshake(connection))
+                handshake.add_done_callback(lambda done: slots.release())
 
     async def accept(self) -> socket.socket:
         while True:
             try:
                 connection, _ = await self.loop.sock_accept(self.socket)
-                return connection
-            except OSError as failed:
-                log.warning("accept failed: %s", failed.strerror)
+            except OSError as failure:
+                self.log_failure(failure)
                 await asyncio.sleep(RETRY_S)
+            else:
+                if count := self._failures.succeeded("accept"):
+                    log.info("%s", line("accept_recovered", port=self.port, count=count))
+                return connection
 
-    async def welcome(self, connection: socket.socket) -> None:
-        """Find out how a client speaks, and let it in."""
+    def log_failure(self, failure: OSError) -> None:
+        count = self._failures.failed("accept", failure)
+        if count is not None:
+            todo = "raise the limit of open files, or close connections"
+            log.warning(
+                "%s", line("accept_failed", port=self.port, error=failure, count=count, todo=todo)
+            )
+
+    async def handshake(self, connection: socket.socket) -> None:
+        """Find out whether a client uses TLS, and connect it to a protocol."""
         connection.setblocking(False)
         try:
             async with asyncio.timeout(self.handshake_s):
-                await self.let_in(connection, await self.speaks_tls(connection))
-        except (OSError, TimeoutError) as failed:  # a failed TLS handshake is an OSError
-            log.info("refuse port=%d %s", self.port, failed or "no handshake in time")
+                await self.connect(connection, await self.uses_tls(connection))
+        except (OSError, TimeoutError) as failure:  # a failed TLS handshake is an OSError
+            cause = str(failure) or "timed out"
+            log.info("%s", line("handshake_failed", port=self.port, error=cause))
             connection.close()
         except BaseException:
             connection.close()
             raise
 
-    async def speaks_tls(self, connection: socket.socket) -> bool:
+    async def uses_tls(self, connection: socket.socket) -> bool:
         return not self.plain_too or await self.first_byte(connection) == TLS_HANDSHAKE
 
     async def first_byte(self, connection: socket.socket) -> bytes:
-        """The first byte that arrives; nothing if the client left. It can still be read."""
+        """The first received byte, left in the socket; empty if the client has closed."""
         arrived = asyncio.Event()
         self.loop.add_reader(connection, arrived.set)
         try:
@@ -98,26 +113,26 @@ class TlsListener:
         finally:
             self.loop.remove_reader(connection)
 
-    async def let_in(self, connection: socket.socket, tls: bool) -> None:
+    async def connect(self, connection: socket.socket, tls: bool) -> None:
         if tls:
             await self.loop.connect_accepted_socket(
                 self.factory,
                 connection,
                 ssl=self.context,
                 ssl_handshake_timeout=self.handshake_s,
-                ssl_shutdown_timeout=GOODBYE_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
             )
         else:
             await self.loop.connect_accepted_socket(self.factory, connection)
 
 
 async def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens, on the first address that the host name stands for."""
+    """A socket that listens on the first address of a host name."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(
+    addresses = await loop.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    family, _, _, _, address = found[0]
+    family, _, _, _, address = addresses[0]
     listening = socket.create_server(address, family=family, backlog=BACKLOG)
     listening.setblocking(False)
     return listening

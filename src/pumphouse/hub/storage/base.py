@@ -1,7 +1,7 @@
-"""Where a namespace keeps its events: in memory, or in a data directory.
+"""The storage of a namespace, in memory or in a data directory, and the protocol of a log.
 
-The namespace asks for logs and says when hubs, groups or rules have changed; whether that is
-written down is decided here.
+The namespace opens logs, and reports changes of hubs, groups and rules, which a data directory
+stores.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from typing import Protocol
 from pumphouse.errors import AmqpError
 from pumphouse.events import Position
 from pumphouse.hub.annotations import Batch
+from pumphouse.hub.options import ALWAYS, Retention
 from pumphouse.hub.storage.data_directory import DELETED, DataDirectory, NamespaceRecord
 from pumphouse.hub.storage.disk_log import DiskLog
-from pumphouse.hub.storage.memory_log import PartitionLog, Retention, Run
-from pumphouse.hub.storage.writer import ALWAYS, Writer
+from pumphouse.hub.storage.memory_log import MemoryLog
+from pumphouse.hub.storage.run import Run
+from pumphouse.hub.storage.writer import Writer
+from pumphouse.logs import line
 
 log = logging.getLogger("pumphouse.hub")
 
@@ -27,10 +30,10 @@ Committed = Callable[[AmqpError | None], None]
 
 
 class Log(Protocol):
-    """What one partition holds, wherever that is."""
+    """The events of one partition."""
 
-    begin: int  # the oldest sequence number still there
-    next_sequence: int  # of what can be read
+    begin: int  # the oldest sequence number that is kept
+    next_sequence: int  # one above the newest readable one
     last_offset: int  # -1 if nothing was ever written
     last_ms: int
     size: int
@@ -41,7 +44,7 @@ class Log(Protocol):
     def publish(
         self, batch: Batch, now_ms: int, publisher: str | None, committed: Committed
     ) -> None:
-        """Append a batch; `committed` is called once it is safe and can be read, or has failed."""
+        """Append a batch; `committed` is called after it is safe and readable, or has failed."""
 
     def read(self, sequence: int, count_max: int, bytes_max: int) -> Run | None:
         """Events from a sequence number on; None at the end."""
@@ -55,7 +58,7 @@ class Log(Protocol):
 
 
 class Storage(Protocol):
-    """Where a namespace keeps what it has."""
+    """The logs and the record of a namespace."""
 
     def new_hub_id(self) -> str: ...
 
@@ -66,31 +69,31 @@ class Storage(Protocol):
     def load(self) -> NamespaceRecord | None: ...
 
     def save(self, record: Callable[[], NamespaceRecord]) -> None:
-        """Something has changed; `record` says how all of it is now."""
+        """Store the record after a change. `record` is called only if it is needed."""
 
     def close(self) -> None: ...
 
 
 class MemoryStorage:
-    """Everything is gone when the process ends."""
+    """Keeps everything in memory, until the process ends."""
 
     def new_hub_id(self) -> str:
         return ""
 
     def open_log(self, hub_id: str, partition: int, retention: Retention) -> Log:
-        return PartitionLog(retention)
+        return MemoryLog(retention)
 
     def delete_hub(self, hub_id: str) -> None:
-        """The logs go with the hub."""
+        """Nothing to delete: the logs belong to the hub."""
 
     def load(self) -> NamespaceRecord | None:
         return None
 
     def save(self, record: Callable[[], NamespaceRecord]) -> None:
-        """Nothing is written down."""
+        """Nothing to store."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 class DiskStorage:
@@ -104,11 +107,15 @@ class DiskStorage:
         return uuid.uuid4().hex
 
     def open_log(self, hub_id: str, partition: int, retention: Retention) -> Log:
-        place = self.directory.partition(hub_id, partition)
-        found = DiskLog(place, bytes.fromhex(hub_id), partition, retention, self.writer)
-        for sentence in found.open():
-            log.warning("recover partition=%s %s", partition, sentence)
-        return found
+        directory = self.directory.partition(hub_id, partition)
+        opened = DiskLog(directory, bytes.fromhex(hub_id), partition, retention, self.writer)
+        for problem in opened.open():
+            todo = "check the disk; restore a backup if events are missing"
+            report = line(
+                "log_damaged", hub=hub_id, partition=partition, problem=problem, todo=todo
+            )
+            log.warning("%s", report)
+        return opened
 
     def delete_hub(self, hub_id: str) -> None:
         self.directory.delete_hub(hub_id)
@@ -116,12 +123,13 @@ class DiskStorage:
     def load(self) -> NamespaceRecord | None:
         record = self.directory.load()
         known = [hub.id for hub in record.hubs] if record is not None else []
-        for stray in self.directory.strays(known):
-            if stray.endswith(DELETED):
-                log.warning("recover hub=%s removing what is left of it", stray)
-                self.directory.delete_hub(stray.removesuffix(DELETED))
+        for name in self.directory.unknown_entries(known):
+            if name.endswith(DELETED):
+                log.info("%s", line("hub_deletion_completed", directory=name))
+                self.directory.delete_hub(name.removesuffix(DELETED))
             else:
-                log.warning("recover %s belongs to no hub of namespace.json; left alone", stray)
+                todo = "not in namespace.json: move it away if not needed"
+                log.warning("%s", line("directory_unknown", directory=name, todo=todo))
         return record
 
     def save(self, record: Callable[[], NamespaceRecord]) -> None:

@@ -1,11 +1,11 @@
-"""A data directory: what a durable hub keeps, and that only one process keeps it.
+"""The data directory of a durable hub, locked so that only one process uses it.
 
-    DIR/lock             held by the process that runs the hub
+    DIR/lock             locked by the process that runs the hub
     DIR/namespace.json   hubs, consumer groups, access rules (with keys: mode 0600)
     DIR/hubs/ID/N/       the segments of partition N of the hub with that id
 
-A hub's id is drawn when it is created, so a hub that is deleted and created anew never meets the
-files of its namesake.
+A hub gets a random id when it is created. A hub that is deleted and created again under the same
+name therefore never uses the old files.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 
 from pumphouse.errors import DataDirectoryError
 from pumphouse.hub.access.auth import AccessRule, Claim
-from pumphouse.hub.storage.segment_file import write_whole
+from pumphouse.hub.storage.segment_file import write_atomically
 
 FORMAT = 1
-DELETED = ".deleted"  # behind the id of a hub whose removal has begun
+DELETED = ".deleted"  # suffix of a hub's directory while it is being deleted
 
 
 @dataclass(frozen=True, slots=True)
 class HubRecord:
-    """A hub as it is written down."""
+    """The stored description of a hub."""
 
     id: str  # 32 hexadecimal digits
     name: str
@@ -41,23 +41,23 @@ class HubRecord:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRecord:
-    """All that is kept besides events."""
+    """Everything that is stored besides events."""
 
     hubs: tuple[HubRecord, ...] = ()
     rules: tuple[AccessRule, ...] = field(default=(), repr=False)
 
 
 class DataDirectory:
-    """A directory, locked as long as this object is open."""
+    """A data directory, locked until `close`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as failed:
+        except OSError as failure:
             raise DataDirectoryError(
-                f"data directory {path} cannot be used: {failed.strerror}"
+                f"data directory {path} cannot be used: {failure.strerror}"
             ) from None
         self.take_lock()
 
@@ -81,14 +81,14 @@ class DataDirectory:
         return self.path / "hubs" / hub / str(number)
 
     def delete_hub(self, hub: str) -> None:
-        """Remove a hub's events. The new name tells a later start that they are to go."""
-        place, doomed = self.path / "hubs" / hub, self.path / "hubs" / f"{hub}{DELETED}"
-        if place.exists():
-            place.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        """Remove a hub's events. Renamed first, so that a later start completes the deletion."""
+        directory, renamed = self.path / "hubs" / hub, self.path / "hubs" / f"{hub}{DELETED}"
+        if directory.exists():
+            directory.rename(renamed)
+        shutil.rmtree(renamed, ignore_errors=True)
 
-    def strays(self, known: Sequence[str]) -> list[str]:
-        """What lies among the hubs and is none of these."""
+    def unknown_entries(self, known: Sequence[str]) -> list[str]:
+        """The names below hubs/ that are not ids of known hubs."""
         hubs = self.path / "hubs"
         return (
             sorted(p.name for p in hubs.iterdir() if p.name not in known) if hubs.is_dir() else []
@@ -97,41 +97,41 @@ class DataDirectory:
     # -- hubs, groups and rules -------------------------------------------------------------------
 
     def load(self) -> NamespaceRecord | None:
-        """What was saved last; None if nothing was."""
+        """The last saved record; None in a new directory."""
         path = self.path / "namespace.json"
         if not path.exists():
-            if self.strays([]):
+            if self.unknown_entries([]):
                 raise DataDirectoryError(
-                    f"{self.path} holds events but no namespace.json, which says whose they are; "
+                    f"{self.path} holds events but no namespace.json, which lists their hubs; "
                     "restore that file, or start with an empty directory"
                 )
             return None
         try:
             data = json.loads(path.read_text())
-            check_sum(data)
+            verify_checksum(data)
             return decode_namespace(data)
-        except (OSError, ValueError, KeyError, TypeError) as wrong:
+        except (OSError, ValueError, KeyError, TypeError) as failure:
             raise DataDirectoryError(
-                f"{path} cannot be read ({type(wrong).__name__}: {wrong}); "
+                f"{path} cannot be read ({type(failure).__name__}: {failure}); "
                 "restore it, or start with an empty directory"
             ) from None
 
     def save(self, record: NamespaceRecord) -> None:
         data = encode_namespace(record)
-        text = json.dumps({**data, "crc32": sum_of(data)}, indent=2)
-        write_whole(self.path / "namespace.json", text.encode())
+        text = json.dumps({**data, "crc32": checksum(data)}, indent=2)
+        write_atomically(self.path / "namespace.json", text.encode())
 
 
-def sum_of(data: Mapping[str, Any]) -> int:
-    """A checksum of a record, however it is laid out."""
+def checksum(data: Mapping[str, Any]) -> int:
+    """A checksum of a record, independent of its layout in the file."""
     return zlib.crc32(json.dumps({**data, "crc32": 0}, sort_keys=True).encode())
 
 
-def check_sum(data: Mapping[str, Any]) -> None:
-    """One wrong bit may make another hub of one; whoever edits the file takes the sum out."""
-    if "crc32" in data and data["crc32"] != sum_of(data):
+def verify_checksum(data: Mapping[str, Any]) -> None:
+    """ValueError if the checksum does not match. To edit the file by hand, remove `crc32`."""
+    if "crc32" in data and data["crc32"] != checksum(data):
         raise ValueError(
-            "its checksum does not match: it is damaged, or was edited with crc32 left in"
+            "the checksum does not match: the file is damaged, or was edited without removing crc32"
         )
 
 
@@ -163,7 +163,7 @@ def encode_namespace(record: NamespaceRecord) -> dict[str, Any]:
 
 def decode_namespace(data: Mapping[str, Any]) -> NamespaceRecord:
     if data["format"] != FORMAT:
-        raise ValueError(f"format {data['format']}, this version reads format {FORMAT}")
+        raise ValueError(f"unknown format {data['format']}: this version reads format {FORMAT}")
     return NamespaceRecord(
         hubs=tuple(
             HubRecord(

@@ -1,9 +1,9 @@
 """The log of one partition, on disk.
 
-It answers as the log in memory does (log.py), with two differences: an event becomes visible only
-once the writer has reported it safe, and what is read comes from files.
+It behaves as the log in memory does (memory_log.py), with two differences: an event is readable
+only after the writer has reported it safe, and reads come from files.
 
-    publish -> number and build the group -> Writer -> written: visible, acknowledged
+    publish -> number the events, build the group -> Writer -> on_written: readable, acknowledged
     read    -> SparseIndex -> pread -> groups -> one run of frames
 """
 
@@ -21,36 +21,36 @@ import numpy as np
 from pumphouse.errors import AmqpError
 from pumphouse.events import NEVER_MS, Position
 from pumphouse.hub.annotations import Batch, build_frames
+from pumphouse.hub.options import Retention
 from pumphouse.hub.positions import locate
-from pumphouse.hub.storage import segment as form
-from pumphouse.hub.storage.memory_log import Retention, Run
-from pumphouse.hub.storage.run_builder import Gathering
-from pumphouse.hub.storage.segment import FileHead, Group
+from pumphouse.hub.storage import segment_format
+from pumphouse.hub.storage.run import Run, RunBuilder
 from pumphouse.hub.storage.segment_file import (
     SegmentFile,
     create_segment,
     open_segment,
     parse_file_name,
 )
-from pumphouse.hub.storage.writer import Errand, Lane, Write, Writer
+from pumphouse.hub.storage.segment_format import FileHead, Group
+from pumphouse.hub.storage.writer import FileTask, Write, Writer, WriteStream
 
-FIRST_SEGMENT_BYTES = 1 << 20  # segments grow with the partition: a small one stays small
+FIRST_SEGMENT_BYTES = 1 << 20  # segments grow with the partition: a small partition stays small
 SEGMENT_BYTES = 32 << 20
-CURSORS_MAX = 64  # readers whose next place is remembered
+CURSORS_MAX = 64  # readers whose next position is remembered
 CHUNK_SLACK = 64 * 1024
 
 Committed = Callable[[AmqpError | None], None]
 
 
-class Place(NamedTuple):
-    """A group, and the segment that holds it."""
+class Cursor(NamedTuple):
+    """The position of a group, and its segment."""
 
     segment: SegmentFile
     position: int
 
 
 class DiskLog:
-    """What one partition holds, in files of one directory."""
+    """The events of one partition, in the files of one directory."""
 
     def __init__(
         self, directory: Path, hub: bytes, partition: int, retention: Retention, writer: Writer
@@ -61,17 +61,17 @@ class DiskLog:
         self.retention = retention
         self.writer = writer
         self.segments: list[SegmentFile] = []
-        self.begin = 0  # the oldest sequence number still there
-        self.next_sequence = 0  # of what is visible; staged_sequence runs ahead while writing
+        self.begin = 0  # the oldest sequence number that is kept
+        self.next_sequence = 0  # of readable events; staged_sequence is ahead while writing
         self.staged_sequence = 0
         self.staged_offset = 0
         self.staged_ms = NEVER_MS
         self.last_offset = -1
         self.last_ms = NEVER_MS
         self.size = 0
-        self.failed: AmqpError | None = None  # for good: the disk can no longer be trusted
-        self._lane = Lane()
-        self._cursors: OrderedDict[int, Place] = OrderedDict()
+        self.failed: AmqpError | None = None  # permanently: the content of the disk is unknown
+        self._stream = WriteStream()
+        self._cursors: OrderedDict[int, Cursor] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<DiskLog {self.directory.name} {self.begin}..{self.next_sequence}>"
@@ -83,30 +83,30 @@ class DiskLog:
     # -- opening and closing ---------------------------------------------------------------------
 
     def open(self) -> list[str]:
-        """Find what an earlier run has left; returns what was odd about it, in sentences."""
-        warn: list[str] = []
+        """Open the segments of an earlier process; returns the problems found, as sentences."""
+        problems: list[str] = []
         for path in sorted(self.directory.glob("*.log")):
             start = parse_file_name(path.name)
             if start is None:
-                warn.append(f"{path.name}: not the name of a segment; left alone")
+                problems.append(f"{path.name}: not the name of a segment; ignored")
                 continue
             expected = FileHead(self.hub, self.partition, *start, 0)
             try:
-                found = open_segment(path, expected, warn)
-            except OSError as failed:
-                warn.append(f"{path.name}: it cannot be read ({failed.strerror}); left alone")
+                segment = open_segment(path, expected, problems)
+            except OSError as failure:
+                problems.append(f"{path.name}: cannot be read ({failure.strerror}); ignored")
                 continue
-            if found is not None:
-                self.segments.append(found)
-        self.adopt(warn)
-        return warn
+            if segment is not None:
+                self.segments.append(segment)
+        self.resume(problems)
+        return problems
 
-    def adopt(self, warn: list[str]) -> None:
-        """Take up the count where the segments leave it."""
+    def resume(self, problems: list[str]) -> None:
+        """Continue the numbers where the segments end."""
         for before, after in zip(self.segments, self.segments[1:], strict=False):
             self.seal(before)
             if before.index.next_sequence != after.head.sequence:
-                warn.append(
+                problems.append(
                     f"{before.path.name}: events {before.index.next_sequence} to "
                     f"{after.head.sequence - 1} are missing"
                 )
@@ -120,10 +120,10 @@ class DiskLog:
         self.rewind()
 
     def seal(self, segment: SegmentFile) -> None:
-        """Close a segment that no more is written to, on the writer's thread."""
-        if segment.walked:
+        """End a segment that is not written to any more, on the writer's thread."""
+        if segment.scanned:
             segment.full = True
-            self.writer.put(Errand(segment.seal, ignore))
+            self.writer.put(FileTask(segment.seal, ignore))
 
     def close(self) -> None:
         for segment in self.segments:
@@ -134,30 +134,30 @@ class DiskLog:
     def publish(
         self, batch: Batch, now_ms: int, publisher: str | None, committed: Committed
     ) -> None:
-        """Append a batch; `committed` is called once it is safe and visible, or has failed."""
+        """Append a batch; `committed` is called after it is safe and readable, or has failed."""
         if self.failed is not None or not batch.groups:
             committed(self.failed)
             return
-        now_ms = max(now_ms, self.staged_ms)  # a clock set back must not unsort the log by time
+        now_ms = max(now_ms, self.staged_ms)  # times must stay sorted if the clock is set back
         sequence, offset = self.staged_sequence, self.staged_offset
         frames = build_frames(batch, sequence, offset, now_ms, publisher)
-        data = form.encode_group(frames.data, frames.starts, sequence, offset, now_ms)
-        segment = self.room(len(data))
-        group = form.decode_group(data, segment.staged_end, segment.staged_end)
+        data = segment_format.encode_group(frames.data, frames.starts, sequence, offset, now_ms)
+        segment = self.segment_for(len(data))
+        group = segment_format.decode_group(data, segment.staged_end, segment.staged_end)
         assert group is not None
         segment.staged_end = group.end
         self.staged_sequence = group.next_sequence
         self.staged_offset += len(frames.data)
         self.staged_ms = now_ms
-        lane = self._lane
+        stream = self._stream
 
         def done(error: OSError | None) -> None:
-            self.written(segment, group, lane, error, committed)
+            self.on_written(segment, group, stream, error, committed)
 
-        self.writer.put(Write(lane, segment, group.position, data, done))
+        self.writer.put(Write(stream, segment, group.position, data, done))
 
-    def room(self, size: int) -> SegmentFile:
-        """The segment that a group of this size goes to."""
+    def segment_for(self, size: int) -> SegmentFile:
+        """The segment for the next group, of this size."""
         last = self.segments[-1] if self.segments else None
         if last is not None and not last.full and last.staged_end + size <= last.allocated:
             return last
@@ -166,26 +166,26 @@ class DiskLog:
             self.seal_if_written(last)
         grown = FIRST_SEGMENT_BYTES if last is None else 2 * last.allocated
         most = max(FIRST_SEGMENT_BYTES, min(SEGMENT_BYTES, self.retention.bytes_max // 8))
-        allocated = max(form.FILE_HEAD_SIZE + size, min(grown, most))
+        allocated = max(segment_format.FILE_HEAD_SIZE + size, min(grown, most))
         head = FileHead(self.hub, self.partition, self.staged_sequence, self.staged_offset, 0)
         self.segments.append(create_segment(self.directory, head, allocated))
         return self.segments[-1]
 
     def seal_if_written(self, segment: SegmentFile) -> None:
         if segment.full and segment.index.end == segment.staged_end:
-            self.writer.put(Errand(segment.seal, ignore))
+            self.writer.put(FileTask(segment.seal, ignore))
 
-    def written(
+    def on_written(
         self,
         segment: SegmentFile,
         group: Group,
-        lane: Lane,
+        stream: WriteStream,
         error: OSError | None,
         committed: Committed,
     ) -> None:
-        """The writer's report: the group is safe, or it and all behind it are not there."""
+        """The writer's report: the group is safe, or it and all after it are not stored."""
         if error is not None:
-            committed(self.fail(lane, error))
+            committed(self.fail(stream, error))
             return
         segment.index.add(group)
         self.next_sequence = group.next_sequence
@@ -195,21 +195,21 @@ class DiskLog:
             self.seal_if_written(segment)
         committed(None)
 
-    def fail(self, lane: Lane, error: OSError) -> AmqpError:
-        """Go back to what is safe. Only a disk that cannot sync ends the log for good."""
-        refusal = refuse_write(self.directory.name, error)
-        if lane is self._lane:
-            self._lane = Lane()
-            if lane.sync_failed:
+    def fail(self, stream: WriteStream, error: OSError) -> AmqpError:
+        """Return to the last safe state. Only a failed sync fails the log permanently."""
+        refusal = write_error(self.directory.name, error)
+        if stream is self._stream:
+            self._stream = WriteStream()
+            if stream.sync_failed:
                 self.failed = refusal
             self.rewind()
         return refusal
 
     def rewind(self) -> None:
-        """Stage the next append right behind what is visible."""
+        """Stage the next append directly after the readable events."""
         self.staged_offset = max((s.index.next_offset for s in self.segments[-2:]), default=0)
         while self.segments and not self.segments[-1].index.positions:
-            self.writer.put(Errand(self.segments.pop().delete, ignore))
+            self.writer.put(FileTask(self.segments.pop().delete, ignore))
         if self.segments:
             self.segments[-1].staged_end = self.segments[-1].index.end
         self.staged_sequence = self.next_sequence
@@ -218,84 +218,84 @@ class DiskLog:
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, sequence: int, count_max: int, bytes_max: int) -> Run | None:
-        """Events from a sequence number on; None at the end. AmqpError where they are damaged."""
+        """Events from a sequence number on; None at the end. AmqpError if they are damaged."""
         sequence = max(sequence, self.begin)
         if sequence >= self.next_sequence or count_max <= 0:
             return None
         try:
-            place = self._cursors.pop(sequence, None) or self.find(sequence)
-            return self.gather(place, sequence, count_max, bytes_max)
-        except OSError as failed:
-            raise self.unreadable(f"sequence number {sequence}", failed) from None
+            cursor = self._cursors.pop(sequence, None) or self.find(sequence)
+            return self.read_run(cursor, sequence, count_max, bytes_max)
+        except OSError as failure:
+            raise self.read_error(f"sequence number {sequence}", failure) from None
 
-    def unreadable(self, where: str, failed: OSError) -> AmqpError:
+    def read_error(self, position: str, failure: OSError) -> AmqpError:
         return AmqpError(
             "amqp:internal-error",
-            f"Partition {self.partition} cannot be read at {where}: {failed.strerror}.",
+            f"Partition {self.partition} cannot be read at {position}: {failure.strerror}.",
         )
 
     def segment_of(self, sequence: int) -> SegmentFile:
         at = bisect_right(self.segments, sequence, key=lambda segment: segment.head.sequence)
         return self.segments[max(0, at - 1)]
 
-    def find(self, sequence: int) -> Place:
-        """The group that holds an event."""
+    def find(self, sequence: int) -> Cursor:
+        """The group with this event."""
         segment = self.segment_of(sequence)
         if not segment.index.positions or sequence >= segment.index.next_sequence:
-            raise self.damaged(segment, sequence)
+            raise self.damage_error(segment, sequence)
         group = self.first_group(
             segment, segment.index.at_sequence(sequence), lambda g: sequence < g.next_sequence
         )
         if group is None or sequence < group.sequence:
-            raise self.damaged(segment, sequence)
-        return Place(segment, group.position)
+            raise self.damage_error(segment, sequence)
+        return Cursor(segment, group.position)
 
-    def gather(self, place: Place, sequence: int, count_max: int, bytes_max: int) -> Run:
-        """One run of frames, out of as many groups as are asked for and lie in a row."""
-        segment, base = place
+    def read_run(self, cursor: Cursor, sequence: int, count_max: int, bytes_max: int) -> Run:
+        """One run of frames, from consecutive groups of one segment."""
+        segment, base = cursor
         chunk = segment.pread(base, min(segment.index.end - base, bytes_max + CHUNK_SLACK))
-        run = Gathering(sequence, count_max, bytes_max)
+        run = RunBuilder(sequence, count_max, bytes_max)
         position = base
-        while run.wants_more and position < segment.index.end:
-            group = form.decode_group(chunk, position, base)
+        while run.has_room and position < segment.index.end:
+            group = segment_format.decode_group(chunk, position, base)
             if group is not None and group.end > base + len(chunk) and not run.pieces:
                 base, chunk = position, segment.pread(position, group.end - position)
             if group is None or group.sequence > run.next_sequence:
                 break
             if group.end > base + len(chunk):
                 break
-            if not segment.trusted and not form.is_intact(chunk, group, base):
+            if not segment.trusted and not segment_format.is_intact(chunk, group, base):
                 break
             if not run.take(chunk, group, base):
                 break
             position = group.end
         if not run.pieces:
-            raise self.damaged(segment, sequence)
+            raise self.damage_error(segment, sequence)
         self.remember(run.next_sequence, segment, position)
         return run.finish()
 
     def remember(self, sequence: int, segment: SegmentFile, position: int) -> None:
-        """Where the event with this number will be found (or written) next."""
+        """Remember the position of an event that is read next."""
         if position < segment.index.end or not segment.full:
-            self._cursors[sequence] = Place(segment, position)
+            self._cursors[sequence] = Cursor(segment, position)
             if len(self._cursors) > CURSORS_MAX:
                 self._cursors.popitem(last=False)
 
-    def damaged(self, segment: SegmentFile, sequence: int) -> AmqpError:
-        self.examine(segment)
+    def damage_error(self, segment: SegmentFile, sequence: int) -> AmqpError:
+        self.rescan(segment)
         return AmqpError(
             "amqp:internal-error",
             f"Partition {self.partition} is damaged at sequence number {sequence} (segment "
-            f"{segment.path.name}). Read on from {self.next_sound(segment, sequence)}.",
+            f"{segment.path.name}). Read on from {self.next_readable(segment, sequence)}.",
         )
 
-    def next_sound(self, segment: SegmentFile, sequence: int) -> str:
-        """Where events can be read again, in words."""
+    def next_readable(self, segment: SegmentFile, sequence: int) -> str:
+        """The first readable position after the damage, for an error text."""
         following = [s for s in self.segments if s.head.sequence > sequence]
         sequences = [
             group.sequence
-            for hole in segment.holes
-            if (group := segment.group_at(hole.end)) is not None and group.sequence > sequence
+            for damaged in segment.damage
+            if (group := segment.group_at(damaged.end)) is not None and group.sequence > sequence
         ]
         sequences += [s.head.sequence for s in following]
         return f"sequence number {min(sequences)}" if sequences else "the end"
@@ -306,8 +306,8 @@ class DiskLog:
         """The sequence number at which reading from a position starts."""
         try:
             return locate(self, position)
-        except OSError as failed:
-            raise self.unreadable(position.value, failed) from None
+        except OSError as failure:
+            raise self.read_error(position.value, failure) from None
 
     def after_offset(self, offset: int, inclusive: bool) -> int:
         for segment in reversed(self.segments):
@@ -315,20 +315,20 @@ class DiskLog:
                 group = self.first_group(
                     segment, segment.index.at_offset(offset), lambda g: g.last_offset >= offset
                 )
-                return self.count_in(segment, group, offset, inclusive)
+                return self.sequence_in(segment, group, offset, inclusive)
         return self.begin
 
-    def count_in(
+    def sequence_in(
         self, segment: SegmentFile, group: Group | None, offset: int, inclusive: bool
     ) -> int:
-        """The first event of a group that lies at (or behind) an offset."""
+        """The first event of a group at or after (or only after) an offset."""
         if group is None:
             return segment.index.next_sequence
         chunk = segment.pread(group.lengths_at, 4 * group.events)
-        sizes = form.frame_lengths(chunk, group, group.lengths_at)
+        sizes = segment_format.frame_lengths(chunk, group, group.lengths_at)
         offsets = group.offset + sizes.cumsum() - sizes
-        place = int(np.searchsorted(offsets, offset, side="left" if inclusive else "right"))
-        return group.sequence + place
+        number = int(np.searchsorted(offsets, offset, side="left" if inclusive else "right"))
+        return group.sequence + number
 
     def after_time(self, ms: float, inclusive: bool) -> int:
         def late_enough(group: Group) -> bool:
@@ -337,15 +337,15 @@ class DiskLog:
         for segment in self.segments:
             last_ms = segment.index.last_ms
             if segment.index.positions and (last_ms > ms or (inclusive and last_ms == ms)):
-                found = self.first_group(segment, segment.index.at_time(ms), late_enough)
-                if found is not None:
-                    return found.sequence
+                group = self.first_group(segment, segment.index.at_time(ms), late_enough)
+                if group is not None:
+                    return group.sequence
         return self.next_sequence
 
     def first_group(
         self, segment: SegmentFile, position: int, fits: Callable[[Group], bool]
     ) -> Group | None:
-        """The first sound group from a position on that fits."""
+        """The first valid group from a position on that fits."""
         while position < segment.index.end:
             group = segment.group_at(position)
             if group is not None and fits(group):
@@ -357,22 +357,22 @@ class DiskLog:
         return None
 
     def after_damage(self, segment: SegmentFile, position: int) -> int | None:
-        """Where there is a sound group again, behind one whose head is broken."""
-        self.examine(segment)
-        return segment.after_hole(position)
+        """The position of the next valid group, after one with a damaged head."""
+        self.rescan(segment)
+        return segment.after_damage(position)
 
-    def examine(self, segment: SegmentFile) -> None:
-        """Look for damage in a segment that has shown some."""
+    def rescan(self, segment: SegmentFile) -> None:
+        """Scan a segment in which damage was found."""
         before = segment.index.end
-        if segment.examine():
+        if segment.rescan():
             self.size += segment.index.end - before
             self._cursors.clear()
 
     # -- retention --------------------------------------------------------------------------------
 
     def expire(self, now_ms: int) -> None:
-        """Move the beginning past what is too old, and delete segments until the size fits."""
-        oldest_ms = now_ms - self.retention.seconds * 1000  # a float: some keep things for ever
+        """Move the beginning past old events, and delete segments until the size fits."""
+        oldest_ms = now_ms - self.retention.seconds * 1000  # a float: seconds may be infinite
         self.begin = max(self.begin, self.after_time(oldest_ms, inclusive=True))
         while len(self.segments) > 1 and (
             self.segments[0].index.next_sequence <= self.begin
@@ -382,14 +382,14 @@ class DiskLog:
             self.size -= dropped.index.end
             self.begin = max(self.begin, dropped.index.next_sequence)
             self._cursors.clear()
-            self.writer.put(Errand(dropped.delete, ignore))
+            self.writer.put(FileTask(dropped.delete, ignore))
 
 
 def ignore(error: OSError | None) -> None:
-    """For errands whose failure costs nothing: an index is made anew, a leftover file found."""
+    """For tasks that may fail: the next start rebuilds an index and finds a file left over."""
 
 
-def refuse_write(name: str, error: OSError) -> AmqpError:
+def write_error(name: str, error: OSError) -> AmqpError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return AmqpError(
             "amqp:resource-limit-exceeded",
@@ -398,5 +398,6 @@ def refuse_write(name: str, error: OSError) -> AmqpError:
         )
     return AmqpError(
         "amqp:internal-error",
-        f"Partition {name} cannot be written to ({error.strerror}); nothing of this batch is kept.",
+        f"Partition {name} cannot be written to ({error.strerror}): "
+        "nothing of this batch was stored.",
     )

@@ -1,8 +1,8 @@
-"""A sparse index of one segment: where to start looking for a sequence number, offset or time.
+"""A sparse index of one segment: finds the group of a sequence number, an offset or a time.
 
-Every 64 KiB of a segment has one entry; from there the groups' heads lead on. The index lives in
-memory and, once the segment is full, beside it in a small file, so that a restart need not walk
-through gigabytes.
+Every 64 KiB of a segment has one entry; from there the search follows the group heads. The index
+is in memory and, after the segment is full, also in a small file beside it, so that a restart need
+not read gigabytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pumphouse.hub.storage.segment import Group
+from pumphouse.hub.storage.segment_format import Group
 
 STRIDE_BYTES = 64 * 1024
 MAGIC = b"PUMPIDX\x01"
@@ -23,7 +23,7 @@ HEAD = struct.Struct(">8sIQqqqq")  # magic, entries, end, events' next sequence,
 
 
 class SparseIndex:
-    """Positions of some groups, by sequence number, offset and time; and where the segment ends."""
+    """Positions of some groups, by sequence number, offset and time; and the segment's end."""
 
     __slots__ = ("end", "last_ms", "last_offset", "next_offset", "next_sequence", "offsets",
                  "positions", "sequences", "times")  # fmt: skip
@@ -40,7 +40,7 @@ class SparseIndex:
         self.times: array[int] = array("q")
 
     def add(self, group: Group) -> None:
-        """Note a group that was written."""
+        """Add a group that was written."""
         if not self.positions or group.position - self.positions[-1] >= STRIDE_BYTES:
             self.positions.append(group.position)
             self.sequences.append(group.sequence)
@@ -52,20 +52,20 @@ class SparseIndex:
         self.last_offset = group.last_offset
         self.last_ms = group.enqueued_ms
 
-    def begins(self, position: int, sequence: int, offset: int) -> bool:
-        """Whether the first entry is this one: if not, it is the index of something else."""
+    def starts_at(self, position: int, sequence: int, offset: int) -> bool:
+        """Whether this is the first entry. If not, the index belongs to another segment."""
         first = [column[:1].tolist() for column in (self.positions, self.sequences, self.offsets)]
         return first == [[position], [sequence], [offset]]
 
     def at_sequence(self, sequence: int) -> int:
-        """The position of a group at or before the one that holds the event."""
+        """The position of a group at or before the one with this event."""
         return self._at(self.sequences, sequence)
 
     def at_offset(self, offset: int) -> int:
         return self._at(self.offsets, offset)
 
     def at_time(self, ms: float) -> int:
-        # Groups with the same time may stand on both sides of an entry: start before them all.
+        # Groups with the same time may be on both sides of an entry: start before them all.
         return self._at(self.times, ms - 1)
 
     def _at(self, column: array[int], value: float) -> int:
@@ -87,7 +87,7 @@ def encode_index(index: SparseIndex) -> bytes:
 
 
 def decode_index(data: bytes) -> SparseIndex | None:
-    """The index, or None if the bytes are not a sound one: it is then made anew."""
+    """The index, or None if the bytes are not a valid one: the segment is then scanned."""
     if len(data) < HEAD.size + 4 or data[:8] != MAGIC:
         return None
     if struct.unpack_from(">I", data, len(data) - 4)[0] != zlib.crc32(data[:-4]):

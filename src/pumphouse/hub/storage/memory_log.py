@@ -1,8 +1,7 @@
 """The log of one partition, in memory.
 
-Events stand in segments, as finished frames one behind the other (annotations.py says how), with
-an index of where each starts. Nothing in a segment ever changes; retention moves the beginning
-forward and drops whole segments behind it.
+Segments hold events as complete frames in sequence (see annotations.py), with an index of their
+starts. Segments only grow; retention moves the beginning forward and drops whole segments.
 
     sequence  0      1      2      3      4      5      6      7
              [------ segment ------------][------ segment -----------
@@ -14,37 +13,20 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pumphouse.errors import AmqpError
 from pumphouse.events import NEVER_MS, Position
 from pumphouse.hub.annotations import Batch, build_frames
+from pumphouse.hub.options import Retention
 from pumphouse.hub.positions import locate
+from pumphouse.hub.storage.run import Run
 
-SEGMENT_BYTES = 1 << 20  # small enough that retention by bytes is felt soon, large enough to be few
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How much of a partition is kept."""
-
-    seconds: float = 24 * 3600.0
-    bytes_max: int = 256 << 20  # per partition
+SEGMENT_BYTES = 1 << 20  # small enough for retention by bytes, large enough to be few
 
 
-A_DAY = Retention()
-
-
-class Run(NamedTuple):
-    """Consecutive events out of the log: a copy of their frames, yours to patch."""
-
-    frames: bytearray
-    starts: npt.NDArray[np.intp]  # where each frame starts
-    sequence: int  # of the first
+DEFAULT_RETENTION = Retention()
 
 
 class Segment:
@@ -68,7 +50,7 @@ class Segment:
         if self.data:
             self.data += frames
         else:
-            self.data = frames  # a full batch fills a segment: not copied, it is ours now
+            self.data = frames  # a full batch fills a segment: no copy is needed
 
     @property
     def next_sequence(self) -> int:
@@ -76,13 +58,13 @@ class Segment:
 
     def first_after(self, ms: float, inclusive: bool) -> int:
         """The sequence number of the first event enqueued after (or at) a time."""
-        place = (bisect_left if inclusive else bisect_right)(self.group_times, ms)
-        if place == len(self.group_times):
+        number = (bisect_left if inclusive else bisect_right)(self.group_times, ms)
+        if number == len(self.group_times):
             return self.next_sequence
-        return self.sequence + self.group_firsts[place]
+        return self.sequence + self.group_firsts[number]
 
     def read(self, sequence: int, count_max: int, bytes_max: int) -> Run:
-        """One event at least, `count_max` at most; more than one only within `bytes_max`."""
+        """At least one event and at most `count_max`; more than one only within `bytes_max`."""
         first = sequence - self.sequence
         starts, begin = self.starts, self.starts[first]
         last = min(first + count_max, len(starts))
@@ -90,22 +72,24 @@ class Segment:
         if end - begin > bytes_max:
             last = max(first + 1, bisect_right(starts, begin + bytes_max, first, last) - 1)
             end = len(self.data) if last == len(starts) else starts[last]
-        # The slice of the index is a copy: numpy must not hold on to an array that still grows.
-        places = np.frombuffer(starts[first:last], np.uint32).astype(np.intp)
-        return Run(self.data[begin:end], places - begin, sequence)
+        # The slice of the index is a copy: numpy must not keep an array from growing.
+        positions = np.frombuffer(starts[first:last], np.uint32).astype(np.intp)
+        return Run(self.data[begin:end], positions - begin, sequence)
 
 
-class PartitionLog:
-    """What one partition holds."""
+class MemoryLog:
+    """The events of one partition, in memory."""
 
     __slots__ = ("begin", "last_ms", "last_offset", "next_offset", "next_sequence", "retention",
                  "segment_bytes", "segments", "size")  # fmt: skip
 
-    def __init__(self, retention: Retention = A_DAY, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self, retention: Retention = DEFAULT_RETENTION, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
         self.retention = retention
         self.segment_bytes = segment_bytes
         self.segments: list[Segment] = []
-        self.begin = 0  # the oldest sequence number still there
+        self.begin = 0  # the oldest sequence number that is kept
         self.next_sequence = 0
         self.next_offset = 0
         self.last_offset = -1
@@ -113,19 +97,19 @@ class PartitionLog:
         self.size = 0
 
     def __repr__(self) -> str:
-        return f"<PartitionLog {self.begin}..{self.next_sequence} {self.size} bytes>"
+        return f"<MemoryLog {self.begin}..{self.next_sequence} {self.size} bytes>"
 
     @property
     def empty(self) -> bool:
         return self.begin == self.next_sequence
 
     def append(self, batch: Batch, now_ms: int, publisher: str | None = None) -> int:
-        """Add events; the sequence number of the first is returned. They are readable at once."""
+        """Add events; returns the sequence number of the first. They are readable at once."""
         if not batch.groups:
             return self.next_sequence
         first = self.next_sequence
-        now_ms = max(now_ms, self.last_ms)  # a clock set back must not unsort the index by time
-        segment = self.room()
+        now_ms = max(now_ms, self.last_ms)  # times must stay sorted if the clock is set back
+        segment = self.last_segment()
         frames = build_frames(
             batch, first, self.next_offset, now_ms, publisher, origin=segment.offset
         )
@@ -146,21 +130,21 @@ class PartitionLog:
         publisher: str | None,
         committed: Callable[[AmqpError | None], None],
     ) -> None:
-        """Append a batch and say so: in memory nothing is to be waited for."""
+        """Append a batch and report it at once."""
         self.append(batch, now_ms, publisher)
         committed(None)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
-    def room(self) -> Segment:
+    def last_segment(self) -> Segment:
         """The segment to append to."""
         if not self.segments or len(self.segments[-1].data) >= self.segment_bytes:
             self.segments.append(Segment(self.next_sequence, self.next_offset))
         return self.segments[-1]
 
     def read(self, sequence: int, count_max: int, bytes_max: int) -> Run | None:
-        """Events from a sequence number on; None at the end. What has expired is passed over."""
+        """Events from a sequence number on, without expired ones; None at the end."""
         sequence = max(sequence, self.begin)
         if sequence >= self.next_sequence or count_max <= 0:
             return None
@@ -177,10 +161,10 @@ class PartitionLog:
         if not self.segments or offset < self.segments[0].offset:
             return self.begin
         segment = self.segments[bisect_right(self.segments, offset, key=by_offset) - 1]
-        place = (bisect_left if inclusive else bisect_right)(
+        number = (bisect_left if inclusive else bisect_right)(
             segment.starts, offset - segment.offset
         )
-        return max(self.begin, segment.sequence + place)
+        return max(self.begin, segment.sequence + number)
 
     def after_time(self, ms: float, inclusive: bool) -> int:
         for segment in self.segments:
@@ -189,8 +173,8 @@ class PartitionLog:
         return self.next_sequence
 
     def expire(self, now_ms: int) -> None:
-        """Move the beginning past what is too old, and drop segments until the size fits."""
-        oldest_ms = now_ms - self.retention.seconds * 1000  # a float: some keep things for ever
+        """Move the beginning past old events, and drop segments until the size fits."""
+        oldest_ms = now_ms - self.retention.seconds * 1000  # a float: seconds may be infinite
         self.begin = max(self.begin, self.after_time(oldest_ms, inclusive=True))
         while self.segments and (
             self.segments[0].next_sequence <= self.begin

@@ -1,7 +1,6 @@
 """One segment file of a partition: written by the writer's thread, read by the event loop.
 
-Readers and the writer meet in the page cache, so following the end of a partition costs no access
-to the disk itself.
+Both use the page cache, so reading the end of a partition needs no access to the disk itself.
 """
 
 from __future__ import annotations
@@ -9,32 +8,32 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pumphouse.hub.storage import segment as form
+from pumphouse.hub.storage import segment_format
 from pumphouse.hub.storage.index import SparseIndex, decode_index, encode_index
-from pumphouse.hub.storage.segment import FileHead, Group, Hole, Recovered
+from pumphouse.hub.storage.segment_format import DamagedRange, FileHead, Group, Recovery
 
 
 class SegmentFile:
-    """One segment: its file, its head and its index."""
+    """One segment: its file, its header and its index."""
 
     def __init__(
-        self, path: Path, head: FileHead, index: SparseIndex, allocated: int, walked: bool
+        self, path: Path, head: FileHead, index: SparseIndex, allocated: int, scanned: bool
     ) -> None:
         self.path = path
         self.head = head
         self.index = index
         self.allocated = allocated
-        self.staged_end = index.end  # where the next group goes; ahead of index.end while writing
-        self.holes: list[Hole] = []
-        self.walked = walked  # or written by this process: its holes are known
-        self.full = not walked  # no more is staged; sealed once all of it is written
-        self.new = False  # there is no such file yet
-        self.has_head = True  # a sound one
+        self.staged_end = index.end  # where the next group goes: after index.end while writing
+        self.damage: list[DamagedRange] = []
+        self.scanned = scanned  # or written by this process: `damage` is known
+        self.full = not scanned  # no more is staged; sealed after all of it is written
+        self.new = False  # the file does not exist yet
+        self.has_head = True  # a valid header
         self._write_fd = -1
         self._read_fd = -1
 
     def open_for_writing(self) -> int:
-        """On the writer's thread: the file, created and allocated if it is new."""
+        """On the writer's thread: the file, created and allocated if new."""
         if self._write_fd < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -49,41 +48,43 @@ class SegmentFile:
         return self._write_fd
 
     def prepare(self, fd: int) -> None:
-        """Allocate a file ahead, and see to its head."""
+        """Allocate the file, and write its header if there is none."""
         os.posix_fallocate(fd, 0, self.allocated)
         if self.new or not self.has_head:
-            os.pwrite(fd, form.encode_file_head(self.head), 0)
+            os.pwrite(fd, segment_format.encode_file_head(self.head), 0)
             self.has_head = True
         if self.new:
             sync_directory(self.path.parent)
 
     def seal(self) -> None:
-        """On the writer's thread: no more will be written. Leave the index beside the segment."""
+        """On the writer's thread: end the segment, and write its index beside it."""
         if self._write_fd >= 0:
             os.ftruncate(self._write_fd, self.index.end)
             os.fdatasync(self._write_fd)
             os.close(self._write_fd)
             self._write_fd = -1
-        if self.holes or not self.index.positions:
-            # Such a one is walked through again at each start: an index tells of no holes.
+        if self.damage or not self.index.positions:
+            # An index does not hold damaged ranges: such a segment is scanned at each start.
             self.index_path.unlink(missing_ok=True)
         else:
-            write_whole(self.index_path, encode_index(self.index))
+            write_atomically(self.index_path, encode_index(self.index))
 
-    def examine(self) -> bool:
-        """Walk through a segment whose index was believed; whether that has told anything new."""
-        if self.walked:
+    def rescan(self) -> bool:
+        """Scan a segment that was opened by its index only; False if it is scanned already."""
+        if self.scanned:
             return False
-        recovered = form.recover(self.path.read_bytes(), self.head.sequence, self.head.offset)
-        self.index, self.holes = index_of(self.head, recovered), recovered.holes
+        recovery = segment_format.recover(
+            self.path.read_bytes(), self.head.sequence, self.head.offset
+        )
+        self.index, self.damage = index_of(self.head, recovery), recovery.damage
         self.staged_end = self.index.end
-        self.walked = True
+        self.scanned = True
         return True
 
     @property
     def trusted(self) -> bool:
-        """Whether what is read need not be checked again."""
-        return self.walked and not self.holes
+        """Whether groups need no checksum test when they are read."""
+        return self.scanned and not self.damage
 
     @property
     def index_path(self) -> Path:
@@ -95,15 +96,17 @@ class SegmentFile:
         return os.pread(self._read_fd, size, position)
 
     def group_at(self, position: int) -> Group | None:
-        """The group whose head is at a position; None at the end, and where the head is damaged."""
+        """The group with its head at a position; None at the end or if the head is damaged."""
         if position >= self.index.end:
             return None
-        return form.decode_group(self.pread(position, form.GROUP_HEAD_SIZE), position, position)
+        return segment_format.decode_group(
+            self.pread(position, segment_format.GROUP_HEAD_SIZE), position, position
+        )
 
-    def after_hole(self, position: int) -> int | None:
-        """Where reading may go on behind the damage at a position."""
-        inside = (hole.end for hole in self.holes if hole.position <= position < hole.end)
-        return next(inside, None)
+    def after_damage(self, position: int) -> int | None:
+        """The end of the damaged range at a position; None if it is not in one."""
+        ends = (lost.end for lost in self.damage if lost.position <= position < lost.end)
+        return next(ends, None)
 
     def close(self) -> None:
         for fd in (self._write_fd, self._read_fd):
@@ -112,14 +115,14 @@ class SegmentFile:
         self._write_fd = self._read_fd = -1
 
     def delete(self) -> None:
-        """On the writer's thread: remove the files. Whoever reads them now keeps what it has."""
+        """On the writer's thread: remove the files."""
         self.close()
         self.path.unlink(missing_ok=True)
         self.index_path.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable: a new file is lost without this."""
+    """Make the names in a directory durable: without this a crash may lose a new file."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -127,8 +130,8 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file in one step: either the old or the new bytes survive a crash."""
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file in one step: a crash leaves either the old or the new content."""
     draft = path.with_name(path.name + ".new")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -143,7 +146,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def file_name(sequence: int, offset: int) -> str:
-    """Names sort as the segments follow each other, and say where each starts."""
+    """The name of a segment: its first numbers, padded so that names sort in order."""
     return f"{sequence:020d}-{offset:020d}.log"
 
 
@@ -155,40 +158,40 @@ def parse_file_name(name: str) -> tuple[int, int] | None:
 
 
 def create_segment(directory: Path, head: FileHead, allocated: int) -> SegmentFile:
-    """A segment that exists on disk once something is written to it."""
-    index = SparseIndex(head.sequence, head.offset, form.FILE_HEAD_SIZE)
+    """A new segment. The first write creates its file."""
+    index = SparseIndex(head.sequence, head.offset, segment_format.FILE_HEAD_SIZE)
     path = directory / file_name(head.sequence, head.offset)
-    segment = SegmentFile(path, head, index, allocated, walked=True)
+    segment = SegmentFile(path, head, index, allocated, scanned=True)
     segment.new = True
     return segment
 
 
-def open_segment(path: Path, expected: FileHead, warn: list[str]) -> SegmentFile | None:
-    """A segment of an earlier run; what is odd about it is told in `warn`.
+def open_segment(path: Path, expected: FileHead, problems: list[str]) -> SegmentFile | None:
+    """Open a segment of an earlier process; problems are added to `problems`.
 
-    `expected` is what its name and place say. A file that says otherwise, or that holds nothing of
-    what it should, is not believed: it is set aside, so that nothing is written over it.
+    `expected` is the header that follows from its name and directory. A file with another header,
+    or without any valid group, is set aside: it is renamed so that it is never overwritten.
     """
-    found = form.decode_file_head(read_start(path))
-    if isinstance(found, FileHead) and found._replace(created_ms=0) != expected:
-        set_aside(path, "it was written for another place", warn)
+    head = segment_format.decode_file_head(read_start(path))
+    if isinstance(head, FileHead) and head._replace(created_ms=0) != expected:
+        set_aside(path, "it belongs to another partition or position", problems)
         return None
     size = path.stat().st_size
-    sealed = read_index(path)
-    start = (form.FILE_HEAD_SIZE, expected.sequence, expected.offset)
-    if sealed is not None and sealed.end == size and sealed.begins(*start):
-        segment: SegmentFile | None = SegmentFile(path, expected, sealed, size, walked=False)
+    index = read_index(path)
+    start = (segment_format.FILE_HEAD_SIZE, expected.sequence, expected.offset)
+    if index is not None and index.end == size and index.starts_at(*start):
+        segment: SegmentFile | None = SegmentFile(path, expected, index, size, scanned=False)
     else:
-        segment = walk(path, expected, size, warn)
-    if segment is not None and isinstance(found, str):
-        warn.append(f"{path.name}: {found}; its groups are read all the same")
+        segment = scan(path, expected, size, problems)
+    if segment is not None and isinstance(head, str):
+        problems.append(f"{path.name}: {head}; its groups are read anyway")
         segment.has_head = False
     return segment
 
 
 def read_start(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(form.FILE_HEAD_SIZE)
+        return file.read(segment_format.FILE_HEAD_SIZE)
 
 
 def read_index(path: Path) -> SparseIndex | None:
@@ -198,37 +201,37 @@ def read_index(path: Path) -> SparseIndex | None:
         return None
 
 
-def set_aside(path: Path, why: str, warn: list[str]) -> None:
-    """Give a file another name, under which nobody looks for events, and no more space than due."""
+def set_aside(path: Path, reason: str, problems: list[str]) -> None:
+    """Rename a file so that it is not read any more, and cut its trailing zeros off."""
     aside = path.with_name(path.name + ".aside")
     while aside.exists():
         aside = aside.with_name(aside.name + "+")
     path.rename(aside)
-    os.truncate(aside, form.torn_size(aside.read_bytes(), 0))
-    warn.append(f"{path.name}: {why}; set aside as {aside.name}")
+    os.truncate(aside, segment_format.torn_size(aside.read_bytes(), 0))
+    problems.append(f"{path.name}: {reason}; set aside as {aside.name}")
 
 
-def walk(path: Path, head: FileHead, size: int, warn: list[str]) -> SegmentFile | None:
-    """Read a whole segment, group by group, and cut a torn tail; None if there is nothing else."""
-    recovered = form.recover(path.read_bytes(), head.sequence, head.offset)
-    if recovered.torn_bytes and not recovered.groups:
-        set_aside(path, "there is no sound group in it", warn)
+def scan(path: Path, head: FileHead, size: int, problems: list[str]) -> SegmentFile | None:
+    """Read a whole segment group by group and cut a torn tail off; None if nothing is left."""
+    recovery = segment_format.recover(path.read_bytes(), head.sequence, head.offset)
+    if recovery.torn_bytes and not recovery.groups:
+        set_aside(path, "it has no valid group", problems)
         return None
-    segment = SegmentFile(path, head, index_of(head, recovered), size, walked=True)
-    segment.holes = recovered.holes
-    for hole in recovered.holes:
-        warn.append(f"{path.name}: bytes {hole.position} to {hole.end} are damaged; kept as a hole")
-    if recovered.torn_bytes:
-        warn.append(
-            f"{path.name}: {recovered.torn_bytes} bytes at {recovered.end} are no sound group "
-            "(written in part and never acknowledged, or damaged since); they are cut"
+    segment = SegmentFile(path, head, index_of(head, recovery), size, scanned=True)
+    segment.damage = recovery.damage
+    for lost in recovery.damage:
+        problems.append(f"{path.name}: bytes {lost.position} to {lost.end} are damaged")
+    if recovery.torn_bytes:
+        problems.append(
+            f"{path.name}: {recovery.torn_bytes} bytes at {recovery.end} are not a valid group "
+            "(a partial write that was never acknowledged, or later damage); they are cut off"
         )
-        os.truncate(path, recovered.end)
+        os.truncate(path, recovery.end)
     return segment
 
 
-def index_of(head: FileHead, recovered: Recovered) -> SparseIndex:
-    index = SparseIndex(head.sequence, head.offset, form.FILE_HEAD_SIZE)
-    for group in recovered.groups:
+def index_of(head: FileHead, recovery: Recovery) -> SparseIndex:
+    index = SparseIndex(head.sequence, head.offset, segment_format.FILE_HEAD_SIZE)
+    for group in recovery.groups:
         index.add(group)
     return index

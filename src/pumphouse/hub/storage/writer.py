@@ -1,15 +1,16 @@
-"""The one thread that writes to disk, and commits in groups.
+"""The thread that writes to disk, with group commit.
 
-While one round of writes is being synced, the next round collects: under load a sync is shared by
-everything that arrived meanwhile, and without load nothing waits. A write is reported, on the event
-loop, once it is as safe as the sync mode promises:
+While one round of writes is synced, the next round collects: under load many writes share a sync,
+and without load no write waits. A write is reported on the event loop as soon as it is as safe as
+the sync mode promises:
 
     always     after fdatasync: an acknowledged event survives a crash of the machine
     interval   after the write; fdatasync follows within a tenth of a second
     never      after the write; it survives a crash of the process, not of the machine
 
-Writes of one log share a lane. When one fails (disk full, say) the lane is broken: what was queued
-behind it fails too, so that no hole can open, and the file is cut back to before the failure.
+The writes of one log form a stream. After a failure (for example a full disk) the stream accepts
+no more: writes queued after the failed one fail too, so that the file has no gap, and the file is
+truncated to before the failure.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-ALWAYS, INTERVAL, NEVER = "always", "interval", "never"
-SYNC_MODES = (ALWAYS, INTERVAL, NEVER)
+from pumphouse.hub.options import ALWAYS, INTERVAL
+
 INTERVAL_S = 0.1
 STOP_S = 30.0
 
 
 class WritableFile(Protocol):
-    """A file that the writer opens (and creates) when it first writes to it."""
+    """A file that is opened (and created) by the first write to it."""
 
     def open_for_writing(self) -> int: ...
 
 
 @dataclass(slots=True)
-class Lane:
-    """The order of one log's writes, and what broke it."""
+class WriteStream:
+    """The writes of one log, and the error that ended them."""
 
-    broken: OSError | None = None
-    sync_failed: bool = False  # worse than a failed write: nobody knows what is on the disk
+    error: OSError | None = None
+    sync_failed: bool = False  # worse than a failed write: the content of the disk is unknown
 
 
 @dataclass(slots=True)
 class Write:
-    """Bytes for a place in a file; `done` is called on the event loop, with the error if any."""
+    """Bytes for a position in a file; `done` is called on the event loop, with the error if any."""
 
-    lane: Lane
+    stream: WriteStream
     file: WritableFile
     position: int
     data: bytes
@@ -55,8 +56,8 @@ class Write:
 
 
 @dataclass(slots=True)
-class Errand:
-    """Something else to do on the writer's thread, after the writes that were put before it."""
+class FileTask:
+    """Another action for the writer's thread, run after the writes that were put before it."""
 
     action: Callable[[], None]
     done: Callable[[OSError | None], None]
@@ -64,25 +65,25 @@ class Errand:
 
 
 class Writer:
-    """Takes writes from the event loop, reports back to it."""
+    """Takes writes from the event loop and reports back to it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sync: str = ALWAYS) -> None:
         self.loop = loop
         self.sync = sync
-        self._queue: list[Write | Errand] = []
+        self._queue: list[Write | FileTask] = []
         self._changed = threading.Condition()
         self._stopping = False
         self._unsynced: dict[int, WritableFile] = {}
         self._thread = threading.Thread(target=self.run, name="pumphouse writer", daemon=True)
         self._thread.start()
 
-    def put(self, job: Write | Errand) -> None:
+    def put(self, job: Write | FileTask) -> None:
         with self._changed:
             self._queue.append(job)
             self._changed.notify()
 
     def stop(self) -> None:
-        """Write and sync what is queued, then end the thread. The last reports come on the loop."""
+        """Write and sync what is queued, then end the thread."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -92,18 +93,18 @@ class Writer:
 
     def run(self) -> None:
         while (jobs := self.take()) is not None:
-            for writes, errands in turns(jobs):
+            for writes, tasks in rounds(jobs):
                 self.write_all(writes)
-                # An errand may close or delete a file: before it, nothing may be left to sync.
-                if self.sync == ALWAYS or errands or not jobs:
+                # A task may close or delete a file: sync it first.
+                if self.sync == ALWAYS or tasks or not jobs:
                     self.sync_all(writes)
-                for errand in errands:
-                    self.run_errand(errand)
+                for task in tasks:
+                    self.run_task(task)
             self.report(jobs)
         self.sync_all([])
 
-    def take(self) -> list[Write | Errand] | None:
-        """All that is queued; an empty list if it is time to sync, None if it is time to end."""
+    def take(self) -> list[Write | FileTask] | None:
+        """All queued jobs; an empty list if a sync is due, None to end the thread."""
         with self._changed:
             idle_s = INTERVAL_S if self.sync == INTERVAL and self._unsynced else None
             while not self._queue and not self._stopping:
@@ -112,77 +113,77 @@ class Writer:
             jobs, self._queue = self._queue, []
             return jobs or None
 
-    def run_errand(self, errand: Errand) -> None:
+    def run_task(self, task: FileTask) -> None:
         try:
-            errand.action()
-        except OSError as failed:
-            errand.error = failed
+            task.action()
+        except OSError as failure:
+            task.error = failure
 
     def write_all(self, writes: list[Write]) -> None:
-        for run in neighbours(writes):
+        for run in join_adjacent(writes):
             first = run[0]
-            if first.lane.broken is None:
+            if first.stream.error is None:
                 try:
                     fd = first.file.open_for_writing()
                     write_at(fd, [write.data for write in run], first.position)
                     self._unsynced[fd] = first.file
-                except OSError as failed:
-                    self.break_lane(first, failed)
+                except OSError as failure:
+                    self.end_stream(first, failure)
             for write in run:
-                write.error = first.lane.broken
+                write.error = first.stream.error
 
-    def break_lane(self, first: Write, failed: OSError) -> None:
-        first.lane.broken = failed
+    def end_stream(self, first: Write, failure: OSError) -> None:
+        first.stream.error = failure
         with suppress(OSError):
             os.ftruncate(first.file.open_for_writing(), first.position)
 
     def sync_all(self, writes: list[Write]) -> None:
-        """Sync every file that was written to; a file that cannot be synced breaks its lane."""
+        """Sync every file that was written to; a failure ends the streams of its writes."""
         failed_files: dict[int, OSError] = {}
         for fd, file in self._unsynced.items():
             try:
                 os.fdatasync(fd)
-            except OSError as failed:
-                failed_files[id(file)] = failed
+            except OSError as failure:
+                failed_files[id(file)] = failure
         self._unsynced.clear()
         for write in writes:
             if (error := failed_files.get(id(write.file))) is not None and write.error is None:
-                write.lane.broken = write.error = error
-                write.lane.sync_failed = True
+                write.stream.error = write.error = error
+                write.stream.sync_failed = True
 
-    def report(self, jobs: list[Write | Errand]) -> None:
-        with suppress(RuntimeError):  # the loop has been closed: nobody is left to be told
+    def report(self, jobs: list[Write | FileTask]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: no report is needed
             self.loop.call_soon_threadsafe(report_all, jobs)
 
 
-def report_all(jobs: list[Write | Errand]) -> None:
+def report_all(jobs: list[Write | FileTask]) -> None:
     for job in jobs:
         job.done(job.error)
 
 
-def turns(jobs: list[Write | Errand]) -> list[tuple[list[Write], list[Errand]]]:
-    """Writes and the errands behind them, in the order they were put.
+def rounds(jobs: list[Write | FileTask]) -> list[tuple[list[Write], list[FileTask]]]:
+    """Writes with the tasks after them, in the order they were put.
 
-    A file may be deleted and then written anew under the same name: never the other way round.
+    The order matters: a file may be deleted and then written again under the same name.
     """
-    rounds: list[tuple[list[Write], list[Errand]]] = [([], [])]
+    result: list[tuple[list[Write], list[FileTask]]] = [([], [])]
     for job in jobs:
-        if isinstance(job, Errand):
-            rounds[-1][1].append(job)
-        elif rounds[-1][1]:
-            rounds.append(([job], []))
+        if isinstance(job, FileTask):
+            result[-1][1].append(job)
+        elif result[-1][1]:
+            result.append(([job], []))
         else:
-            rounds[-1][0].append(job)
-    return rounds
+            result[-1][0].append(job)
+    return result
 
 
-def neighbours(writes: list[Write]) -> list[list[Write]]:
-    """Writes that continue one another, together: one system call serves them all."""
+def join_adjacent(writes: list[Write]) -> list[list[Write]]:
+    """Runs of adjacent writes: one system call can write each run."""
     runs: list[list[Write]] = []
     ends: dict[int, tuple[int, list[Write]]] = {}
     for write in writes:
         end, run = ends.get(id(write.file), (-1, []))
-        if end != write.position or run[0].lane is not write.lane:
+        if end != write.position or run[0].stream is not write.stream:
             run = []
             runs.append(run)
         run.append(write)

@@ -1,19 +1,19 @@
-"""The bytes of a segment file: how a durable partition is written, read and recovered.
+"""The format of a segment file: how a durable partition is encoded, decoded and recovered.
 
     file      header (64 bytes), then groups, then zeros (the file is allocated ahead)
     group     head (48 bytes), one length per frame (u32 each), the frames themselves
 
-A group is what one append wrote. Its head carries two checksums: one over itself, so that a wrong
-length is not followed, and one over the rest. Frames are those of the log in memory, so offsets
-count frame bytes only and mean the same in both. All numbers are big-endian.
+One append writes one group. Its head has two checksums: one of the head itself, so that a wrong
+length is not followed, and one of the rest. Frames are the same as in the log in memory, so offsets
+count frame bytes only and are the same in both. All numbers are big-endian.
 
-Recovery walks the groups. Where there is no sound one it looks for the next, and what it skips can
-mean different things:
+Recovery scans the groups. Where it finds no valid group it searches for the next one. The skipped
+bytes can be three things:
 
-* nothing but zeros up to the end of the file: the end of what was written;
-* something, with nothing intact behind it: a torn tail, cut;
-* anything (zeros too) with an intact group behind it: damage. It is kept as a hole, and whoever
-  reads there is told; what is intact is never given up.
+* zeros up to the end of the file: the end of what was written;
+* other bytes, with no intact group after them: a torn tail, which is cut off;
+* any bytes (zeros too) with an intact group after them: damage. They are kept as a damaged range
+  and reading there fails; no intact group is ever lost.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ CRC = struct.Struct(">I")
 
 
 class FileHead(NamedTuple):
-    """What a segment file says of itself."""
+    """The header of a segment file."""
 
-    hub: bytes  # sixteen bytes that name the hub for ever, also after another got its name
+    hub: bytes  # the sixteen bytes of the hub's id, which is unique for ever
     partition: int
     sequence: int  # of the first event
     offset: int
@@ -56,21 +56,21 @@ def encode_file_head(head: FileHead) -> bytes:
 
 
 def decode_file_head(data: Bytes) -> FileHead | str:
-    """The head, or a sentence that says what is wrong with it."""
+    """The header, or a description of what is wrong with it."""
     body = bytes(data[: FILE_HEAD.size])
     if len(data) < FILE_HEAD_SIZE:
-        return f"the file has {len(data)} bytes, its header alone has {FILE_HEAD_SIZE}"
+        return f"the file has {len(data)} bytes, fewer than its header of {FILE_HEAD_SIZE}"
     if body[:7] != FILE_MAGIC[:7]:
-        return f"it does not start as a segment does (found {body[:8]!r})"
+        return f"it is not a segment file (it starts with {body[:8]!r})"
     if body[7] != FORMAT:
-        return f"its format is {body[7]}, this version reads format {FORMAT}"
+        return f"unknown format {body[7]}: this version reads format {FORMAT}"
     if CRC.unpack_from(data, FILE_HEAD.size)[0] != zlib.crc32(body):
         return "its header is damaged (checksum)"
     return FileHead(*FILE_HEAD.unpack(body)[1:])
 
 
 class Group(NamedTuple):
-    """Where one append lies in a file, and what it holds."""
+    """The head of one group, and its position in the file."""
 
     position: int
     frame_bytes: int
@@ -105,9 +105,9 @@ class Group(NamedTuple):
 def encode_group(
     frames: Bytes, starts: Sequence[int], sequence: int, offset: int, enqueued_ms: int
 ) -> bytes:
-    """One append, ready to be written. `starts` may count from any origin."""
-    places = np.asarray([*starts, starts[0] + len(frames)], dtype=np.int64)
-    lengths = np.diff(places).astype(">u4").tobytes()
+    """One group, ready to be written. `starts` may count from any origin."""
+    bounds = np.asarray([*starts, starts[0] + len(frames)], dtype=np.int64)
+    lengths = np.diff(bounds).astype(">u4").tobytes()
     crc = zlib.crc32(frames, zlib.crc32(lengths))
     head = GROUP_HEAD.pack(
         GROUP_MAGIC,
@@ -125,7 +125,7 @@ def encode_group(
 def decode_group(data: Bytes, position: int, base: int = 0) -> Group | None:
     """The group whose head is at `position` (of `data`, which starts at `base` of the file).
 
-    None if there is no sound head here; whether its frames are sound is `is_intact`.
+    None if there is no valid head; `is_intact` checks the frames.
     """
     at = position - base
     head = bytes(data[at : at + GROUP_HEAD_SIZE])
@@ -138,79 +138,79 @@ def decode_group(data: Bytes, position: int, base: int = 0) -> Group | None:
 
 
 def is_intact(data: Bytes, group: Group, base: int = 0) -> bool:
-    """Whether a group's lengths and frames are all there and as they were written."""
-    held = data[group.lengths_at - base : group.end - base]
-    return len(held) == group.end - group.lengths_at and zlib.crc32(held) == group.crc
+    """Whether the lengths and frames of a group are complete and unchanged."""
+    stored = data[group.lengths_at - base : group.end - base]
+    return len(stored) == group.end - group.lengths_at and zlib.crc32(stored) == group.crc
 
 
 def frame_lengths(data: Bytes, group: Group, base: int = 0) -> npt.NDArray[np.int64]:
-    held = bytes(data[group.lengths_at - base : group.frames_at - base])
-    return np.frombuffer(held, ">u4").astype(np.int64)
+    stored = bytes(data[group.lengths_at - base : group.frames_at - base])
+    return np.frombuffer(stored, ">u4").astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
-    """A damaged stretch of a file, with intact groups behind it."""
+class DamagedRange:
+    """Damaged bytes of a file, with intact groups after them."""
 
     position: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    """What a walk through a segment file has found."""
+class Recovery:
+    """The result of scanning a segment file."""
 
     groups: list[Group]
-    holes: list[Hole]
-    end: int  # where the next group is to be written
-    torn_bytes: int  # behind the end: written in part, or damaged since
+    damage: list[DamagedRange]
+    end: int  # where the next group goes
+    torn_bytes: int  # after the end: a partial write, or later damage
 
 
-class Expected(NamedTuple):
-    """Where the next group should stand, and what it should count from."""
+class ExpectedGroup(NamedTuple):
+    """The position and the first numbers of the next group, if nothing is damaged."""
 
     position: int
     sequence: int
     offset: int
 
 
-def recover(data: bytes, sequence: int = 0, offset: int = 0) -> Recovered:
-    """Walk a whole file. Every intact group is found; what is broken at the end is to be cut.
+def recover(data: bytes, sequence: int = 0, offset: int = 0) -> Recovery:
+    """Scan a whole file for every intact group. The caller cuts a torn tail off.
 
-    The numbers are those of the first group. Zeros are not yet the end: a stretch in the middle may
-    have been wiped.
+    `sequence` and `offset` are those of the first group. Zeros are not taken for the end: bytes in
+    the middle may have been wiped.
     """
     groups: list[Group] = []
-    holes: list[Hole] = []
-    here = Expected(FILE_HEAD_SIZE, sequence, offset)
-    while (group := next_sound(data, here)) is not None:
-        if group.position > here.position:
-            holes.append(Hole(here.position, group.position))
+    damage: list[DamagedRange] = []
+    expected = ExpectedGroup(FILE_HEAD_SIZE, sequence, offset)
+    while (group := next_intact(data, expected)) is not None:
+        if group.position > expected.position:
+            damage.append(DamagedRange(expected.position, group.position))
         groups.append(group)
-        here = Expected(group.end, group.next_sequence, group.offset + group.frame_bytes)
-    return Recovered(groups, holes, here.position, torn_size(data, here.position))
+        expected = ExpectedGroup(group.end, group.next_sequence, group.offset + group.frame_bytes)
+    return Recovery(groups, damage, expected.position, torn_size(data, expected.position))
 
 
-def next_sound(data: bytes, here: Expected) -> Group | None:
-    """The first intact group from here on, wherever it is."""
-    view, at = memoryview(data), here.position
+def next_intact(data: bytes, expected: ExpectedGroup) -> Group | None:
+    """The first intact group at or after the expected position."""
+    view, at = memoryview(data), expected.position
     while at >= 0:
         group = decode_group(view, at)
-        if group is not None and follows(group, here) and is_intact(view, group):
+        if group is not None and follows(group, expected) and is_intact(view, group):
             return group
         at = data.find(GROUP_MAGIC, at + 1)
     return None
 
 
-def follows(group: Group, here: Expected) -> bool:
-    """Whether a group may stand where it stands.
+def follows(group: Group, expected: ExpectedGroup) -> bool:
+    """Whether a group can be at its position.
 
-    Behind a hole it may not count from just anywhere. The bytes of the hole are those of the lost
-    groups: a head for each, a length for each of their events, and their frames. So a stale copy,
-    a piece of another file, or an event that holds the bytes of a group, is not taken for one.
+    The damaged bytes before it are those of the lost groups: a head for each, a length for each of
+    their events, and their frames. The numbers of the group must match that. So a stale copy, a
+    piece of another file, or an event whose body holds a group, is not taken for a group.
     """
-    gap = group.position - here.position
-    events, frames = group.sequence - here.sequence, group.offset - here.offset
+    gap = group.position - expected.position
+    events, frames = group.sequence - expected.sequence, group.offset - expected.offset
     if not group.events or events < 0 or frames < 0:
         return False
     heads, rest = divmod(gap - 4 * events - frames, GROUP_HEAD_SIZE)
@@ -218,6 +218,6 @@ def follows(group: Group, here: Expected) -> bool:
 
 
 def torn_size(data: bytes, position: int) -> int:
-    """How many bytes at the end of a file are something, but no group."""
+    """The number of bytes after the last group, without trailing zeros."""
     written = np.flatnonzero(np.frombuffer(data, np.uint8)[position:])
     return int(written[-1]) + 1 if len(written) else 0

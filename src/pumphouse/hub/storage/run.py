@@ -1,17 +1,25 @@
-"""A run in the making: from the groups of a segment to frames in a row."""
+"""Runs: consecutive events read out of a log, and how one is built from groups on disk."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pumphouse.hub.storage import segment as form
-from pumphouse.hub.storage.memory_log import Run
-from pumphouse.hub.storage.segment import Group
+from pumphouse.hub.storage.segment_format import Group, frame_lengths
 
 
-class Gathering:
-    """A run in the making: frames of consecutive events, out of one or more groups."""
+class Run(NamedTuple):
+    """Consecutive events out of a log. The frames are a copy that the caller may change."""
+
+    frames: bytearray
+    starts: npt.NDArray[np.intp]  # where each frame starts
+    sequence: int  # of the first event
+
+
+class RunBuilder:
+    """Collects the frames of consecutive events from one or more groups."""
 
     def __init__(self, sequence: int, count_max: int, bytes_max: int) -> None:
         self.sequence = self.next_sequence = sequence
@@ -21,16 +29,16 @@ class Gathering:
         self.lengths: list[npt.NDArray[np.int64]] = []
 
     @property
-    def wants_more(self) -> bool:
+    def has_room(self) -> bool:
         return self.count_left > 0 and self.bytes_left > 0
 
     def take(self, chunk: bytes, group: Group, base: int) -> bool:
-        """Take what fits of a group; True if that was all of it."""
-        sizes = form.frame_lengths(chunk, group, base)[self.next_sequence - group.sequence :]
+        """Take the events of a group that fit; True if all of them did."""
+        sizes = frame_lengths(chunk, group, base)[self.next_sequence - group.sequence :]
         ends = sizes.cumsum()
-        fit = int(np.searchsorted(ends, self.bytes_left, side="right"))
-        # The first event goes out whatever its size: otherwise a large one would never be read.
-        events = min(self.count_left, len(sizes), max(fit, 0 if self.pieces else 1))
+        fitting = int(np.searchsorted(ends, self.bytes_left, side="right"))
+        # The first event is taken whatever its size: otherwise a large one could not be read.
+        events = min(self.count_left, len(sizes), max(fitting, 0 if self.pieces else 1))
         if not events:
             return False
         size = int(ends[events - 1])
