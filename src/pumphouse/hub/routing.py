@@ -208,6 +208,6 @@ def _is_group_name(name: str) -> bool:
 
 def _bad_name(what: str, name: str, chars_max: int) -> OptionError:
     return OptionError(
-        f"invalid name {name!r} for {what}: use 1 to {chars_max} letters, digits and . _ - / with a "
-        "letter or digit at both ends and no path word such as Partitions between slashes"
+        f"invalid name {name!r} for {what}: use 1 to {chars_max} letters, digits and . _ - / with "
+        "a letter or digit at both ends and no path word such as Partitions between slashes"
     )
