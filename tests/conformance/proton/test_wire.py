@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pumphouse.amqp.connection import Limits
-from pumphouse.hub.options import ServerOptions
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.options import ServerOptions
 from tests.conformance.proton.peer import (
     DEADLINE_S,
     EARLIEST,
