@@ -71,7 +71,7 @@ class Plant:
             time.sleep(0.2)
 
     def restarts(self) -> int:
-        return (self.data / "run.log").read_text().count(" failed for the ")
+        return (self.data / "run.log").read_text().count("; restart ")
 
     @property
     def database(self) -> Path:

@@ -131,7 +131,7 @@ class Ledger:
         if isinstance(failed, ExceptionGroup):
             self.failures.append(f"{failed!r} {failed.exceptions!r}")
 
-    # -- as the observer of a simulated store ------------------------------------------------------
+    # -- as the observer of a simulated store -----------------------------------------------------
 
     def row_written(self, process: HostProcess, before: Ownership | None, row: Ownership) -> None:
         self.wrote(row.partition, row.owner)

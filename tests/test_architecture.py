@@ -83,7 +83,8 @@ PURE = """amqp errors events logs hub.epochs hub.routing hub.filters hub.access.
     spark.positions spark.options spark.catalogue spark.durations
     spark.lag.known_positions spark.deduplication spark.advice spark.tenancy.journal
     spark.tenancy.options homes.schema homes.simulator.sensors homes.simulator.people
-    homes.simulator.incidents homes.simulator.reading_faults homes.simulator.record_encoding
+    homes.simulator.incidents homes.simulator.incident_values
+    homes.simulator.reading_faults homes.simulator.record_encoding
     homes.simulator.day_cache homes.simulator.hashed_random homes.simulator.replay
     homes.simulator.time_slices homes.partition_hash homes.duplicates
     homes.watch.history homes.watch.rules homes.watch.unusual

@@ -23,7 +23,7 @@ def kept(columns: ReadingColumns) -> ReadingColumns:
     alive = (columns.seq + columns.home) % ALIVE_EVERY == 0
     worth = (columns.fault > 0) | ((age >= 0) & (age < CHANGE_MS)) | busy | alive
     worth |= columns.battery <= LOW_BATTERY
-    return columns.take(worth & (columns.mark & MALFORMED == 0))
+    return columns.take(worth & (columns.flags & MALFORMED == 0))
 
 
 def heard(parts: Iterable[ReadingColumns]) -> ActivityColumns:

@@ -53,7 +53,7 @@ def test_a_large_batch_is_packed_in_pieces() -> None:
 def test_what_marks_bytes_to_drop_is_nowhere_else() -> None:
     shape = record_template()
     dropped = (shape.rows == DROP[0]).sum(axis=1)
-    assert dropped.tolist() == shape.spare.tolist()
+    assert dropped.tolist() == shape.unused.tolist()
 
 
 @given(st.integers(1, 32), st.lists(st.integers(0, schema.HOMES_MAX - 1), min_size=1))

@@ -314,8 +314,8 @@ def test_a_stage_that_dies_is_started_again_later_each_time(
         rows = stored(database)
     assert "connection" in told["error"]
     said = data.with_suffix(".log").read_text()
-    waits = re.findall(r"record failed for the (\S+) time: .*; again in (\d+) s", said)
-    assert waits[:3] == [("1st", "1"), ("2nd", "2"), ("3rd", "4")]
+    waits = re.findall(r"record failed: .*; restart (\d+) in (\d+) s", said)
+    assert waits[:3] == [("1", "1"), ("2", "2"), ("3", "4")]
     assert len(rows) == len(set(rows)) == sender.sent
 
 

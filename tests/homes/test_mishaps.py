@@ -37,7 +37,7 @@ def test_late_readings_arrive_later_and_all_of_them_do() -> None:
         for i, body in enumerate(batch.bodies()):
             delay = START + minute - int(batch.columns.seq[i])
             assert 0 <= delay <= 3
-            assert bool(batch.columns.mark[i] & LATE) == (delay > 0)
+            assert bool(batch.columns.flags[i] & LATE) == (delay > 0)
             assert arrived.setdefault(body, delay) == delay
     for minute in range(minutes - 3):
         assert set(clean.minute(START + minute).bodies()) <= set(arrived)
@@ -60,7 +60,7 @@ def test_repeats_are_the_same_bytes() -> None:
     low, high = about(0.05)
     assert low < sum(count == 2 for count in times.values()) < high
     assert max(times.values()) == 2
-    marked = sum(int((batch.columns.mark & DUPLICATE > 0).sum()) for batch in batches)
+    marked = sum(int((batch.columns.flags & DUPLICATE > 0).sum()) for batch in batches)
     assert marked == sum(times.values()) - READINGS
 
 
@@ -68,7 +68,7 @@ def test_malformed_ones_are_no_readings_and_the_others_are() -> None:
     reasons: Counter[str] = Counter()
     for batch in sent(ReadingFaults(malformed=0.05)):
         for i, body in enumerate(batch.bodies()):
-            if batch.columns.mark[i] & MALFORMED:
+            if batch.columns.flags[i] & MALFORMED:
                 with pytest.raises(BadRecord) as wrong:
                     schema.decode_reading(body)
                 reasons[wrong.value.reason] += 1

@@ -16,9 +16,9 @@ from pumphouse.homes.pipeline import (
     LOCAL_FILES,
     STAGES,
     PipelineOptions,
-    alone_in,
     check_hubs,
-    settings_of,
+    locked_folder,
+    spark_settings,
 )
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from pumphouse.hub.embedded import EmbeddedHub
@@ -65,7 +65,7 @@ def test_the_command_knows_its_stages(tmp_path: Path) -> None:
     done = run("Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b",
                "--stages", "sift,sort", "--data", tmp_path)  # fmt: skip
     assert done.returncode == 2
-    assert "the stages are sift, watch, record (got sort)" in done.stderr
+    assert "use sift, watch, record (got sort)" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_a_place_that_takes_no_records_is_said_so_at_once(
 def test_two_pipelines_in_one_folder_are_one_too_many(
     homes_hub: EmbeddedHub, tmp_path: Path
 ) -> None:
-    with alone_in(tmp_path):
+    with locked_folder(tmp_path):
         done = run(homes_hub.connection_string(), "--data", tmp_path)
     assert done.returncode == 2
     assert f"{tmp_path} is in use by another pipeline" in done.stderr
-    with alone_in(tmp_path):  # who has left, has left it free
+    with locked_folder(tmp_path):  # who has left, has left it free
         assert (tmp_path / ".lock").exists()
 
 
@@ -110,7 +110,7 @@ def test_without_java_it_says_how_to_get_it(homes_hub: EmbeddedHub, tmp_path: Pa
 
 @pytest.mark.parametrize("master", ["foo", "spark://head", "local[", "local[2", "yarn:1", ""])
 def test_a_master_that_is_none(tmp_path: Path, master: str) -> None:
-    with pytest.raises(OptionError, match=r"is no master of Spark; write local\[2\], spark://HOST"):
+    with pytest.raises(OptionError, match=r"invalid Spark master .*: use local\[2\], spark://HOST"):
         PipelineOptions(tmp_path, master=master)
 
 
@@ -133,10 +133,10 @@ def test_every_stage_has_its_hubs() -> None:
 def test_checkpoints_on_a_disk_are_written_without_asking_the_shell(
     tmp_path: Path, place: str | None, here: bool
 ) -> None:
-    settings = settings_of(PipelineOptions(tmp_path, checkpoints=place))
+    settings = spark_settings(PipelineOptions(tmp_path, checkpoints=place))
     assert (settings.items() >= LOCAL_FILES.items()) is here
 
 
 def test_settings_that_were_given_go_first(tmp_path: Path) -> None:
     given = dict.fromkeys([*LOCAL_FILES, "spark.driver.memory"], "mine")
-    assert settings_of(PipelineOptions(tmp_path, settings=given)).items() >= given.items()
+    assert spark_settings(PipelineOptions(tmp_path, settings=given)).items() >= given.items()

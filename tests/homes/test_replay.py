@@ -52,14 +52,17 @@ def played(what: Recording, homes: int, slot_s: int = 60) -> list[Reading]:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("yesterday,door,1", "line 3: time is 'yesterday'; write 2011-06-15T00:06:32 or seconds"),
-        ("nan,door,1", "line 3: time is 'nan'"),
-        (",door,1", "line 3: time is ''"),
-        ("12,toaster,1", "line 3: sensor is 'toaster'; write one of motion, door"),
-        ("12,door,ajar", "line 3: value is 'ajar'; write a number, or ON, OFF, OPEN or CLOSE"),
-        ("12,door,inf", "line 3: value is 'inf'"),
-        ("12,door", "line 3: 2 cells where the header has 3: '12,door'"),
-        ("12,door,1,2", "line 3: 4 cells where the header has 3"),
+        (
+            "yesterday,door,1",
+            "line 3: invalid time 'yesterday': use 2011-06-15T00:06:32 or seconds",
+        ),
+        ("nan,door,1", "line 3: invalid time 'nan'"),
+        (",door,1", "line 3: invalid time ''"),
+        ("12,toaster,1", "line 3: invalid sensor 'toaster': use one of motion, door"),
+        ("12,door,ajar", "line 3: invalid value 'ajar': use a number, or ON, OFF, OPEN or CLOSE"),
+        ("12,door,inf", "line 3: invalid value 'inf'"),
+        ("12,door", "line 3: 2 cells, but the header has 3: '12,door'"),
+        ("12,door,1,2", "line 3: 4 cells, but the header has 3"),
     ],
 )
 def test_a_bad_line_is_named_with_what_was_found(line: str, says: str) -> None:
@@ -74,12 +77,12 @@ def test_a_bad_line_is_named_with_what_was_found(line: str, says: str) -> None:
         ([], "line 1: the file is empty"),
         (["", " , "], "line 1: the file is empty"),
         (["time,value"], "line 1: the header has no column sensor"),
-        (["a,b,c"], "line 1: the header has no column time nor sensor nor value"),
-        ([HEADER], "line 2: there are no readings"),
-        ([HEADER, '12,door,"1'], "line 2: this is no CSV"),
-        ([HEADER, f'12,door,"{"x" * 200_000}'], "line 2: this is no CSV"),
-        ([HEADER + ",mode", "12,door,1,party"], "line 2: mode is 'party'; write home, away"),
-        ([HEADER + ",battery", "12,door,1,101"], "line 2: battery is '101'"),
+        (["a,b,c"], "line 1: the header has no column time, sensor, value"),
+        ([HEADER], "line 2: the file has a header but no readings"),
+        ([HEADER, '12,door,"1'], "line 2: not valid CSV"),
+        ([HEADER, f'12,door,"{"x" * 200_000}'], "line 2: not valid CSV"),
+        ([HEADER + ",mode", "12,door,1,party"], "line 2: invalid mode 'party': use home, away"),
+        ([HEADER + ",battery", "12,door,1,101"], "line 2: invalid battery '101'"),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused(lines: list[str], says: str) -> None:

@@ -129,13 +129,13 @@ def test_every_home_has_its_own_moment_and_they_fill_the_minute() -> None:
 
 @pytest.mark.parametrize("minute", [0, FIRST_MINUTE - 1, LAST_MINUTE + 1])
 def test_a_minute_out_of_reach_is_refused(minute: int) -> None:
-    with pytest.raises(OptionError, match=f"got {minute}"):
+    with pytest.raises(OptionError, match=f"invalid minute {minute}"):
         HomeSimulator(1).minute(minute)
 
 
 @pytest.mark.parametrize("homes", [0, -1, 1_000_001])
 def test_a_town_has_homes(homes: int) -> None:
-    with pytest.raises(OptionError, match="1 to 1,000,000 homes"):
+    with pytest.raises(OptionError, match="use 1 to 1,000,000"):
         HomeSimulator(homes)
 
 

@@ -158,23 +158,23 @@ def test_each_keeps_its_partitions_and_raises_every_alert_once(
 
 def test_partitions_that_could_move_are_refused() -> None:
     for assignment in ("steady", "balanced", "eph"):
-        with pytest.raises(OptionError, match=f"write fixed:N.*'{assignment}'"):
+        with pytest.raises(OptionError, match=f"'{assignment}' of watch: use fixed:N"):
             Sharing(assignment, "leases.db", "a")
     with pytest.raises(OptionError, match="'fix' is no strategy"):
         Sharing("fix", "leases.db", "a")
 
 
 def test_what_sharing_needs() -> None:
-    with pytest.raises(OptionError, match="fixed:2 needs a store: sqlite"):
+    with pytest.raises(OptionError, match="fixed:2 needs a store: use sqlite"):
         parse_sharing("fixed:2", None, "a")
-    with pytest.raises(OptionError, match="fixed:2 needs a host: a name"):
+    with pytest.raises(OptionError, match="fixed:2 needs a host: use a name"):
         parse_sharing("fixed:2", "leases.db", " ")
-    with pytest.raises(OptionError, match="a host without an assignment"):
+    with pytest.raises(OptionError, match="a host needs an assignment"):
         parse_sharing(None, None, "a")
-    with pytest.raises(OptionError, match="is of one process"):
+    with pytest.raises(OptionError, match="works in one process only"):
         parse_sharing("fixed:2", "memory:", "a")
     for host in ("..", "a/b", "../watch", "a b"):
-        with pytest.raises(OptionError, match="name of its folder"):
+        with pytest.raises(OptionError, match="name of a folder"):
             parse_sharing("fixed:2", "leases.db", host)
     assert parse_sharing(None, "leases.db", None) is None
     assert "leases.db" not in repr(parse_sharing("fixed:2", "leases.db", "a"))
@@ -189,13 +189,15 @@ def test_an_application_has_the_same_name_at_every_start(tmp_path: Path) -> None
 def test_each_has_a_folder_of_its_own() -> None:
     """Whoever starts clears its folder: not that of another, and not one named like it."""
     names = ["watch-1", "watch-2"]
-    folders = [watch.own("/c/watch", Sharing("fixed:2", "leases.db", name)) for name in names]
+    folders = [
+        watch.host_folder("/c/watch", Sharing("fixed:2", "leases.db", name)) for name in names
+    ]
     assert folders == ["/c/watch/hosts/watch-1", "/c/watch/hosts/watch-2"]
-    assert watch.own("/c/watch", None) == "/c/watch"
+    assert watch.host_folder("/c/watch", None) == "/c/watch"
 
 
 def test_only_watch_shares(tmp_path: Path) -> None:
     sharing = Sharing("fixed:2", "leases.db", "a")
     assert PipelineOptions(tmp_path, ("watch",), sharing=sharing).sharing is sharing
-    with pytest.raises(OptionError, match=r"only the stage watch shares.*got sift, watch"):
+    with pytest.raises(OptionError, match=r"only the stage watch can share.*got sift, watch"):
         PipelineOptions(tmp_path, ("sift", "watch"), sharing=sharing)

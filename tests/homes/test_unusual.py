@@ -6,7 +6,7 @@ import numpy as np
 
 from pumphouse.homes.schema import KINDS
 from pumphouse.homes.watch.history import EMPTY, RECENT, ActivityColumns, PartitionHistory
-from pumphouse.homes.watch.unusual import LEARN, NEW_NORMAL, unusual
+from pumphouse.homes.watch.unusual import LEARN, NEW_USUAL, unusual_starts
 from tests.homes.sensor_network import Sample, samples
 
 TEMPERATURE, HUMIDITY = KINDS.index("temperature"), KINDS.index("humidity")
@@ -25,7 +25,7 @@ def readings(*values: float, kind: int = TEMPERATURE, home: int = 1) -> Activity
 
 
 def odd(*values: float, past: PartitionHistory = EMPTY) -> tuple[list[int], PartitionHistory]:
-    places, past = unusual(past, readings(*values))
+    places, past = unusual_starts(past, readings(*values))
     return places.tolist(), past
 
 
@@ -47,7 +47,7 @@ def test_a_slow_change_is_no_jump_and_a_fault_is_nothing() -> None:
 
 
 def test_what_stays_becomes_the_usual() -> None:
-    places, past = odd(*STEADY, *[40.0] * (NEW_NORMAL + LEARN))
+    places, past = odd(*STEADY, *[40.0] * (NEW_USUAL + LEARN))
     assert places == [LEARN]
     assert odd(40.0, 20.0, past=past)[0] == [1]
 
@@ -61,7 +61,7 @@ def test_batches_change_nothing_and_sensors_are_apart() -> None:
         found += [place] * len(some)
     assert found == whole[0]
     assert past.recent.shape == (1, RECENT)
-    places, past = unusual(past, readings(*[90.0] * 3, kind=HUMIDITY))
+    places, past = unusual_starts(past, readings(*[90.0] * 3, kind=HUMIDITY))
     assert places.tolist() == []
     assert past.sensors.tolist() == [8 + TEMPERATURE, 8 + HUMIDITY]
 
@@ -74,7 +74,7 @@ def test_data_that_nobody_here_wrote() -> None:
         for name, kind in (("temperature", TEMPERATURE), ("humidity", HUMIDITY)):
             values = [float(getattr(one, name)) for one in kept]
             begins: list[Sample] = [
-                kept[i] for i in unusual(EMPTY, readings(*values, kind=kind))[0]
+                kept[i] for i in unusual_starts(EMPTY, readings(*values, kind=kind))[0]
             ]
             right |= {(mote, name) for one in begins if one.unusual}
             wrong += sum(not one.unusual for one in begins)

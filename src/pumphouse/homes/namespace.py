@@ -1,7 +1,7 @@
-"""Where the hubs of the homes are: one namespace, and how it is spoken to.
+"""The namespace that holds the hubs of the homes, and the options to connect to it.
 
 HomesNamespace -> options of format("eventhubs") -> sift, watch, record
-^^^^^ this module
+^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from warnings import warn
 
 @dataclass(frozen=True, slots=True)
 class HomesNamespace:
-    """`connection` is the connection string of the namespace; a secret, so no repr shows it.
+    """`connection` is the connection string of the namespace. It is secret, so repr omits it.
 
-    `options` are further ones of format("eventhubs"), such as caFile or driver, for every hub.
+    `options` are more options of format("eventhubs") for every hub, such as caFile or driver.
     """
 
     connection: str = field(repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def hub_options(self, hub: str, group: str | None = None, /, **more: object) -> dict[str, str]:
-        """The options of one hub; a group is for readers. Those that are None are left out."""
+        """The options of one hub; readers pass a group. Options that are None are omitted."""
         reader = {} if group is None else {"consumerGroup": group}
-        given = {name: text(value) for name, value in more.items() if value is not None}
-        named = {"connectionString": without_hub(self.connection), "name": hub}
-        return {**named, **self.options, **reader, **given}
+        extra = {name: option_text(value) for name, value in more.items() if value is not None}
+        base = {"connectionString": without_hub(self.connection), "name": hub}
+        return {**base, **self.options, **reader, **extra}
 
 
 def without_hub(connection: str) -> str:
-    """The namespace's part of a connection string, whichever hub it may name.
+    """A connection string without the name of a hub.
 
     >>> without_hub("Endpoint=sb://here/;EntityPath=sensors;SharedAccessKeyName=root")
     'Endpoint=sb://here/;SharedAccessKeyName=root'
@@ -40,7 +40,7 @@ def without_hub(connection: str) -> str:
     return ";".join(part for part in parts if not part.lower().startswith("entitypath="))
 
 
-def text(value: object) -> str:
+def option_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

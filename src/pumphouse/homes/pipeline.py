@@ -1,10 +1,10 @@
-"""All three stages in one Spark application, or some of them; kept running.
+"""Runs all three stages, or some of them, in one Spark application, and restarts them on failure.
 
-Each stage has a thread that starts its query, waits for its end, and starts it again. The main
-thread tells how they are, every second, into a file that others read, and stops them.
+Each stage has a thread that starts its query, waits for its end, and restarts it. The main thread
+writes their status to a file every second, and stops them.
 
-    Pipeline.run -> StageRunner.serve (one thread each) -> sift.start, watch.start, record.start
-                 -> stage_status.report -> DATA/status.json
+    Pipeline.run -> StageRunner.run (one thread each) -> sift.start, watch.start, record.start
+                 -> status_report -> DATA/status.json
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
-import logging
 import os
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,183 +24,52 @@ from pumphouse.client.base import RetryOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.errors import ConnectionFailed, OptionError, PumphouseError
-from pumphouse.homes import stage_start, stage_status
 from pumphouse.homes.namespace import HomesNamespace
+from pumphouse.homes.options import STAGES, PipelineOptions
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB, SENSORS_HUB
-from pumphouse.homes.stage_status import ProgressReader, StageProgress, StageState
-from pumphouse.homes.watch.sharing import Sharing
+from pumphouse.homes.stage_runner import StageRunner
+from pumphouse.homes.stage_start import check_stores, stage_starters
+from pumphouse.homes.stage_status import (
+    StageProgress,
+    failure_reason,
+    status_line,
+    status_report,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
-log = logging.getLogger("pumphouse.homes")
+__all__ = ["HUBS", "STAGES", "Pipeline", "PipelineOptions"]
 
-STAGES = ("sift", "watch", "record")
 HUBS = {
     "sift": (SENSORS_HUB, ACTIVITY_HUB, DEADLETTER_HUB),
     "watch": (ACTIVITY_HUB, ALERTS_HUB),
     "record": (ACTIVITY_HUB, ALERTS_HUB),
 }
-MASTER = re.compile(r"local(\[[^]]+\])?|local-cluster\[[^]]+\]|spark://.+:\d+|yarn|k8s://.+")
 STATUS = "status.json"
-LOOK_EVERY_S = 1.0
-TELL_EVERY_S = 5.0
-ANSWER_S = 60.0  # for all hubs, before anything is started
-SOURCES_S = 60.0
-BATCH_S = 15.0  # how long a stop waits for the batch in hand
+STATUS_EVERY_S = 1.0
+REPORT_EVERY_S = 5.0
+HUBS_S = 60.0  # for the properties of all hubs, before the start
 STOP_S = 60.0
 
 # For three queries on a few cores.
 SETTINGS = {
-    # Batches of the stages take turns: a long one of sift would else hold up the alerts.
+    # The stages share the cores: a long batch of sift would otherwise delay the alerts.
     "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "2",
-    # Rows pass through and do not stay: state lies in RocksDB, outside of the heap.
+    # Rows only pass through: state is in RocksDB, outside of the heap.
     "spark.driver.memory": "1g",
-    # Two cores gain nothing from collecting beside the work.
+    # A concurrent collector does not help on two cores.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.sql.streaming.numRecentProgressUpdates": "8",
     "spark.log.level": "ERROR",
 }
-# For checkpoints on a disk. Spark's usual way starts a process to ask whether a file is a link,
-# several times for each that it renames: dozens of processes for every batch.
+# For checkpoints on a disk. Spark's default starts a process to check whether a file is a link,
+# several times for each rename: dozens of processes for every batch.
 LOCAL_FILES = {
     "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming"
     ".checkpointing.FileSystemBasedCheckpointFileManager",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineOptions:
-    """What runs where. `data` holds checkpoints and the status; on a cluster `checkpoints` must be
-    a namespace that all its machines reach."""
-
-    data: Path
-    stages: tuple[str, ...] = STAGES
-    master: str | None = None
-    storage: str | None = field(default=None, repr=False)  # DATA/records unless given
-    database: str | None = field(default=None, repr=False)  # DATA/homes.db unless given
-    checkpoints: str | None = None  # DATA/checkpoints unless given
-    settings: Mapping[str, str] = field(default_factory=dict)  # of Spark
-    trigger: Mapping[str, Any] | None = None  # of every stage; each has its own unless given
-    accelerated: bool = False  # event time runs faster than the clock, or is of another day
-    sharing: Sharing | None = None  # of the partitions of `watch`, with other applications
-
-    def __post_init__(self) -> None:
-        unknown = [name for name in self.stages if name not in STAGES]
-        if unknown or not self.stages:
-            found = ", ".join(unknown) or "nothing"
-            raise OptionError(f"the stages are {', '.join(STAGES)} (got {found})")
-        if self.master is not None and not MASTER.fullmatch(self.master):
-            raise OptionError(
-                f"{self.master!r} is no master of Spark; write local[2], spark://HOST:7077, yarn "
-                "or k8s://HOST:PORT"
-            )
-        if self.sharing is not None and self.stages != ("watch",):
-            # The others would read everything in each of the applications.
-            raise OptionError(
-                "only the stage watch shares its partitions: run the others once, elsewhere "
-                f"(got {', '.join(self.stages)} with assignment={self.sharing.assignment})"
-            )
-
-    def checkpoint(self, stage: str) -> str:
-        return f"{self.checkpoints or self.data / 'checkpoints'}/{stage}"
-
-
-class StageRunner:
-    """One query, started as often as it takes."""
-
-    def __init__(
-        self,
-        name: str,
-        start: Callable[[], StreamingQuery],
-        clock: Clock,
-        counts: Callable[[Any], Mapping[str, Any]] = lambda progress: {},
-        tell: Callable[[str], object] = log.info,
-        turn: threading.Lock | None = None,
-    ) -> None:
-        self.name = name
-        self._turn = turn or threading.Lock()
-        self.past = StageState(since_s=clock.monotonic())
-        self._start, self._clock, self._counts, self._tell = start, clock, counts, tell
-        self._query: StreamingQuery | None = None
-        self._stopping = threading.Event()
-        self._eye = ProgressReader()
-        self._look = StageProgress()
-        self.thread = threading.Thread(target=self.serve, name=name, daemon=True)
-
-    def serve(self) -> None:
-        """Until it is told to stop."""
-        while not self._stopping.is_set():
-            try:
-                self._query = self._begin()
-                self._query.awaitTermination()
-                failed: Exception = PumphouseError("the query ended by itself")
-            except Exception as error:
-                failed = error
-            if self._stopping.is_set():
-                break
-            self._fail(failed)
-        self.past = self.past.stopped(self._clock.monotonic())
-
-    def _begin(self) -> StreamingQuery:
-        # One at a time: Spark gives a source ten seconds to start its process, and three stages
-        # that start theirs at once keep a small machine busy for longer than that.
-        with self._turn:
-            query = self._start()
-            if self._stopping.is_set():  # which came while it started
-                query.stop()
-            await_sources(query, self._clock)
-        self.past = self.past.started(self._clock.monotonic())
-        self._tell(f"{self.name} started")
-        return query
-
-    def _fail(self, failed: Exception) -> None:
-        self.past = self.past.failed(stage_status.why(failed), self._clock.monotonic())
-        self._tell(
-            f"{self.name} failed for the {ordinal(self.past.restarts)} time: {self.past.error};"
-            f" again in {self.past.wait_s:g} s"
-        )
-        log.info("stage=%s failed", self.name, exc_info=failed)
-        self._stopping.wait(self.past.wait_s)
-
-    def look(self) -> StageProgress:
-        """How it is, after its last batch."""
-        query = self._query
-        progress = None if query is None else query.lastProgress
-        if progress is not None:
-            told = json.loads(progress.json)
-            self._look = replace(self._eye.seen(told), counts=self._counts(progress))
-        return self._look
-
-    def stop(self) -> None:
-        """Let it end, between two batches if one comes to its end soon."""
-        self._stopping.set()
-        query = self._query
-        if query is None:
-            return
-        with suppress(Exception):  # a query that has failed meanwhile is what we want: ended
-            await_batch(query, self._clock)
-            query.stop()
-
-
-def await_sources(query: StreamingQuery, clock: Clock) -> None:
-    """Until its sources run, or it has failed, or it takes too long to wait for."""
-    deadline = clock.monotonic() + SOURCES_S
-    waiting = threading.Event()
-    while query.isActive and clock.monotonic() < deadline:
-        if not query.status["message"].startswith("Initializing"):
-            return
-        waiting.wait(0.05)
-
-
-def await_batch(query: StreamingQuery, clock: Clock) -> None:
-    """What a batch in hand has sent already would be sent again by the next start."""
-    deadline = clock.monotonic() + BATCH_S
-    waiting = threading.Event()
-    while query.isActive and query.status["isTriggerActive"] and clock.monotonic() < deadline:
-        waiting.wait(0.01)
 
 
 class Pipeline:
@@ -213,89 +79,94 @@ class Pipeline:
         self,
         namespace: HomesNamespace,
         options: PipelineOptions,
-        tell: Callable[[str], object] = log.info,
+        report: Callable[[str], object] = lambda text: None,
         clock: Clock | None = None,
     ) -> None:
         self.namespace, self.options = namespace, options
-        self._tell, self._clock = tell, clock or SystemClock()
+        self._report, self._clock = report, clock or SystemClock()
         self._stop = threading.Event()
         self.stages: list[StageRunner] = []
 
     def stop(self) -> None:
-        """From any thread, or a signal: `run` then ends."""
+        """End `run`; callable from any thread and from a signal handler."""
         self._stop.set()
 
     def run(self) -> None:
-        """Run the stages until `stop`. What is wrong from the start raises at once."""
-        with told_by_signals(self.stop):
+        """Run the stages until `stop`. Invalid options and unreachable hubs raise at once."""
+        with stopped_by_signals(self.stop):
             asyncio.run(check_hubs(self.namespace, self.options.stages))
-            stage_start.check_stores(self.options)
-            with alone_in(self.options.data), spark_for(self.options) as spark:
+            check_stores(self.options)
+            with locked_folder(self.options.data), spark_session(self.options) as spark:
                 self._run_on(spark)
 
-    # -- how
-
     def _run_on(self, spark: SparkSession) -> None:
-        # Spark has taken Ctrl-C for itself meanwhile.
-        with told_by_signals(self.stop), self.opened(spark):
+        # Starting Spark has replaced the handler of Ctrl-C.
+        with stopped_by_signals(self.stop), self._runners(spark):
             for stage in self.stages:
                 stage.thread.start()
             try:
-                self._watch_over(spark)
+                self._write_statuses(spark)
             finally:
-                self._end()
+                self._stop_stages()
 
     @contextmanager
-    def opened(self, spark: SparkSession) -> Iterator[None]:
-        with stage_start.stages_of(spark, self.namespace, self.options) as starts:
-            turn = threading.Lock()
+    def _runners(self, spark: SparkSession) -> Iterator[None]:
+        with stage_starters(spark, self.namespace, self.options) as starters:
+            start_lock = threading.Lock()
             self.stages = [
-                StageRunner(one.name, one.start, self._clock, one.counts, self._tell, turn)
-                for one in starts
+                StageRunner(
+                    starter.name,
+                    starter.start,
+                    self._clock,
+                    starter.counts,
+                    self._report,
+                    start_lock,
+                )
+                for starter in starters
             ]
             yield
 
-    def _watch_over(self, spark: SparkSession) -> None:
-        told_s = self._clock.monotonic()
-        while not self._stop.wait(LOOK_EVERY_S):
-            looks = self._look(spark)
-            if self._clock.monotonic() - told_s >= TELL_EVERY_S:
-                told_s = self._clock.monotonic()
+    def _write_statuses(self, spark: SparkSession) -> None:
+        reported_s = self._clock.monotonic()
+        while not self._stop.wait(STATUS_EVERY_S):
+            progress = self._checked_status(spark)
+            if self._clock.monotonic() - reported_s >= REPORT_EVERY_S:
+                reported_s = self._clock.monotonic()
                 for stage in self.stages:
-                    self._tell(stage_status.line(stage.name, stage.past, looks[stage.name]))
+                    self._report(status_line(stage.name, stage.state, progress[stage.name]))
 
-    def _look(self, spark: SparkSession) -> dict[str, StageProgress]:
+    def _checked_status(self, spark: SparkSession) -> dict[str, StageProgress]:
         try:
             if is_alive(spark):
-                return self._report()
+                return self._write_status()
         except Exception:
             if is_alive(spark):
                 raise
-        raise PumphouseError("Spark has ended; start again to go on from here")
+        raise PumphouseError("Spark has ended: start the pipeline again, it resumes from here")
 
-    def _report(self) -> dict[str, StageProgress]:
-        looks = {stage.name: stage.look() for stage in self.stages}
-        told = stage_status.report(
-            {stage.name: (stage.past, looks[stage.name]) for stage in self.stages},
+    def _write_status(self) -> dict[str, StageProgress]:
+        progress = {stage.name: stage.progress() for stage in self.stages}
+        status = status_report(
+            {stage.name: (stage.state, progress[stage.name]) for stage in self.stages},
             now_ms(self._clock),
             pid=os.getpid(),
         )
-        write_status(self.options.data / STATUS, told)
-        return looks
+        write_status(self.options.data / STATUS, status)
+        return progress
 
-    def _end(self) -> None:
+    def _stop_stages(self) -> None:
         stopping = [threading.Thread(target=stage.stop, daemon=True) for stage in self.stages]
         for thread in stopping:
             thread.start()
         for thread in (*stopping, *(stage.thread for stage in self.stages)):
             thread.join(STOP_S)
-        with suppress(Exception):  # the JVM may be what has ended
-            self._report()
+        with suppress(Exception):  # the JVM may have ended
+            self._write_status()
 
 
 @contextmanager
-def told_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM ask for a clean end. Only the main thread hears signals."""
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on SIGINT and SIGTERM. Only the main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -309,76 +180,72 @@ def told_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def alone_in(data: Path) -> Iterator[None]:
-    """One pipeline in a folder: two would write one status, and take each other's state away."""
+def locked_folder(data: Path) -> Iterator[None]:
+    """Allow one pipeline per folder: two would write one status file and one another's state."""
     with open(data / ".lock", "w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go if we die
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel unlocks if we die
         except BlockingIOError:
             raise OptionError(
-                f"{data} is in use by another pipeline; give this one a folder of its own (--data)"
+                f"{data} is in use by another pipeline: use another folder (--data)"
             ) from None
         yield
 
 
-def write_status(path: Path, told: Mapping[str, Any]) -> None:
-    """As a whole or not at all: others read it at any time."""
+def write_status(path: Path, status: Mapping[str, Any]) -> None:
+    """Replace the file atomically: other processes read it at any time."""
     draft = path.with_name(f".{path.name}")
-    draft.write_text(json.dumps(told))
+    draft.write_text(json.dumps(status))
     os.replace(draft, path)
 
 
-def settings_of(options: PipelineOptions) -> dict[str, str]:
-    """Of Spark; what was given goes before what we know better."""
-    here = options.checkpoints is None or "://" not in options.checkpoints
-    return {**SETTINGS, **(LOCAL_FILES if here else {}), **options.settings}
+def spark_settings(options: PipelineOptions) -> dict[str, str]:
+    """The settings of Spark; those of the options override the defaults."""
+    local = options.checkpoints is None or "://" not in options.checkpoints
+    return {**SETTINGS, **(LOCAL_FILES if local else {}), **options.settings}
 
 
 @contextmanager
-def spark_for(options: PipelineOptions) -> Iterator[SparkSession]:
+def spark_session(options: PipelineOptions) -> Iterator[SparkSession]:
     from pumphouse.spark import session
 
     try:
-        spark = session("homes", options.master, settings_of(options))
+        spark = session("homes", options.master, spark_settings(options))
     except PumphouseError:
         raise
-    except Exception as failed:  # of Spark, of its bridge to Python, or of the JVM
+    except Exception as failure:  # of Spark, of its bridge to Python, or of the JVM
         where = options.master or "this machine"
-        raise PumphouseError(
-            f"Spark does not start on {where}: {stage_status.why(failed)}"
-        ) from failed
+        reason = failure_reason(failure)
+        raise PumphouseError(f"Spark does not start on {where}: {reason}") from failure
     try:
         yield spark
     finally:
-        with suppress(Exception):  # it may be what has ended
+        with suppress(Exception):  # it may have ended already
             spark.stop()
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether the JVM is still there, whoever has started it, and Spark in it has not ended: it
-    does if it is told to, or if its cluster is gone for long."""
+    """Whether the JVM runs and its Spark context is not stopped. Spark stops the context itself
+    when its cluster has been unreachable for long."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     if process is not None and process.poll() is not None:
         return False
     try:
         return not spark.sparkContext._jsc.sc().isStopped()
-    except Exception:  # whatever the bridge raises: nobody answers
+    except Exception:  # any error of the bridge means that the JVM does not respond
         return False
 
 
 async def check_hubs(namespace: HomesNamespace, stages: Sequence[str]) -> None:
-    """Every hub that the stages want, asked for its partitions: an error now and not in a loop."""
+    """Request the properties of every hub in use: a wrong one raises now, not in a restart loop."""
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(HUBS_S):
             for hub in dict.fromkeys(hub for stage in stages for hub in HUBS[stage]):
-                await check_hub(
-                    namespace.hub_options(hub)["connectionString"],
-                    hub,
-                    namespace.options.get("caFile"),
-                )
+                connection = namespace.hub_options(hub)["connectionString"]
+                await check_hub(connection, hub, namespace.options.get("caFile"))
     except TimeoutError:
         raise ConnectionFailed(
-            f"no hub answered within {ANSWER_S:g} s; is the connection string right?"
+            f"no response from the hubs within {HUBS_S:g} s: check the connection string"
         ) from None
 
 
@@ -386,12 +253,3 @@ async def check_hub(connection: str, hub: str, ca_file: str | None) -> None:
     once = RetryOptions(attempts=1)
     async with open_client(connection, hub, ca_file=ca_file, retry=once) as client:
         await client.properties()
-
-
-def ordinal(number: int) -> str:
-    """>>> [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 21, 112)]
-    ['1st', '2nd', '3rd', '4th', '11th', '12th', '21st', '112th']
-    """
-    if number % 100 in (11, 12, 13):
-        return f"{number}th"
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

@@ -1,4 +1,4 @@
-"""Settings of Spark that a query takes with it when it starts, and that nobody else should have."""
+"""Spark settings that apply to one query only, although a session shares its settings."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# For queries whose state is few and large values, written anew in every batch.
+# For queries with few, large values of state that change in every batch.
 STATE_SETTINGS = {
-    # Only what changed is written at the end of a batch, not a snapshot of all.
+    # The end of a batch writes the changes, not a snapshot of everything.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # The default of 100 batches would be gigabytes; the last ones are enough to go on.
+    # The default of 100 batches would take gigabytes; the last few are enough to resume.
     "spark.sql.streaming.minBatchesToRetain": "5",
 }
 
-# A session's settings are shared: two stages that start at once must not mix theirs.
-starting = Lock()
+# The settings of a session are shared, so two stages must not start at the same time.
+settings_lock = Lock()
 
 
 @contextmanager
 def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """With these settings; a query that starts inside keeps them."""
-    with starting:
+    """Change settings of the session; a query started inside keeps them."""
+    with settings_lock:
         before = {name: spark.conf.get(name, None) for name in settings}
         for name, value in settings.items():
             spark.conf.set(name, value)
         try:
             yield
         finally:
-            for name, was in before.items():
-                if was is None:
+            for name, old in before.items():
+                if old is None:
                     spark.conf.unset(name)
                 else:
-                    spark.conf.set(name, was)
+                    spark.conf.set(name, old)

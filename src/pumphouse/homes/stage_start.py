@@ -1,7 +1,7 @@
-"""How each stage is started by a pipeline, and what it counts.
+"""How the pipeline starts each stage, and what each stage counts.
 
-PipelineOptions -> stages_of -> StageStarter: sift.start, watch.start, record.start
-                   ^^^^^^^^^ this module
+PipelineOptions -> stage_starters -> StageStarter: sift.start, watch.start, record.start
+                   ^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumphouse.errors import OptionError
 from pumphouse.homes.namespace import HomesNamespace
+from pumphouse.homes.options import STAGES, PipelineOptions
 from pumphouse.homes.record import stage as record
 from pumphouse.homes.record.stage import Recorder, RecordSettings
 
@@ -20,12 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from pumphouse.homes.pipeline import PipelineOptions
-
 
 @dataclass(frozen=True, slots=True)
 class StageStarter:
-    """A stage by name, what starts it, and what it counts beside rows."""
+    """The name of a stage, the function that starts it, and its counts for a progress."""
 
     name: str
     start: Callable[[], StreamingQuery]
@@ -33,20 +32,20 @@ class StageStarter:
 
 
 @contextmanager
-def stages_of(
+def stage_starters(
     spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions
 ) -> Iterator[list[StageStarter]]:
-    """The stages that are wanted, in the order in which events pass through them."""
-    with ExitStack() as kept:
+    """Starters of the selected stages, in the order in which events pass through them."""
+    with ExitStack() as resources:
         yield [
-            MAKERS[name](spark, namespace, options, kept)
-            for name in ("sift", "watch", "record")
+            MAKERS[name](spark, namespace, options, resources)
+            for name in STAGES
             if name in options.stages
         ]
 
 
-def sift_of(
-    spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions, kept: ExitStack
+def sift_starter(
+    spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions, resources: ExitStack
 ) -> StageStarter:
     from pumphouse.homes.sift import stage as sift
 
@@ -55,38 +54,42 @@ def sift_of(
         settings = replace(settings, ahead_max_s=None)
 
     def start() -> StreamingQuery:
-        in_pool(spark, "sift")
+        prepare_thread(spark, "sift")
         return sift.start(spark, namespace, options.checkpoint("sift"), settings, options.trigger)
 
     return StageStarter("sift", start, lambda progress: asdict(sift.counts(progress)))
 
 
-def watch_of(
-    spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions, kept: ExitStack
+def watch_starter(
+    spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions, resources: ExitStack
 ) -> StageStarter:
     def start() -> StreamingQuery:
         from pumphouse.homes.watch import stage as watch
 
-        in_pool(spark, "watch")
+        prepare_thread(spark, "watch")
         settings = watch.WatchSettings(sharing=options.sharing)
-        where = options.checkpoint("watch")
-        return watch.start(spark, namespace, where, settings, options.trigger)
+        checkpoint = options.checkpoint("watch")
+        return watch.start(spark, namespace, checkpoint, settings, options.trigger)
 
     return StageStarter("watch", start, lambda progress: {})
 
 
-def record_of(
-    spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions, kept: ExitStack
+def record_starter(
+    spark: SparkSession, namespace: HomesNamespace, options: PipelineOptions, resources: ExitStack
 ) -> StageStarter:
     settings = record_settings(options)
-    hand = kept.enter_context(CurrentRecorder(settings))
+    current = resources.enter_context(CurrentRecorder(settings))
 
     def start() -> StreamingQuery:
-        in_pool(spark, "record")
-        where = options.checkpoint("record")
-        return record.start(spark, namespace, where, settings, options.trigger, hand.fresh())
+        prepare_thread(spark, "record")
+        checkpoint = options.checkpoint("record")
+        recorder = current.reopen()
+        return record.start(spark, namespace, checkpoint, settings, options.trigger, recorder)
 
-    return StageStarter("record", start, lambda progress: hand.counts())
+    return StageStarter("record", start, lambda progress: current.counts())
+
+
+MAKERS = {"sift": sift_starter, "watch": watch_starter, "record": record_starter}
 
 
 def record_settings(options: PipelineOptions) -> RecordSettings:
@@ -97,7 +100,7 @@ def record_settings(options: PipelineOptions) -> RecordSettings:
 
 
 def check_stores(options: PipelineOptions) -> None:
-    """Whether there is a namespace for what the stages make: what is wrong with it raises."""
+    """Raise if the folder, the storage or the database of the stages is unusable."""
     try:
         options.data.mkdir(parents=True, exist_ok=True)
     except OSError as failed:
@@ -106,11 +109,8 @@ def check_stores(options: PipelineOptions) -> None:
         record.check(record_settings(options))
 
 
-MAKERS = {"sift": sift_of, "watch": watch_of, "record": record_of}
-
-
 class CurrentRecorder:
-    """The recorder that is at work: after a failure a new one, with connections of its own."""
+    """The recorder in use. Every restart opens a new one, with new connections."""
 
     def __init__(self, settings: RecordSettings) -> None:
         self._settings = settings
@@ -120,14 +120,14 @@ class CurrentRecorder:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.drop()
+        self.close()
 
-    def fresh(self) -> Recorder:
-        self.drop()
+    def reopen(self) -> Recorder:
+        self.close()
         self._recorder = Recorder.open(self._settings)
         return self._recorder
 
-    def drop(self) -> None:
+    def close(self) -> None:
         if self._recorder is not None:
             self._recorder.close()
             self._recorder = None
@@ -136,9 +136,9 @@ class CurrentRecorder:
         return {} if self._recorder is None else asdict(self._recorder.recorded)
 
 
-def in_pool(spark: SparkSession, name: str) -> None:
-    """Queries started from this thread share the cores with the other stages, turn by turn."""
-    spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-    # Spark looks for sinks in Python in the session of the thread, and a new thread has none.
+def prepare_thread(spark: SparkSession, pool: str) -> None:
+    """Put the queries of this thread into a scheduler pool, and make the session its active one."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+    # Spark looks up Python sinks in the active session of the thread; a new thread has none.
     sessions: Any = spark._get_j_spark_session_class(spark._jvm)
     sessions.setActiveSession(spark._jsparkSession)

@@ -25,9 +25,9 @@ from pumphouse.spark.lag.known_positions import (
 VERSION: Final = 1
 FIRST_WAIT_S: Final = 1.0
 WAIT_MAX_S: Final = 30.0
-WELL_AFTER_S: Final = 60.0  # who ran for so long has got over the last failure
-WHY_MAX: Final = 300  # characters of an error
-# Here Spark goes on to describe the query, with words of its own.
+RECOVERED_AFTER_S: Final = 60.0  # a stage that ran this long has recovered
+REASON_CHARS_MAX: Final = 300
+# From here on Spark describes the query.
 _DESCRIPTION = "=== Streaming Query ==="
 _CALLING = re.compile(r"^An error occurred while calling \S+\n: ")
 _INTRODUCTION = re.compile(r"^\[STREAM_FAILED\] .*? terminated with exception: ")
@@ -38,21 +38,21 @@ STARTING, RUNNING, WAITING, STOPPED = "starting", "running", "waiting", "stopped
 
 @dataclass(frozen=True, slots=True)
 class StageState:
-    """What a stage has been through."""
+    """The state of a stage, and its failures so far."""
 
     state: str = STARTING
-    since_s: float = 0.0  # when it came into this state
+    since_s: float = 0.0  # when this state began
     restarts: int = 0
-    in_a_row: int = 0  # failures since it was last well
+    in_a_row: int = 0  # failures since the last recovery
     error: str | None = None
 
     def started(self, now_s: float) -> StageState:
         return replace(self, state=RUNNING, since_s=now_s)
 
-    def failed(self, why: str, now_s: float) -> StageState:
-        well = self.state == RUNNING and now_s - self.since_s >= WELL_AFTER_S
+    def failed(self, reason: str, now_s: float) -> StageState:
+        recovered = self.state == RUNNING and now_s - self.since_s >= RECOVERED_AFTER_S
         return StageState(
-            WAITING, now_s, self.restarts + 1, 1 if well else self.in_a_row + 1, error=why
+            WAITING, now_s, self.restarts + 1, 1 if recovered else self.in_a_row + 1, error=reason
         )
 
     def stopped(self, now_s: float) -> StageState:
@@ -60,31 +60,31 @@ class StageState:
 
     @property
     def wait_s(self) -> float:
-        """Before the next start: twice as long each time."""
+        """The delay before the restart: doubles with each failure in a row."""
         return min(WAIT_MAX_S, FIRST_WAIT_S * float(2 ** max(0, self.in_a_row - 1)))
 
 
-def why(failed: BaseException) -> str:
-    """The reason in a line. Spark wraps a Python error in pages of where it passed."""
-    text = _CALLING.sub("", str(failed).partition(_DESCRIPTION)[0].strip())
+def failure_reason(failure: BaseException) -> str:
+    """The cause in one line. Spark wraps a Python error in pages of stack traces."""
+    text = _CALLING.sub("", str(failure).partition(_DESCRIPTION)[0].strip())
     raised = [line for line in text.splitlines() if _RAISED.match(line)]
     python = [line for line in raised if not line.startswith(("org.", "java.", "Caused by"))]
     line = (python or raised or text.splitlines() or [""])[-1 if python else 0].strip()
-    told = _INTRODUCTION.sub("", line) or type(failed).__name__
-    return told if len(told) <= WHY_MAX else f"{told[:WHY_MAX]}..."
+    reason = _INTRODUCTION.sub("", line) or type(failure).__name__
+    return reason if len(reason) <= REASON_CHARS_MAX else f"{reason[:REASON_CHARS_MAX]}..."
 
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """A stage after its last batch. Rates are rows per second."""
+    """A stage after its last batch, with the keys of status.json. Rates are rows per second."""
 
     batch: int | None = None
     rows: int = 0  # of that batch
     input_rate: float = 0.0
     processed_rate: float = 0.0
     batch_ms: int = 0
-    # Of each hub, how many events of all time it has behind it: the hub's own count less this is
-    # what waits now. The lag is of the moment at which the batch was planned.
+    # By hub, the number of events processed since its first one: the hub's own count minus this
+    # waits. The lag is that of the moment when the batch was planned.
     taken: Mapping[str, int] = field(default_factory=dict)
     lag_events: int | None = None
     lag_s: float | None = None
@@ -94,21 +94,21 @@ class StageProgress:
 
 
 class ProgressReader:
-    """Follows the progress of one stage: what its sources told is remembered, to know the lag."""
+    """Reads the progress of one stage; keeps the positions of its sources to compute the lag."""
 
     def __init__(self) -> None:
-        self._memories: dict[str, PositionHistory] = {}
+        self._positions: dict[str, PositionHistory] = {}
 
-    def seen(self, progress: Mapping[str, Any]) -> StageProgress:
+    def read(self, progress: Mapping[str, Any]) -> StageProgress:
         lags: list[PartitionLag] = []
         taken: dict[str, int] = {}
         for source in progress_of_sources(progress):
             taken[source.hub] = sum(source.end.values())
-            memory = self._memories.setdefault(source.hub, PositionHistory())
-            memory.learn(source.marks)
-            lags += partition_lags(source, memory)
-        seconds = [one.seconds for one in lags if one.seconds is not None]
-        states = progress.get("stateOperators", ())
+            positions = self._positions.setdefault(source.hub, PositionHistory())
+            positions.learn(source.marks)
+            lags += partition_lags(source, positions)
+        seconds = [lag.seconds for lag in lags if lag.seconds is not None]
+        operators = progress.get("stateOperators", ())
         return StageProgress(
             batch=int(progress["batchId"]),
             rows=int(progress.get("numInputRows") or 0),
@@ -116,44 +116,44 @@ class ProgressReader:
             processed_rate=rate(progress, "processedRowsPerSecond"),
             batch_ms=int(progress.get("durationMs", {}).get("triggerExecution", 0)),
             taken=taken,
-            lag_events=sum(one.events for one in lags) if lags else None,
+            lag_events=sum(lag.events for lag in lags) if lags else None,
             lag_s=round(max(seconds), 3) if lags and len(seconds) == len(lags) else None,
-            state_rows=sum(int(one.get("numRowsTotal", 0)) for one in states),
-            state_bytes=sum(int(one.get("memoryUsedBytes", 0)) for one in states),
+            state_rows=sum(int(each.get("numRowsTotal", 0)) for each in operators),
+            state_bytes=sum(int(each.get("memoryUsedBytes", 0)) for each in operators),
         )
 
 
 def rate(progress: Mapping[str, Any], name: str) -> float:
-    """Spark writes NaN and Infinity where it has divided by nothing."""
-    found = progress.get(name)
-    number = float(found) if isinstance(found, int | float) else 0.0
+    """A rate of the progress; 0 for NaN and Infinity, which Spark writes for x / 0."""
+    value = progress.get(name)
+    number = float(value) if isinstance(value, int | float) else 0.0
     return round(number, 1) if 0 <= number < 1e12 else 0.0
 
 
-def stage_report(past: StageState, look: StageProgress) -> dict[str, Any]:
-    """What the status says of one stage."""
-    told = {"state": past.state, "restarts": past.restarts, "error": past.error}
-    return {**told, **asdict(look)}
+def stage_report(state: StageState, progress: StageProgress) -> dict[str, Any]:
+    """One stage in the status file."""
+    fields = {"state": state.state, "restarts": state.restarts, "error": state.error}
+    return {**fields, **asdict(progress)}
 
 
-def report(
+def status_report(
     stages: Mapping[str, tuple[StageState, StageProgress]], now_ms: int, **more: object
 ) -> dict[str, Any]:
-    """The status as a whole."""
-    told = {name: stage_report(*one) for name, one in stages.items()}
-    return {"v": VERSION, "at": now_ms, **more, "stages": told}
+    """The contents of the status file."""
+    reports = {name: stage_report(*stage) for name, stage in stages.items()}
+    return {"v": VERSION, "at": now_ms, **more, "stages": reports}
 
 
-def line(name: str, past: StageState, look: StageProgress) -> str:
-    """A stage in a line: `sift running batch=12 in=8,333/s done=21,000/s 812ms behind=0`."""
-    words = [name, past.state]
-    if look.batch is not None:
-        words += [f"batch={look.batch}", f"in={look.input_rate:,.0f}/s"]
-        words += [f"able={look.processed_rate:,.0f}/s", f"took={look.batch_ms}ms"]
-    if look.lag_events is not None:
-        words.append(f"behind={look.lag_events:,}")
-    if look.lag_s:
-        words.append(f"({look.lag_s:.1f}s)")
-    if past.restarts:
-        words.append(f"restarts={past.restarts}")
+def status_line(name: str, state: StageState, progress: StageProgress) -> str:
+    """A stage in one line: `sift running batch=12 in=8,333/s ... took=812ms lag=0`."""
+    words = [name, state.state]
+    if progress.batch is not None:
+        words += [f"batch={progress.batch}", f"in={progress.input_rate:,.0f}/s"]
+        words += [f"capacity={progress.processed_rate:,.0f}/s", f"took={progress.batch_ms}ms"]
+    if progress.lag_events is not None:
+        words.append(f"lag={progress.lag_events:,}")
+    if progress.lag_s:
+        words.append(f"({progress.lag_s:.1f}s)")
+    if state.restarts:
+        words.append(f"restarts={state.restarts}")
     return " ".join(words)

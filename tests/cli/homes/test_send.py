@@ -89,8 +89,8 @@ def test_a_signal_ends_it_cleanly_with_a_summary(
     [
         ("--rate fast", "'fast' is no rate; write realtime, max, or a factor such as 60x"),
         ("--homes 0", "--homes"),
-        ("--incidents flood=1", "'flood=1' is no incident; write none, few, many, or KIND=RATE"),
-        ("--incidents fire=2000", "from 0 to 1000 per 1000 homes and day (got 2000)"),
+        ("--incidents flood=1", "invalid incidents 'flood=1': use none, few, many, or KIND=RATE"),
+        ("--incidents fire=2000", "invalid rate 2000 of fire: use 0 to 1000"),
         ("--late 2", "--late"),
         ("--share 3/2", "'3/2' is no share; write 1/4 for the first of four producers"),
         ("--from noon", "'time:noon' is no position"),
@@ -148,8 +148,8 @@ def test_a_bad_line_of_a_file_is_named(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "bad.csv"
     file.write_text("time,sensor,value\n12,M1,ON\n13,M1,maybe\n")
     said = refused(call("homes", "replay", str(file), "--sensor", "M1=motion"))
-    assert said.startswith(f"{file}, line 3: value is 'maybe'; write a number, or ON")
-    assert "line 2: sensor is 'M1'" in refused(call("homes", "replay", str(file)))
+    assert said.startswith(f"{file}, line 3: invalid value 'maybe': use a number, or ON")
+    assert "line 2: invalid sensor 'M1'" in refused(call("homes", "replay", str(file)))
     kitchen = ("homes", "replay", str(file), "--sensor", "M1=kitchen")
     assert "sensor M1 is 'kitchen'; write one of motion, door" in refused(call(*kitchen), 2)
     file.write_bytes(b"time,sensor,value\n12,\xff,ON\n")

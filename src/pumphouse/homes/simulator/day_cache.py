@@ -1,7 +1,7 @@
-"""The days of a town, planned once each and kept while they are needed.
+"""Caches the plan of each simulated day while it is in use.
 
-plan_day, happen -> DayCache.day(d) -> Day: d, the day before it, and what came before both
-                    ^^^^ this module
+plan_day, plan_incidents -> DayCache.day(d) -> Day: d and the day before it
+                            ^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pumphouse.homes.simulator.hashed_random import (
     random_bits,
     with_probability,
 )
-from pumphouse.homes.simulator.incidents import LAST_DAYS, IncidentColumns, Incidents
+from pumphouse.homes.simulator.incidents import VISIBLE_DAYS, IncidentColumns, Incidents
 from pumphouse.homes.simulator.people import (
     DAY,
     LONG_AGO,
@@ -33,37 +33,37 @@ from pumphouse.homes.simulator.people import (
     mode_at,
     plan_day,
 )
-from pumphouse.homes.simulator.reading_faults import ReadingFaults, battery_of
+from pumphouse.homes.simulator.reading_faults import ReadingFaults, battery_levels
 
-KEPT = 4  # plans; a day needs that of the day before and the next one's waking times
-LOOK_BACK_DAYS = 60  # longer than two holidays, and than anybody goes without opening a window
-COOKING = 70  # a purpose of throws
+PLANS_MAX = 4  # a day needs the plan of the day before and the waking times of the next
+LOOK_BACK_DAYS = 60  # longer than two holidays, and than the longest time between two airings
+COOKING = 70  # a purpose of random numbers
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """All there is to know to look a minute of the day up."""
+    """Everything needed to compute a minute of one day."""
 
     today: DayPlan
     bed_before: Ints
     moving: Intervals  # of yesterday and today
     door: Intervals
     window: Intervals
-    moving_before: Ints  # the end of the last interval before these
+    moving_before: Ints  # the end of the last interval before yesterday
     door_before: Ints
     window_before: Ints
-    cooking: tuple[Ints, Ints, Ints]  # start, end, ppm at most
+    cooking: tuple[Ints, Ints, Ints]  # start, end, highest ppm
     battery: Ints  # homes x sensors
-    happening: IncidentColumns  # of today and the days before that still show
+    incidents: IncidentColumns  # of today, and of earlier days while they show in readings
 
     def mode(self, rows: Indices, minute: int) -> Ints:
         return mode_at(self.today.times.of(rows), self.bed_before[rows], minute)
 
 
 class DayCache:
-    """Plans on demand. Nothing here is needed for the answer: it only saves making it twice."""
+    """Plans of days, computed on demand and kept for the next minutes of the same day."""
 
     def __init__(
         self,
@@ -76,76 +76,77 @@ class DayCache:
         self.incidents, self.reading_faults = incidents, reading_faults
         self._plans: OrderedDict[int, DayPlan] = OrderedDict()
         self._days: OrderedDict[int, Day] = OrderedDict()
-        self._happenings: OrderedDict[int, IncidentColumns] = OrderedDict()
+        self._incidents: OrderedDict[int, IncidentColumns] = OrderedDict()
 
     def day(self, day: int) -> Day:
-        return _kept(self._days, day, self._day, KEPT // 2)
+        return _cached(self._days, day, self._make_day, PLANS_MAX // 2)
 
     def plan(self, day: int) -> DayPlan:
-        return _kept(self._plans, day, lambda day: plan_day(self.keys, day), KEPT)
+        return _cached(self._plans, day, lambda day: plan_day(self.keys, day), PLANS_MAX)
 
-    def happening(self, day: int) -> IncidentColumns:
-        return _kept(self._happenings, day, self._happen, 2 * LAST_DAYS)
+    def incidents_of(self, day: int) -> IncidentColumns:
+        return _cached(self._incidents, day, self._plan_incidents, 2 * VISIBLE_DAYS)
 
-    def _happen(self, day: int) -> IncidentColumns:
+    def _plan_incidents(self, day: int) -> IncidentColumns:
         if not self.incidents:
-            return inc.NOTHING
-        before, today, after = (self.plan(one).times for one in (day - 1, day, day + 1))
-        return inc.happen(self.keys, day, self.incidents, today, before.bed, after.wake)
+            return inc.NO_INCIDENTS
+        before, today, after = (self.plan(number).times for number in (day - 1, day, day + 1))
+        return inc.plan_incidents(self.keys, day, self.incidents, today, before.bed, after.wake)
 
-    def lived(self, day: int) -> DayPlan:
-        """The plan as it came: whoever forgets a window has not aired in the usual way that day."""
-        plan, happening = self.plan(day), self.happening(day)
-        rows = happening.row[happening.kind == inc.FORGOTTEN]
+    def actual_plan(self, day: int) -> DayPlan:
+        """The plan with the day's incidents: a forgotten window replaces the usual airing."""
+        plan, incidents = self.plan(day), self.incidents_of(day)
+        rows = incidents.row[incidents.kind == inc.FORGOTTEN_WINDOW]
         return replace(plan, window=plan.window.without(rows)) if len(rows) else plan
 
-    def _day(self, day: int) -> Day:
-        yesterday, today = self.lived(day - 1), self.lived(day)
+    def _make_day(self, day: int) -> Day:
+        yesterday, today = self.actual_plan(day - 1), self.actual_plan(day)
         return Day(
             today=today,
             bed_before=yesterday.times.bed,
             moving=yesterday.moving.and_then(today.moving),
             door=yesterday.door.and_then(today.door),
             window=yesterday.window.and_then(today.window),
-            moving_before=self._before(day, lambda plan: plan.moving),
-            door_before=self._before(day, lambda plan: plan.door),
-            window_before=self._before(day, lambda plan: plan.window),
+            moving_before=self._last_end_before(day, lambda plan: plan.moving),
+            door_before=self._last_end_before(day, lambda plan: plan.door),
+            window_before=self._last_end_before(day, lambda plan: plan.window),
             cooking=_cooking(self.keys, day),
-            battery=battery_of(self.sensor_keys.reshape(-1), day, self.reading_faults).reshape(
+            battery=battery_levels(self.sensor_keys.reshape(-1), day, self.reading_faults).reshape(
                 self.sensor_keys.shape
             ),
-            happening=inc.joined(
-                [self.happening(day - back) for back in reversed(range(LAST_DAYS))]
+            incidents=inc.concatenated(
+                [self.incidents_of(day - back) for back in reversed(range(VISIBLE_DAYS))]
             ),
         )
 
-    def _before(self, day: int, spans: Callable[[DayPlan], Intervals]) -> Ints:
-        """When the last interval ended before today, also where yesterday's plan has none."""
+    def _last_end_before(self, day: int, intervals: Callable[[DayPlan], Intervals]) -> Ints:
+        """When the last interval before today ended, also where yesterday's plan has none."""
         start = day * DAY
-        ends = spans(self.lived(day - 1)).last_end(start)
-        left = np.flatnonzero(ends == LONG_AGO)
+        ends = intervals(self.actual_plan(day - 1)).last_end(start)
+        unknown = np.flatnonzero(ends == LONG_AGO)
         for back in range(2, LOOK_BACK_DAYS + 1):
-            if not len(left):
+            if not len(unknown):
                 break
-            ends[left] = spans(plan_day(self.keys[left], day - back)).last_end(start)
-            left = left[ends[left] == LONG_AGO]
+            ends[unknown] = intervals(plan_day(self.keys[unknown], day - back)).last_end(start)
+            unknown = unknown[ends[unknown] == LONG_AGO]
         return ends
 
 
-def _kept(store: OrderedDict[int, T], day: int, make: Callable[[int], T], most: int) -> T:
-    if day not in store:
+def _cached(cache: OrderedDict[int, T], day: int, make: Callable[[int], T], size_max: int) -> T:
+    """The value of a day, made if it is not cached; the least recently used one is evicted."""
+    if day not in cache:
         made = make(day)
-        while len(store) >= most:
-            store.popitem(last=False)
-        store[day] = made
-    store.move_to_end(day)
-    return store[day]
+        while len(cache) >= size_max:
+            cache.popitem(last=False)
+        cache[day] = made
+    cache.move_to_end(day)
+    return cache[day]
 
 
 def _cooking(keys: UInt64s, day: int) -> tuple[Ints, Ints, Ints]:
-    """Dinner: from when to when, and how much of it ends up in the air."""
+    """Start and end of cooking dinner, and the highest ppm of smoke from it."""
     when, length, peak, cooks = quarters(random_bits(keys, COOKING, day))
     start = day * DAY + 1050 + below(when, 150)
-    there = with_probability(cooks, 0.7)
+    cooking = with_probability(cooks, 0.7)
     end = start + 10 + below(length, 20)
-    return np.where(there, start, NEVER), np.where(there, end, LONG_AGO), 10 + below(peak, 35)
+    return np.where(cooking, start, NEVER), np.where(cooking, end, LONG_AGO), 10 + below(peak, 35)

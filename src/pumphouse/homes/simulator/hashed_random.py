@@ -27,7 +27,7 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def mix(word: int) -> int:
-    """One number, well stirred: the same function as `mix_array`, for Python's own integers."""
+    """The hash of one Python integer: the same function as `mix_array`."""
     word = (word + _GOLDEN) & _MASK
     word = ((word ^ (word >> 30)) * _FIRST) & _MASK
     word = ((word ^ (word >> 27)) * _SECOND) & _MASK
@@ -35,7 +35,7 @@ def mix(word: int) -> int:
 
 
 def mix_array(words: UInt64s) -> UInt64s:
-    """Every word, well stirred. Works in place on a copy: memory is what this costs."""
+    """The hash of every word, computed in place on one copy: memory traffic is its main cost."""
     out: UInt64s = words + np.uint64(_GOLDEN)
     out ^= out >> np.uint64(30)
     out *= np.uint64(_FIRST)
@@ -46,37 +46,37 @@ def mix_array(words: UInt64s) -> UInt64s:
 
 
 def home_keys(seed: int, numbers: npt.NDArray[Any]) -> UInt64s:
-    """What stands for each home in every random_bits."""
+    """One key per home, the input of all its random numbers."""
     return mix_array(numbers.astype(np.uint64) + np.uint64(mix(seed & _MASK)))
 
 
 def random_bits(keys: UInt64s, purpose: int, when: int = 0) -> UInt64s:
-    """64 fair bits for each home, for one purpose at one time."""
+    """64 uniform bits for each home, for one purpose at one time."""
     return mix_array(keys ^ np.uint64(mix(mix(purpose) + when)))
 
 
 def random_bits_at(keys: UInt64s, purpose: int, when: npt.NDArray[Any]) -> UInt64s:
-    """The same where each home has a time of its own."""
+    """The same with a separate time for each home."""
     return mix_array(random_bits(keys, purpose) ^ when.astype(np.uint64))
 
 
 def quarters(words: UInt64s) -> tuple[Ints, Ints, Ints, Ints]:
-    """Four throws of 0..65535 out of each 64 bits."""
+    """Four numbers from 0 to 65535 out of each 64 bits."""
     q = np.ascontiguousarray(words).view("<u2").reshape(-1, 4).astype(np.int32)
     return q[:, 0], q[:, 1], q[:, 2], q[:, 3]
 
 
 def below(quarter: Ints, count: int | Ints) -> Ints:
-    """A quarter as a number below `count`, which is at most 32,767."""
+    """A quarter scaled to a number below `count`, which is at most 32,767."""
     out: Ints = (quarter * count) >> 16
     return out
 
 
 def with_probability(quarter: Ints, probability: float) -> Flags:
-    """Whether it happens; fine to one in 65,536."""
+    """True with a probability, to a precision of 1 in 65,536."""
     return quarter < round(probability * 65536)
 
 
 def with_small_probability(words: UInt64s, probability: float) -> Flags:
-    """Whether it happens, for probabilities that may be very small."""
+    """True with a probability that may be very small."""
     return words < np.uint64(min(int(probability * 2.0**64), _MASK))

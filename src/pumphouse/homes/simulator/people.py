@@ -32,23 +32,23 @@ from pumphouse.homes.simulator.hashed_random import (
 )
 
 DAY: Final = 1440
-HOME, AWAY, ASLEEP = 0, 1, 2  # places in schema.MODES
-NEVER: Final = np.int32(2**31 - 1)  # start and end of an interval that is not there
-LONG_AGO: Final = np.int32(-1)  # nothing is known to have happened
+HOME, AWAY, ASLEEP = 0, 1, 2  # indices in schema.MODES
+NEVER: Final = np.int32(2**31 - 1)  # start and end of an interval that does not exist
+LONG_AGO: Final = np.int32(-1)  # no earlier interval is known
 
-# Purposes of throws; each gets its own dice.
+# Purposes of random numbers.
 LIFE, SLEEP, OUTING, EVENING, WINDOWS, DWELL, CALLERS, HOLIDAY, NIGHT = range(1, 10)
 
-# Of a hundred homes: people who work by day, who work late, who are mostly at home.
+# Shares of the homes whose people work by day, or late; the others are mostly at home.
 WORKS_BY_DAY, WORKS_LATE = 0.55, 0.10
-HOLIDAYS = 2 / 52  # the share of weeks, from Saturday to Friday
-SHORT_OUTING = 80  # minutes; a window left open for it is no reason to call anybody
+HOLIDAYS = 2 / 52  # share of weeks, from Saturday to Friday
+SHORT_OUTING = 80  # minutes; a window left open for it raises no alert
 CALLER_HOURS: Final = ((420, 655), (660, 955), (960, 1255))  # post, parcel, neighbour
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Intervals in which something goes on, a row for each occasion and a column for each home."""
+    """Intervals in which a sensor is active: a row for each occasion, a column for each home."""
 
     starts: Ints
     ends: Ints
@@ -61,40 +61,40 @@ class Intervals:
         return Intervals(starts, np.concatenate((self.ends, later.ends)))
 
     def without(self, rows: Indices) -> Intervals:
-        """The same where nothing goes on in some homes."""
+        """The same without the intervals of some homes."""
         starts, ends = self.starts.copy(), self.ends.copy()
         starts[:, rows], ends[:, rows] = NEVER, NEVER
         return Intervals(starts, ends)
 
     def at(self, minute: int, before: Ints) -> tuple[Flags, Ints]:
-        """Whether one of the intervals holds the minute, and since which minute that is so."""
+        """Whether an interval contains the minute, and since which minute that is the case."""
         begun = np.where(self.starts <= minute, self.starts, LONG_AGO).max(axis=0)
-        over = self.last_end(minute)
-        # Intervals do not touch, so the later of the two says what is going on.
-        active = begun > over
-        return active, np.where(active, begun, np.maximum(over, before))
+        ended = self.last_end(minute)
+        # Intervals do not touch, so the later of the two times decides.
+        active = begun > ended
+        return active, np.where(active, begun, np.maximum(ended, before))
 
     def next_start(self, minute: int) -> Ints:
-        """When the next interval begins; NEVER if none is planned."""
+        """When the next interval starts; NEVER if none is planned."""
         out: Ints = np.where(self.starts > minute, self.starts, NEVER).min(axis=0)
         return out
 
     def last_end(self, minute: int) -> Ints:
-        """When the last interval ended before a minute; LONG_AGO if there is none."""
+        """When the last interval before a minute ended; LONG_AGO if there is none."""
         out: Ints = np.where(self.ends <= minute, self.ends, LONG_AGO).max(axis=0)
         return out
 
 
 @dataclass(frozen=True, slots=True)
 class DayTimes:
-    """When the people of some homes do what on one day: minutes, NEVER where they do not."""
+    """The times of one day of some homes, in minutes; NEVER where an event does not happen."""
 
     day: int
     wake: Ints
     bed: Ints  # may lie after midnight
-    leave: Ints  # the long outing; the start of the day if they were away already
-    back: Ints  # the end of the day if they stay away
-    leave_again: Ints  # the evening's
+    leave: Ints  # the long outing; the start of the day if people were away already
+    back: Ints  # the end of the day if people stay away
+    leave_again: Ints  # in the evening
     back_again: Ints
 
     @property
@@ -107,13 +107,13 @@ class DayTimes:
 
     @property
     def leaves(self) -> Flags:
-        """Whether they leave on this day."""
+        """Whether people leave on this day."""
         out: Flags = (self.leave != NEVER) & (self.leave > self.start)
         return out
 
     @property
     def returns(self) -> Flags:
-        """Whether they are back before it ends."""
+        """Whether people are back before the day ends."""
         out: Flags = self.back < self.end
         return out
 
@@ -134,7 +134,7 @@ class DayTimes:
 
 @dataclass(frozen=True, slots=True)
 class DayPlan:
-    """One day of some homes, in minutes since 1970, and what goes on when."""
+    """One day of some homes: its times and the intervals of each sensor, in minutes since 1970."""
 
     times: DayTimes
     moving: Intervals
@@ -143,8 +143,8 @@ class DayPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
-    """What does not change from day to day."""
+class _Household:
+    """The properties of a home that do not change from day to day."""
 
     by_day: Flags
     late: Flags
@@ -156,11 +156,11 @@ class _Life:
         return self.by_day | self.late
 
 
-def _life(keys: UInt64s) -> _Life:
+def _household(keys: UInt64s) -> _Household:
     kind, wake, bed, _ = quarters(random_bits(keys, LIFE))
     by_day = with_probability(kind, WORKS_BY_DAY)
     late = ~by_day & with_probability(kind, WORKS_BY_DAY + WORKS_LATE)
-    return _Life(
+    return _Household(
         by_day=by_day,
         late=late,
         wake=np.where(by_day, 345 + below(wake, 105), 420 + below(wake, 100)),
@@ -174,11 +174,11 @@ def weekday(day: int) -> int:
 
 
 def plan_day(keys: UInt64s, day: int) -> DayPlan:
-    """The day of each home, holidays included."""
-    life = _life(keys)
-    free = ~life.works if weekday(day) < 5 else np.ones(len(keys), np.bool_)
-    wake, bed = _sleep(keys, day, life, free)
-    leave, back = _outing(keys, day, life, free, wake)
+    """The plan of one day of each home, holidays included."""
+    household = _household(keys)
+    free = ~household.works if weekday(day) < 5 else np.ones(len(keys), np.bool_)
+    wake, bed = _sleep(keys, day, household, free)
+    leave, back = _outing(keys, day, household, free, wake)
     leave, back = _holiday(keys, day, leave, back)
     bed = np.maximum(bed, np.where(back < DAY, back + 70, 0))
     leave_again, back_again = _evening(keys, day, free, leave, back, bed)
@@ -192,19 +192,21 @@ def _absolute(times: Ints, start: int) -> Ints:
     return out
 
 
-def _sleep(keys: UInt64s, day: int, life: _Life, free: Flags) -> tuple[Ints, Ints]:
+def _sleep(keys: UInt64s, day: int, household: _Household, free: Flags) -> tuple[Ints, Ints]:
     wake, bed, *_ = quarters(random_bits(keys, SLEEP, day))
     long = 60 if weekday(day) in (4, 5) else 0  # Friday and Saturday nights are longer
-    rise = life.wake + below(wake, 31) - 15
-    lie_in = np.where(free & life.works, 90, 0)
-    return rise + lie_in, life.bed + below(bed, 31) - 15 + long
+    rise = household.wake + below(wake, 31) - 15
+    lie_in = np.where(free & household.works, 90, 0)
+    return rise + lie_in, household.bed + below(bed, 31) - 15 + long
 
 
-def _outing(keys: UInt64s, day: int, life: _Life, free: Flags, wake: Ints) -> tuple[Ints, Ints]:
-    """To work, or for a walk and the shopping."""
+def _outing(
+    keys: UInt64s, day: int, household: _Household, free: Flags, wake: Ints
+) -> tuple[Ints, Ints]:
+    """The long outing: to work, or for a walk and shopping."""
     goes, when, length, _ = quarters(random_bits(keys, OUTING, day))
-    work = np.where(life.late, 750 + below(when, 60), wake + 45 + below(when, 45))
-    shift = np.where(life.late, 500 + below(length, 45), 480 + below(length, 120))
+    work = np.where(household.late, 750 + below(when, 60), wake + 45 + below(when, 45))
+    shift = np.where(household.late, 500 + below(length, 45), 480 + below(length, 120))
     walk = np.maximum(570 + below(when, 150), wake + 45)
     leave = np.where(free, walk, work)
     back = leave + np.where(free, 40 + below(length, 160), shift)
@@ -213,12 +215,12 @@ def _outing(keys: UInt64s, day: int, life: _Life, free: Flags, wake: Ints) -> tu
 
 
 def _holiday(keys: UInt64s, day: int, leave: Ints, back: Ints) -> tuple[Ints, Ints]:
-    """Away from a Saturday morning to the evening of the Friday after it."""
-    week, place = divmod(day - 2, 7)
+    """Replaces the outing in a week of holiday: from Saturday morning to Friday evening."""
+    week, day_of_week = divmod(day - 2, 7)
     away, leaves, returns, _ = quarters(random_bits(keys, HOLIDAY, week))
     gone = with_probability(away, HOLIDAYS)
-    leave = np.where(gone, 690 + below(leaves, 90) if place == 0 else 0, leave)
-    back = np.where(gone, 960 + below(returns, 180) if place == 6 else DAY, back)
+    leave = np.where(gone, 690 + below(leaves, 90) if day_of_week == 0 else 0, leave)
+    back = np.where(gone, 960 + below(returns, 180) if day_of_week == 6 else DAY, back)
     return leave.astype(np.int32), back.astype(np.int32)
 
 
@@ -226,7 +228,7 @@ def _evening(
     keys: UInt64s, day: int, free: Flags, leave: Ints, back: Ints, bed: Ints
 ) -> tuple[Ints, Ints]:
     goes, when, length, _ = quarters(random_bits(keys, EVENING, day))
-    home = np.where(leave == NEVER, 780, back)  # in the afternoon, if they have been in so far
+    home = np.where(leave == NEVER, 780, back)  # in the afternoon, if people stayed at home
     again = np.maximum(home + 60 + below(when, 120), np.where(free, 960, 0))
     until = again + 45 + below(length, 120)
     out = np.where(free, with_probability(goes, 0.4), with_probability(goes, 0.25)) & (
@@ -236,17 +238,17 @@ def _evening(
     return np.where(out, again, NEVER), np.where(out, until, NEVER)
 
 
-# -- what goes on
+# -- intervals of the sensors
 
 
 def _moving(keys: UInt64s, at: DayTimes) -> Intervals:
-    """Where somebody is surely on their feet: getting up, going, coming, going to bed."""
+    """When people certainly move: getting up, leaving, returning, going to bed."""
     q = [*quarters(random_bits(keys, DWELL, at.day)), *quarters(random_bits(keys, NIGHT, at.day))]
-    in_bed = ~((at.leave <= at.end) & (at.back >= at.end))  # not where they are away then
+    in_bed = ~((at.leave <= at.end) & (at.back >= at.end))  # not if away overnight
     rises = ~((at.leave <= at.start) & (at.back > at.wake))
     walk = 130 + below(q[4], np.maximum(at.wake - at.start - 200, 1)) + at.start
     walks = rises & with_probability(q[5], 0.3)
-    spans = [
+    occasions = [
         (walk, walk + 1 + below(q[6], 4), walks),
         (at.wake, at.wake + 5 + below(q[0], 15), rises),
         (at.leave - 3 - below(q[1], 9), at.leave, at.leaves),
@@ -255,14 +257,14 @@ def _moving(keys: UInt64s, at: DayTimes) -> Intervals:
         (at.back_again, at.back_again + 3 + below(q[2], 12), at.goes_again),
         (at.bed - 4 - below(q[3], 11), at.bed, in_bed),
     ]
-    return _spans(spans)
+    return _intervals(occasions)
 
 
 def _door(keys: UInt64s, at: DayTimes) -> Intervals:
-    """In pairs around every outing, and for callers."""
+    """The door opens twice around every outing, and for callers."""
     dwell = quarters(random_bits(keys, DWELL, at.day + 1_000_000))
     long = [1 + with_probability(q, 0.3) for q in dwell]
-    spans = [
+    occasions = [
         (at.leave - long[0], at.leave, at.leaves),
         (at.back, at.back + long[1], at.returns),
         (at.leave_again - long[2], at.leave_again, at.goes_again),
@@ -272,41 +274,42 @@ def _door(keys: UInt64s, at: DayTimes) -> Intervals:
         comes, when, stay, _ = quarters(random_bits(keys, CALLERS, at.day * 3 + part))
         opens = at.start + first + below(when, last - first - 4)
         shuts = opens + 1 + below(stay, 3)
-        there = with_probability(comes, 0.35) & (opens >= at.wake + 5) & (shuts <= at.bed - 5)
-        there &= _apart(opens, shuts, at.leave, at.back)
-        there &= _apart(opens, shuts, at.leave_again, at.back_again)
-        spans.append((opens, shuts, there))
-    return _spans(spans)
+        happens = with_probability(comes, 0.35) & (opens >= at.wake + 5) & (shuts <= at.bed - 5)
+        happens &= _is_apart(opens, shuts, at.leave, at.back)
+        happens &= _is_apart(opens, shuts, at.leave_again, at.back_again)
+        occasions.append((opens, shuts, happens))
+    return _intervals(occasions)
 
 
-def _apart(opens: Ints, shuts: Ints, leave: Ints, back: Ints) -> Flags:
+def _is_apart(opens: Ints, shuts: Ints, leave: Ints, back: Ints) -> Flags:
     out: Flags = (leave == NEVER) | (shuts < leave - 5) | (opens > back + 5)
     return out
 
 
 def _window(keys: UInt64s, at: DayTimes) -> Intervals:
-    """One airing on about every other day, while somebody is in; or over a short outing."""
+    """One airing on about every other day, while people are in; or over a short outing."""
     airs, when, length, kind = quarters(random_bits(keys, WINDOWS, at.day))
     out = at.leave != NEVER
     first = np.where(out, at.back + 10, at.wake + 20)
     opens = first + below(when, 120)
     until = np.minimum(at.leave_again, at.bed) - 5
     shuts = np.minimum(opens + 30 + below(length, 270), until)
-    there = with_probability(airs, 0.5) & (shuts - opens >= 10) & ~(out & (at.back >= at.end))
+    happens = with_probability(airs, 0.5) & (shuts - opens >= 10) & ~(out & (at.back >= at.end))
     short = at.leaves & (at.back - at.leave <= SHORT_OUTING) & with_probability(kind, 0.5)
     opens = np.where(short, at.leave - 5 - below(when, 20), opens)
     shuts = np.where(short, at.back + 2, shuts)
-    return _spans([(opens, shuts, there)])
+    return _intervals([(opens, shuts, happens)])
 
 
-def _spans(spans: list[tuple[Ints, Ints, Flags]]) -> Intervals:
-    starts = np.stack([np.where(there, a, NEVER) for a, _, there in spans])
-    ends = np.stack([np.where(there, b, NEVER) for _, b, there in spans])
+def _intervals(occasions: list[tuple[Ints, Ints, Flags]]) -> Intervals:
+    """Intervals of (start, end, whether it happens), one row for each occasion."""
+    starts = np.stack([np.where(happens, start, NEVER) for start, _, happens in occasions])
+    ends = np.stack([np.where(happens, end, NEVER) for _, end, happens in occasions])
     return Intervals(starts.astype(np.int32), ends.astype(np.int32))
 
 
 def mode_at(times: DayTimes, bed_before: Ints, minute: int) -> Ints:
-    """The alarm panel's mode: a place in schema.MODES. Whoever is away is not asleep."""
+    """The mode of the alarm panel, as an index in schema.MODES; away goes before asleep."""
     away = (times.leave <= minute) & (minute < times.back)
     away |= (times.leave_again <= minute) & (minute < times.back_again)
     asleep = (bed_before <= minute) & (minute < times.wake) | (times.bed <= minute)

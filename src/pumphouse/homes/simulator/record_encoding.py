@@ -22,31 +22,30 @@ import numpy.typing as npt
 
 from pumphouse.client.base import batch_section, encode_event
 from pumphouse.events import Event
-from pumphouse.homes import schema
 from pumphouse.homes.schema import MODES, SENSORS, Reading, encode_reading, home_id
 from pumphouse.homes.simulator import reading_faults
 from pumphouse.homes.simulator.hashed_random import Flags, Ints, Longs, UInt8s
 
-DROP: Final = b"\x01"  # a byte that neither JSON nor the bytes around it have
+DROP: Final = b"\x01"  # a byte that occurs neither in the JSON nor in the bytes around it
 VALUE_MAX = 999
-CHUNK = 16_384  # rows of a table: a few megabytes, which stay in the processor's cache
-LATE, DUPLICATE, MALFORMED = 1, 2, 4  # bits of `ReadingColumns.mark`
+CHUNK = 16_384  # rows of a table: a few megabytes, which fit into the processor's cache
+LATE, DUPLICATE, MALFORMED = 1, 2, 4  # bits of `ReadingColumns.flags`
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingColumns:
-    """Readings, by the column."""
+    """Readings as columns."""
 
     home: Ints
-    sensor: Ints  # place in schema.SENSORS
+    sensor: Ints  # index in schema.SENSORS
     seq: Longs
     at: Longs
     value: Ints
     since: Longs
-    mode: Ints  # place in schema.MODES
+    mode: Ints  # index in schema.MODES
     battery: Ints
-    fault: Ints  # 0, or the place in reading_faults.FAULTS after it
-    mark: Ints  # what befell it on the way
+    fault: Ints  # 0, or the index in reading_faults.FAULTS plus 1
+    flags: Ints  # LATE, DUPLICATE, MALFORMED
 
     def __len__(self) -> int:
         return len(self.home)
@@ -55,7 +54,7 @@ class ReadingColumns:
         return ReadingColumns(*(getattr(self, f.name)[which] for f in fields(self)))
 
     def reading(self, i: int) -> Reading:
-        """One of them as the schema has it; what befell it on the way is not seen."""
+        """One reading as a `schema.Reading`, without its flags."""
         fault = int(self.fault[i])
         return Reading(
             home=home_id(int(self.home[i])),
@@ -70,17 +69,17 @@ class ReadingColumns:
         )
 
 
-def chained(parts: list[ReadingColumns]) -> ReadingColumns:
+def concatenated(parts: list[ReadingColumns]) -> ReadingColumns:
     columns = [[getattr(part, f.name) for part in parts] for f in fields(ReadingColumns)]
     return ReadingColumns(*(np.concatenate(column) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
 class PackedRecords:
-    """Bodies in the bytes around them, one after the other."""
+    """Encoded records of a batch, one after the other."""
 
     data: bytes
-    starts: Longs  # of each record, and the end of the last
+    starts: Longs  # the start of each record, and the end of the last
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -89,35 +88,35 @@ class PackedRecords:
         return self.data[self.starts[i] + record_template().head : self.starts[i + 1]]
 
     def records(self, first: int, last: int) -> bytes:
-        """A run of records, to be sent in one batch."""
+        """Consecutive records, to be sent in one batch."""
         return self.data[self.starts[first] : self.starts[last]]
 
 
-# -- the record_template
+# -- the template
 
 
 @dataclass(frozen=True, slots=True)
 class RecordTemplate:
-    """The table's row for each sensor, and where in it each field stands."""
+    """The row of the table for each sensor, and the offset of each field in it."""
 
     rows: UInt8s  # sensors x width
     width: int
     head: int  # bytes before the body
-    message_size: int  # where the message's length stands
-    body_size: int  # and the body's
-    keys: tuple[int, int]  # the home's number, in the key and in the body
+    message_size: int  # the offset of the message's length
+    body_size: int  # the offset of the body's length
+    keys: tuple[int, int]  # the offsets of the home's number: in the key, in the body
     seq: int
     at: int
     value: int
     since: int
     mode: int
     battery: int
-    spare: Ints  # dropped bytes of each sensor's name
+    unused: Ints  # removed bytes of each sensor's name
 
 
 @cache
 def record_template() -> RecordTemplate:
-    """Cut from what the client and the schema write for one reading, so that it fits both."""
+    """The template, made from the bytes that the client and the schema write for one reading."""
     body = _widest()
     row = batch_section(encode_event(Event(body, partition_key=home_id(0))))
     head, key = row.index(body), row.index(home_id(0).encode()) + 1
@@ -137,7 +136,7 @@ def record_template() -> RecordTemplate:
         since=at["since"],
         mode=at["mode"] + 1,
         battery=at["battery"],
-        spare=np.array([names - len(s) for s in SENSORS], np.int32),
+        unused=np.array([names - len(s) for s in SENSORS], np.int32),
     )
 
 
@@ -146,7 +145,7 @@ FIELDS: Final = ("home", "seq", "at", "value", "since", "mode", "battery")
 
 def _widest() -> bytes:
     body = encode_reading(Reading(home_id(0), "SENSOR", 10**7, 10**12, 100, 10**12, "asleep", 100))
-    assert len(body) < 200, "so that both lengths fit into one byte, faults included"
+    assert len(body) < 200, "both lengths must fit into one byte, faults included"
     return body
 
 
@@ -163,15 +162,15 @@ _DIGITS2: Final = _words([b"%02d" % n for n in range(100)], "<u2")
 _VALUES: Final = _words([_padded(n, b",") for n in range(VALUE_MAX + 1)], "<u4")
 _BATTERIES: Final = _words([_padded(n, b"}") for n in range(101)], "<u4")
 _MODES: Final = _words([m.encode().ljust(6, DROP) + b'",' for m in MODES], "<u8")
-_MODE_SPARE: Final = np.array([6 - len(m) for m in MODES], np.int32)
-_SPARE: Final = np.array([3 - len(str(n)) for n in range(VALUE_MAX + 1)], np.int32)
+_MODE_UNUSED: Final = np.array([6 - len(m) for m in MODES], np.int32)
+_UNUSED: Final = np.array([3 - len(str(n)) for n in range(VALUE_MAX + 1)], np.int32)
 
 
 # -- packing
 
 
 def pack_records(columns: ReadingColumns) -> PackedRecords:
-    """The bytes of all readings, in their order."""
+    """The records of all readings, in their order."""
     if len(columns) <= CHUNK:
         return _pack(columns)
     cuts = range(0, len(columns), CHUNK)
@@ -186,8 +185,8 @@ def _pack(columns: ReadingColumns) -> PackedRecords:
     sizes = _sizes(columns, shape)
     _fill(table, columns, sizes, shape)
     packed = PackedRecords(table.tobytes().replace(DROP, b""), _starts(sizes))
-    odd = np.flatnonzero((columns.fault > 0) | (columns.mark & MALFORMED > 0))
-    return _patched(packed, columns, odd) if len(odd) else packed
+    special = np.flatnonzero((columns.fault > 0) | (columns.flags & MALFORMED > 0))
+    return _with_special_rows(packed, columns, special) if len(special) else packed
 
 
 def _starts(sizes: Longs | Ints) -> Longs:
@@ -197,18 +196,18 @@ def _starts(sizes: Longs | Ints) -> Longs:
 
 
 def _sizes(columns: ReadingColumns, shape: RecordTemplate) -> Ints:
-    spare = shape.spare[columns.sensor] + _MODE_SPARE[columns.mode]
-    spare += _SPARE[columns.value]
-    spare += _SPARE[columns.battery]
-    out: Ints = shape.width - spare
+    unused = shape.unused[columns.sensor] + _MODE_UNUSED[columns.mode]
+    unused += _UNUSED[columns.value]
+    unused += _UNUSED[columns.battery]
+    out: Ints = shape.width - unused
     return out
 
 
 def _fill(table: UInt8s, columns: ReadingColumns, sizes: Ints, shape: RecordTemplate) -> None:
     high, low = _DIGITS2[columns.home // 10_000], _DIGITS4[columns.home % 10_000]
-    for place in shape.keys:
-        _put(table, place, high)
-        _put(table, place + 2, low)
+    for offset in shape.keys:
+        _put(table, offset, high)
+        _put(table, offset + 2, low)
     _put(table, shape.message_size, (sizes - 5).astype(np.uint8))
     _put(table, shape.body_size, (sizes - shape.head).astype(np.uint8))
     _put_long(table, shape.seq - 5, columns.seq)
@@ -219,33 +218,33 @@ def _fill(table: UInt8s, columns: ReadingColumns, sizes: Ints, shape: RecordTemp
     _put(table, shape.battery, _BATTERIES[columns.battery])
 
 
-def _put(table: UInt8s, place: int, words: npt.NDArray[np.unsignedinteger]) -> None:
-    """A word into each row. The rows are seen as words there, wherever that is in memory."""
+def _put(table: UInt8s, offset: int, words: npt.NDArray[np.unsignedinteger]) -> None:
+    """Write one word into each row at an offset, aligned or not."""
     count, width = table.shape
-    column = np.ndarray((count,), words.dtype, table.data, place, (width,))
+    column = np.ndarray((count,), words.dtype, table.data, offset, (width,))
     column[:] = words
 
 
-def _put_long(table: UInt8s, place: int, numbers: Longs) -> None:
-    """The last thirteen digits at a place; of a smaller number only the last eight."""
+def _put_long(table: UInt8s, offset: int, numbers: Longs) -> None:
+    """Write the last thirteen digits at an offset; of a smaller number only the last eight."""
     high = numbers // 100_000_000
     low = (numbers - high * 100_000_000).astype(np.int32)
     middle = low // 10_000
-    _put(table, place + 5, _DIGITS4[middle])
-    _put(table, place + 9, _DIGITS4[low - middle * 10_000])
+    _put(table, offset + 5, _DIGITS4[middle])
+    _put(table, offset + 9, _DIGITS4[low - middle * 10_000])
     if high[:1].any():
         top = high.astype(np.int32)
         first = top // 10_000
-        _put(table, place, (first + ord("0")).astype(np.uint8))
-        _put(table, place + 1, _DIGITS4[top - first * 10_000])
+        _put(table, offset, (first + ord("0")).astype(np.uint8))
+        _put(table, offset + 1, _DIGITS4[top - first * 10_000])
 
 
-def _patched(
-    packed: PackedRecords, columns: ReadingColumns, odd: npt.NDArray[np.intp]
+def _with_special_rows(
+    packed: PackedRecords, columns: ReadingColumns, special: npt.NDArray[np.intp]
 ) -> PackedRecords:
-    """The same with the bodies of some rows written one by one."""
+    """The same with the records of some rows encoded one by one."""
     parts, sizes, last = [], np.diff(packed.starts), 0
-    for i in odd:
+    for i in special:
         record = _record(columns, int(i))
         parts += [packed.data[packed.starts[last] : packed.starts[i]], record]
         sizes[i] = len(record)
@@ -257,14 +256,8 @@ def _patched(
 def _record(columns: ReadingColumns, i: int) -> bytes:
     reading = columns.reading(i)
     body = encode_reading(reading)
-    if columns.mark[i] & MALFORMED:
-        body = reading_faults.broken(
+    if columns.flags[i] & MALFORMED:
+        body = reading_faults.malformed_body(
             body, reading.seq + int(columns.home[i]) + int(columns.sensor[i])
         )
     return batch_section(encode_event(Event(body, partition_key=reading.home)))
-
-
-def check_limits(minute: int) -> None:
-    """The widths above hold from 2001 to 2159."""
-    if not 10**7 <= minute < 10**8 or not 10**12 <= minute * schema.MINUTE_MS < 10**13:
-        raise ValueError(f"minute {minute} is not within the years that a body can hold")

@@ -1,15 +1,15 @@
-"""Real sensor data on many homes: a CSV of time, sensor and value, played once for each home.
+"""Replays recorded sensor data on many homes: a CSV file with time, sensor and value.
 
-    lines of CSV -> read_recording -> Recording -> ReplaySource -> TimeSlice -> sending.py
+    lines of CSV -> read_recording -> Recording -> ReplaySource -> TimeSlice -> sender.py
                     ^^^^^^^^^^^^^^ this module      ^^^^^^^^^^^^ and this
 
     time,sensor,value[,home][,mode][,battery]
     2011-06-15T00:06:32,door,OPEN
     2011-06-15T00:06:40,temperature,21.5
 
-Homes of the file (one, if it names none) are dealt out in turn to as many as are wanted. Each plays
-the recording from another day of it, and from another minute, so that they do not act as one; who
-plays a later day first goes on with the days before it.
+The homes of the file (one, if it has no column `home`) are assigned in turn to the simulated homes.
+Each home starts at another day and minute of the recording, so that homes do not act in unison; a
+home that starts at a later day continues with the earlier days.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from pumphouse.homes.simulator.time_slices import TimeSlice
 
 T = TypeVar("T")
 
-NEEDED: Final = ("time", "sensor", "value")
-WORDS: Final = {
+REQUIRED: Final = ("time", "sensor", "value")
+VALUE_NAMES: Final = {
     **dict.fromkeys(("on", "open", "opened", "true", "present", "broken"), 1.0),
     **dict.fromkeys(("off", "close", "closed", "shut", "false", "absent", "whole"), 0.0),
 }
-APART_MINUTES: Final = 30  # by up to so much homes that play the same day are apart
-ROWS_MAX: Final = 5_000_000  # of a file: some 600 MB in memory
+APART_MINUTES: Final = 30  # the largest shift between homes that replay the same day
+ROWS_MAX: Final = 5_000_000  # about 600 MB in memory
 BATTERY: Final = 100
-MS_FROM: Final = 10**11  # a number from here on is milliseconds since 1970, below it seconds
+MS_FROM: Final = 10**11  # a number from here on is milliseconds since 1970, below are seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +59,28 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """The readings of one home of the file, in the order of time."""
+    """The readings of one home of the file, in order of time."""
 
     rows: tuple[Row, ...]
     times: Longs  # since the start of the recording
-    ages: Longs  # since the sensor last changed between quiet and not
-    orders: Longs  # which reading of its sensor it is
+    ages: Longs  # ms since the sensor last changed between quiet and active
+    orders: Longs  # the number of the reading among those of its sensor
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a file holds."""
+    """The contents of a file."""
 
     tracks: tuple[Track, ...]
     span_ms: int  # from its first reading to its last
 
     @property
     def days(self) -> int:
-        """Whole days that it covers."""
+        """The number of days that it covers, counting a started day as whole."""
         return self.span_ms // schema.DAY_MS + 1
 
     def readings(self, homes: int) -> int:
-        """How many there are, once each home has played its track."""
+        """The total number of readings after each home has replayed its track."""
         whole, rest = divmod(homes, len(self.tracks))
         sizes = [len(track.rows) for track in self.tracks]
         return whole * sum(sizes) + sum(sizes[:rest])
@@ -90,16 +90,18 @@ class Recording:
 
 
 def read_recording(lines: Iterable[str], names: Mapping[str, str] | None = None) -> Recording:
-    """A recording out of CSV. `names` says which kind a sensor of the file is, if not its name.
+    """Read a recording from CSV. `names` maps sensor names of the file to kinds of sensors.
 
-    What is wrong is said with the number of its line.
+    Errors name the line.
     """
     for name, kind in (names or {}).items():
         if kind not in schema.KINDS:
-            raise OptionError(f"sensor {name} is {kind!r}; write one of {', '.join(schema.KINDS)}")
+            raise OptionError(
+                f"invalid kind {kind!r} of sensor {name}: use one of {', '.join(schema.KINDS)}"
+            )
     rows = sorted(read_rows(lines, names or {}), key=lambda row: row.time_ms)
     if not rows:
-        raise BadRecord("line 2", "there are no readings, only a header")
+        raise BadRecord("line 2", "the file has a header but no readings")
     homes: dict[str, list[Row]] = {}
     for row in rows:
         homes.setdefault(row.home, []).append(row)
@@ -108,7 +110,7 @@ def read_recording(lines: Iterable[str], names: Mapping[str, str] | None = None)
 
 
 def read_rows(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[Row]:
-    reader = csv.reader(lines, strict=True)  # a quote that nobody closes is no value
+    reader = csv.reader(lines, strict=True)  # an unclosed quote is an error
     header: list[str] | None = None
     try:
         for cells in reader:
@@ -118,23 +120,23 @@ def read_rows(lines: Iterable[str], names: Mapping[str, str]) -> Iterator[Row]:
             if header is None:
                 header = read_header([cell.strip().lower() for cell in cells], where)
             elif reader.line_num > ROWS_MAX:
-                raise BadRecord(where, f"a recording has at most {ROWS_MAX:,} lines; cut it")
+                raise BadRecord(where, f"more than {ROWS_MAX:,} lines: split the file")
             else:
                 yield read_row(header, cells, where, names)
     except csv.Error as wrong:
-        raise BadRecord(f"line {reader.line_num}", f"this is no CSV: {wrong}") from None
+        raise BadRecord(f"line {reader.line_num}", f"not valid CSV: {wrong}") from None
     if header is None:
-        raise BadRecord("line 1", "the file is empty; its first line should be time,sensor,value")
+        raise BadRecord("line 1", "the file is empty: its first line must be time,sensor,value")
 
 
 def read_header(names: list[str], where: str) -> list[str]:
     names[0] = names[0].removeprefix("\ufeff")
-    missing = [name for name in NEEDED if name not in names]
+    missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise BadRecord(
             where,
-            f"the header has no column {' nor '.join(missing)} (found {', '.join(names)!r:.120}); "
-            "it needs time, sensor and value, and may have home, mode and battery",
+            f"the header has no column {', '.join(missing)} (found {', '.join(names)!r:.120}): "
+            "use time, sensor and value, and optionally home, mode and battery",
         )
     return names
 
@@ -143,7 +145,7 @@ def read_row(header: list[str], cells: list[str], where: str, names: Mapping[str
     if len(cells) != len(header):
         raise BadRecord(
             where,
-            f"{len(cells)} cells where the header has {len(header)}: {','.join(cells)!r:.120}",
+            f"{len(cells)} cells, but the header has {len(header)}: {','.join(cells)!r:.120}",
         )
     cell = dict(zip(header, (cell.strip() for cell in cells), strict=True))
     return Row(
@@ -167,7 +169,7 @@ def _read(
     try:
         return read(text)
     except ValueError:
-        raise BadRecord(where, f"{name} is {text!r:.60}; write {expected}") from None
+        raise BadRecord(where, f"invalid {name} {text!r:.60}: use {expected}") from None
 
 
 def read_time(text: str) -> int:
@@ -177,14 +179,14 @@ def read_time(text: str) -> int:
     except ValueError:
         moment = datetime.fromisoformat(text)
         return to_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    if not 0 <= number < 10**14:  # nor is it, if it is no number at all
+    if not 0 <= number < 10**14:  # also false for NaN
         raise ValueError
     return round(number if number >= MS_FROM else number * 1000)
 
 
 def read_value(text: str) -> float:
-    word = WORDS.get(text.lower())
-    value = float(text) if word is None else word
+    named = VALUE_NAMES.get(text.lower())
+    value = float(text) if named is None else named
     if not math.isfinite(value):
         raise ValueError
     return value
@@ -212,24 +214,24 @@ def read_battery(text: str) -> int:
 
 def track_of(rows: list[Row], start_ms: int) -> Track:
     ages, orders = [], []
-    seen: dict[str, tuple[bool, int, int]] = {}  # of a sensor: quiet or not, since when, how many
+    last: dict[str, tuple[bool, int, int]] = {}  # by sensor: is quiet, since when, readings so far
     for row in rows:
         quiet = schema.is_quiet(row.sensor, row.value)
-        was, since, count = seen.get(row.sensor, (quiet, row.time_ms, 0))
-        since = since if was == quiet else row.time_ms
-        seen[row.sensor] = quiet, since, count + 1
+        was_quiet, since, count = last.get(row.sensor, (quiet, row.time_ms, 0))
+        since = since if was_quiet == quiet else row.time_ms
+        last[row.sensor] = quiet, since, count + 1
         ages.append(row.time_ms - since)
         orders.append(count)
     times = np.array([row.time_ms - start_ms for row in rows], np.int64)
     return Track(tuple(rows), times, np.array(ages, np.int64), np.array(orders, np.int64))
 
 
-# -- playing it
+# -- replaying it
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """A recording on so many homes, from a moment on."""
+    """Replays a recording on a number of homes from a start time."""
 
     recording: Recording
     homes: int
@@ -238,38 +240,40 @@ class ReplaySource:
 
     def __post_init__(self) -> None:
         if not 1 <= self.homes <= schema.HOMES_MAX:
-            raise OptionError(f"a town has 1 to {schema.HOMES_MAX:,} homes (got {self.homes:,})")
+            raise OptionError(
+                f"invalid number of homes {self.homes:,}: use 1 to {schema.HOMES_MAX:,}"
+            )
 
     @property
     def period_ms(self) -> int:
-        """After which each home has played all of its track: whole days, and the homes' shifts."""
+        """The time after which each home has replayed its whole track: whole days."""
         return self.recording.days * schema.DAY_MS
 
     def slices(self, partition_of: Ints) -> Iterator[TimeSlice]:
         order = np.argsort(partition_of[: self.homes], kind="stable").astype(np.int64)
         shifts = self.shifts(order)
-        left, position, step = self.recording.readings(self.homes), 0, self.slot_s * 1000
-        while left:
-            rows, homes = self.playing(order, shifts, position, step)
+        remaining, position, step = self.recording.readings(self.homes), 0, self.slot_s * 1000
+        while remaining:
+            rows, homes = self.due(order, shifts, position, step)
             position += step
             if len(homes):
-                left -= len(homes)
-                yield self.slice(rows, homes, position)
+                remaining -= len(homes)
+                yield self.time_slice(rows, homes, position)
 
     def shifts(self, homes: Longs) -> Longs:
-        """By how much later each home plays what stands at the start of the recording."""
+        """How much later each home replays the start of the recording, in ms."""
         turn = homes // len(self.recording.tracks)
         days = turn % self.recording.days
         minutes = turn // self.recording.days * 7 % APART_MINUTES
         out: Longs = days * schema.DAY_MS + minutes * schema.MINUTE_MS
         return out
 
-    def playing(self, order: Longs, shifts: Longs, position: int, step: int) -> tuple[Longs, Longs]:
-        """Which readings are due, of which homes: both in the order of these."""
+    def due(self, order: Longs, shifts: Longs, position: int, step: int) -> tuple[Longs, Longs]:
+        """The rows that are due and the home of each, in the order of `order`."""
         from_ms = (position - shifts) % self.period_ms
         first, last = np.zeros_like(order), np.zeros_like(order)
-        for place, track in enumerate(self.recording.tracks):
-            its = order % len(self.recording.tracks) == place
+        for number, track in enumerate(self.recording.tracks):
+            its = order % len(self.recording.tracks) == number
             first[its] = np.searchsorted(track.times, from_ms[its])
             last[its] = np.searchsorted(track.times, from_ms[its] + step)
         counts = last - first
@@ -277,7 +281,7 @@ class ReplaySource:
         rows = np.repeat(first, counts) + np.arange(counts.sum()) - starts
         return rows, np.repeat(order, counts)
 
-    def slice(self, rows: Longs, homes: Longs, position: int) -> TimeSlice:
+    def time_slice(self, rows: Longs, homes: Longs, position: int) -> TimeSlice:
         shifts = self.shifts(homes)
         records = [
             self.record(row, home, shift)
@@ -285,9 +289,9 @@ class ReplaySource:
         ]
         starts = np.zeros(len(records) + 1, np.int64)
         np.cumsum([len(record) for record in records], out=starts[1:])
-        due_ms, mark = self.start_ms + position, np.zeros(len(records), np.int32)
+        due_ms, flags = self.start_ms + position, np.zeros(len(records), np.int32)
         return TimeSlice(
-            due_ms, homes.astype(np.int32), PackedRecords(b"".join(records), starts), mark
+            due_ms, homes.astype(np.int32), PackedRecords(b"".join(records), starts), flags
         )
 
     def record(self, row: int, home: int, shift: int) -> bytes:
@@ -298,10 +302,10 @@ class ReplaySource:
         return batch_section(encode_event(Event(body, partition_key=name)))
 
     def body(self, track: Track, row: int, home: str, at: int) -> bytes:
-        """As `schema.encode_reading` would write it, only quicker."""
+        """The same bytes as `schema.encode_reading`, but faster."""
         line = track.rows[row]
         value = int(line.value) if line.value.is_integer() else line.value
-        # One replay counts on where none that began before it can have come to.
+        # Sequence numbers start above those of any replay that started earlier.
         seq = self.start_ms // schema.MINUTE_MS * 1_000_000 + int(track.orders[row])
         since = at - int(track.ages[row])
         return (

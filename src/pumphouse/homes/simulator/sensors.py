@@ -25,7 +25,6 @@ from pumphouse.homes.simulator import incidents as inc
 from pumphouse.homes.simulator.day_cache import Day, DayCache
 from pumphouse.homes.simulator.hashed_random import (
     Flags,
-    Indices,
     Ints,
     Longs,
     UInt64s,
@@ -36,6 +35,7 @@ from pumphouse.homes.simulator.hashed_random import (
     random_bits,
     random_bits_at,
 )
+from pumphouse.homes.simulator.incident_values import apply_incidents
 from pumphouse.homes.simulator.incidents import Incident, IncidentColumns, Incidents
 from pumphouse.homes.simulator.people import DAY, HOME, LONG_AGO
 from pumphouse.homes.simulator.reading_faults import (
@@ -51,27 +51,27 @@ from pumphouse.homes.simulator.record_encoding import (
     MALFORMED,
     PackedRecords,
     ReadingColumns,
-    chained,
+    concatenated,
     pack_records,
 )
 
-# Purposes of throws.
+# Purposes of random numbers.
 OFFSET, INSTALLED, BLOCK, COUNT, AIR, JITTER = range(60, 66)
 
-FIRST_MINUTE: Final = 28_927_680  # 2025 began; all sensors were installed in the year before it
-LAST_MINUTE: Final = 99_999_999  # a body has eight digits for it
-INSTALLED_MS: Final = 1_704_067_200_000  # 2024 began
-BLOCK_MINUTES = 15  # somebody at home is on their feet at most once in so long
-# How likely that is by the hour of the day, while they are in and awake.
+FIRST_MINUTE: Final = 28_927_680  # the start of 2025; all sensors were installed in 2024
+LAST_MINUTE: Final = 99_999_999  # a body has eight digits for the minute
+INSTALLED_MS: Final = 1_704_067_200_000  # the start of 2024
+BLOCK_MINUTES = 15  # people at home move at most once in a block of minutes
+# The probability of movement in a block, by hour of the day, while people are in and awake.
 _MORNING = (0.4, 0.4, 0.3, 0.3, 0.5, 0.7, 0.8, 0.85, 0.8, 0.6, 0.55, 0.6)
 _EVENING = (0.7, 0.65, 0.5, 0.5, 0.55, 0.7, 0.85, 0.85, 0.8, 0.7, 0.6, 0.5)
-LIVELY: Final = np.array((*_MORNING, *_EVENING))
-COUNTS: Final = np.array([3, 6, 12], np.int32)  # movements a minute, at most: quiet to lively
+MOVEMENT: Final = np.array((*_MORNING, *_EVENING))
+COUNTS: Final = np.array([3, 6, 12], np.int32)  # highest movements per minute: quiet to lively
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Readings with their bodies, in the order in which they are sent."""
+    """Readings with their encoded records, in the order in which they are sent."""
 
     columns: ReadingColumns
     packed: PackedRecords
@@ -83,13 +83,13 @@ class Batch:
         return map(self.packed.body, range(len(self)))
 
     def events(self) -> Iterator[Event]:
-        """For any sender; `packed` is cheaper for one of our own."""
+        """The readings as events, for any sender; a batch sender takes `packed` at lower cost."""
         for i, home in enumerate(self.columns.home.tolist()):
             yield Event(self.packed.body(i), partition_key=f"h{home:06d}")
 
 
 class HomeSimulator:
-    """Homes, how they live and what befalls them: all of it follows from the seed."""
+    """Simulated homes; their lives, incidents and reading faults all depend on the seed."""
 
     def __init__(
         self,
@@ -99,22 +99,22 @@ class HomeSimulator:
         reading_faults: ReadingFaults | None = None,
     ) -> None:
         if not 1 <= homes <= schema.HOMES_MAX:
-            raise OptionError(f"a town has 1 to {schema.HOMES_MAX:,} homes (got {homes:,})")
+            raise OptionError(f"invalid number of homes {homes:,}: use 1 to {schema.HOMES_MAX:,}")
         self.homes = homes
         self.seed = seed
         self.incidents = incidents or Incidents()
         self.reading_faults = reading_faults or ReadingFaults()
         self.numbers: Ints = np.arange(homes, dtype=np.int32)
         keys = home_keys(seed, self.numbers)
-        # Each home has its own moment of the minute, in milliseconds.
-        self.offsets: Ints = _moments(keys)
-        # All that is kept of homes is in the order of these moments: those that are asked for
-        # together then lie together in memory.
+        # The time in the minute at which each home sends, in milliseconds.
+        self.offsets: Ints = _send_offsets(keys)
+        # Columns of homes are in the order of these times: homes of one slice are then adjacent in
+        # memory.
         self._homes: Ints = np.argsort(self.offsets, kind="stable").astype(np.int32)
         self._rows: Ints = np.argsort(self._homes).astype(np.int32)
         self._keys: UInt64s = keys[self._homes]
-        self._sensor_keys: UInt64s = _keys_of_sensors(self._keys)
-        self._moments: Longs = self.offsets[self._homes].astype(np.int64)
+        self._sensor_keys: UInt64s = _sensor_keys(self._keys)
+        self._offsets: Longs = self.offsets[self._homes].astype(np.int64)
         installed, *_ = quarters(random_bits(self._keys, INSTALLED))
         self._installed: Longs = INSTALLED_MS + below(installed, 365) * np.int64(schema.DAY_MS)
         self._days = DayCache(self._keys, self._sensor_keys, self.incidents, self.reading_faults)
@@ -122,49 +122,49 @@ class HomeSimulator:
     def __repr__(self) -> str:
         return f"<HomeSimulator {self.homes} homes, seed {self.seed}>"
 
-    # -- what is sent -----------------------------------------------------------------------------
+    # -- readings as they arrive ------------------------------------------------------------------
 
     def minute(self, minute: int, homes: Ints | None = None) -> Batch:
-        """What arrives in a minute from some homes (by default all), in the order of these.
+        """The readings that arrive in a minute from some homes (by default all), in their order.
 
-        With late readings that is not all that was read in it, and some that was read before.
+        With late readings, some of the minute are missing and some of earlier minutes are included.
         """
         columns = self.arriving(minute, homes)
         return Batch(columns, pack_records(columns))
 
     def arriving(self, minute: int, homes: Ints | None = None) -> ReadingColumns:
-        """The same without the bodies."""
-        asked = self.numbers if homes is None else homes
-        columns = self.readings(minute, asked)
+        """The same without the encoded records."""
+        requested = self.numbers if homes is None else homes
+        columns = self.readings(minute, requested)
         if self.reading_faults.late:
-            columns = self._delayed(columns, asked, minute)
+            columns = self._with_delays(columns, requested, minute)
         if self.reading_faults.malformed or self.reading_faults.duplicates:
-            columns = self._mangled(columns)
+            columns = self._with_malformed_and_duplicates(columns)
         return columns
 
     def due(self, first_s: int, last_s: int) -> Ints:
-        """The homes whose moment is within these seconds of the minute, the last one excluded."""
-        which = (self.offsets >= first_s * 1000) & (self.offsets < last_s * 1000)
-        return self.numbers[which]
+        """The homes that send within these seconds of the minute, the last one excluded."""
+        is_due = (self.offsets >= first_s * 1000) & (self.offsets < last_s * 1000)
+        return self.numbers[is_due]
 
-    # -- what was read ----------------------------------------------------------------------------
+    # -- readings as measured ---------------------------------------------------------------------
 
     def readings(self, minute: int, homes: Ints | None = None) -> ReadingColumns:
-        """What the sensors of some homes read in a minute; those that are silent say nothing."""
-        _check(minute)
+        """The measurements of some homes in a minute, without those of silent sensors."""
+        _check_minute(minute)
         rows = self._rows if homes is None else self._rows[homes]
         day = self._days.day(minute // DAY)
         mode = day.mode(rows, minute)
         value = np.zeros((len(rows), len(schema.SENSORS)), np.int32)
         since = np.full_like(value, LONG_AGO)
-        self._move(day, rows, minute, mode, value, since)
-        for place, spans, before in (
+        self._set_motion(day, rows, minute, mode, value, since)
+        for sensor, intervals, before in (
             (inc.DOOR, day.door, day.door_before),
             (inc.WINDOW, day.window, day.window_before),
         ):
-            value[:, place], since[:, place] = spans.of(rows).at(minute, before[rows])
-        value[:, inc.SMOKE] = self._air(day, rows, minute, mode)
-        silent = _befall(day.happening, rows, minute, value, since)
+            value[:, sensor], since[:, sensor] = intervals.of(rows).at(minute, before[rows])
+        value[:, inc.SMOKE] = self._smoke(day, rows, minute, mode)
+        silent = apply_incidents(day.incidents, rows, minute, value, since)
         columns = self._columns(day, rows, minute, mode, value, since)
         return columns if silent is None else columns.take(~silent.reshape(-1))
 
@@ -172,7 +172,7 @@ class HomeSimulator:
         self, day: Day, rows: Ints, minute: int, mode: Ints, value: Ints, since: Ints
     ) -> ReadingColumns:
         sensors = value.shape[1]
-        at = minute * np.int64(schema.MINUTE_MS) + self._moments[rows]
+        at = minute * np.int64(schema.MINUTE_MS) + self._offsets[rows]
         keys = self._sensor_keys[rows]
         return ReadingColumns(
             home=np.repeat(self._homes[rows], sensors),
@@ -184,14 +184,15 @@ class HomeSimulator:
             mode=np.repeat(mode, sensors),
             battery=day.battery[rows].reshape(-1),
             fault=self._faults(keys, minute),
-            mark=np.zeros(value.size, np.int32),
+            flags=np.zeros(value.size, np.int32),
         )
 
     def _since(self, rows: Ints, keys: UInt64s, minutes: Ints) -> Longs:
-        """A change lies between the reading that first told of it and the one before."""
+        """When each sensor last changed: between the first reading of the new state and the last of
+        the old one."""
         jitter = quarters(random_bits_at(keys.reshape(-1), JITTER, minutes.reshape(-1)))[0]
         before = (1000 + below(jitter >> 1, 29_000) * 2).reshape(minutes.shape)
-        known = minutes * np.int64(schema.MINUTE_MS) + self._moments[rows, None] - before
+        known = minutes * np.int64(schema.MINUTE_MS) + self._offsets[rows, None] - before
         out: Longs = np.where(minutes == LONG_AGO, self._installed[rows, None], known)
         return out
 
@@ -200,222 +201,169 @@ class HomeSimulator:
             return np.zeros(keys.size, np.int32)
         return fault_numbers(keys.reshape(-1), minute, self.reading_faults)
 
-    def _move(
+    def _set_motion(
         self, day: Day, rows: Ints, minute: int, mode: Ints, value: Ints, since: Ints
     ) -> None:
-        """Movements: when the plan says so, and now and then while somebody is in and awake."""
-        spans = day.moving.of(rows)
-        planned, known = spans.at(minute, day.moving_before[rows])
+        """Movements: as planned, and now and then while people are in and awake."""
+        intervals = day.moving.of(rows)
+        planned, known = intervals.at(minute, day.moving_before[rows])
         keys = self._keys[rows]
         phase = (keys >> np.uint64(7)).astype(np.int32) % BLOCK_MINUTES
         block = (minute + phase) // BLOCK_MINUTES
         first = block * BLOCK_MINUTES - phase
         free = (mode == HOME) & ~planned
-        whole = free & (first >= known) & (first + BLOCK_MINUTES <= spans.next_start(minute))
-        there, begins, ends, level = _bout(keys, block, first)
-        moving = whole & there & (begins <= minute) & (minute < ends)
+        whole = free & (first >= known) & (first + BLOCK_MINUTES <= intervals.next_start(minute))
+        happens, begins, ends, level = _movement_in_block(keys, block, first)
+        moving = whole & happens & (begins <= minute) & (minute < ends)
         known = np.where(moving, begins, known)
-        over = whole & there & (ends <= minute)
-        known = np.where(over, ends, known)
-        known = _look_back(keys, block, first, known, free & ~moving & ~over)
+        ended = whole & happens & (ends <= minute)
+        known = np.where(ended, ends, known)
+        known = _last_movement_end(keys, block, first, known, free & ~moving & ~ended)
         counts = quarters(random_bits(keys, COUNT, minute))[0]
         value[:, inc.MOTION] = np.where(planned | moving, 1 + below(counts, level), 0)
         since[:, inc.MOTION] = known
 
-    def _air(self, day: Day, rows: Ints, minute: int, mode: Ints) -> Ints:
-        """A little haze; more while somebody cooks. Never near the alarm."""
+    def _smoke(self, day: Day, rows: Ints, minute: int, mode: Ints) -> Ints:
+        """Smoke in ppm: a little haze, more while people cook; always below the alarm."""
         haze = below(quarters(random_bits(self._keys[rows], AIR, minute))[0], 4)
         start, end, peak = (column[rows] for column in day.cooking)
-        along = np.minimum(minute - start + 1, end - minute)
-        cooks = (mode == HOME) & (along > 0)
-        smoke = peak * np.minimum(along, 6) // 6
+        elapsed = np.minimum(minute - start + 1, end - minute)
+        cooks = (mode == HOME) & (elapsed > 0)
+        smoke = peak * np.minimum(elapsed, 6) // 6
         out: Ints = haze + np.where(cooks, smoke, 0)
         return out
 
-    # -- what befalls the readings ----------------------------------------------------------------
+    # -- reading faults ---------------------------------------------------------------------------
 
-    def _delayed(self, columns: ReadingColumns, homes: Ints, minute: int) -> ReadingColumns:
-        """Those of this minute that are not late, and the late ones whose time has come."""
+    def _with_delays(self, columns: ReadingColumns, homes: Ints, minute: int) -> ReadingColumns:
+        """The readings of this minute that are in time, and late ones that arrive in it."""
         parts = [columns.take(late_by(self._keys_of(columns), minute, self.reading_faults) == 0)]
         for delay in range(1, min(self.reading_faults.late_minutes, minute - FIRST_MINUTE) + 1):
-            parts.append(self._late(homes, minute - delay, delay))
-        together = chained(parts)
-        places = np.zeros(self.homes, np.int32)
-        places[homes] = np.arange(len(homes), dtype=np.int32)
-        return together.take(np.argsort(places[together.home], kind="stable"))
+            parts.append(self._arriving_late(homes, minute - delay, delay))
+        arriving = concatenated(parts)
+        order = np.zeros(self.homes, np.int32)
+        order[homes] = np.arange(len(homes), dtype=np.int32)
+        return arriving.take(np.argsort(order[arriving.home], kind="stable"))
 
-    def _late(self, homes: Ints, minute: int, delay: int) -> ReadingColumns:
+    def _arriving_late(self, homes: Ints, minute: int, delay: int) -> ReadingColumns:
         keys = self._sensor_keys[self._rows[homes]]
         late = late_by(keys.reshape(-1), minute, self.reading_faults).reshape(keys.shape) == delay
         columns = self.readings(minute, homes[late.any(axis=1)])
         columns = columns.take(
             late_by(self._keys_of(columns), minute, self.reading_faults) == delay
         )
-        columns.mark[:] |= LATE
+        columns.flags[:] |= LATE
         return columns
 
     def _keys_of(self, columns: ReadingColumns) -> UInt64s:
         out: UInt64s = self._sensor_keys[self._rows[columns.home], columns.sensor]
         return out
 
-    def _mangled(self, columns: ReadingColumns) -> ReadingColumns:
-        """Some are malformed, some come twice; both go by when they were read."""
+    def _with_malformed_and_duplicates(self, columns: ReadingColumns) -> ReadingColumns:
+        """Make some readings malformed and some duplicate, by the minute of measurement."""
         keys = self._keys_of(columns)
-        again = np.ones(len(columns), np.int64)
+        copies = np.ones(len(columns), np.int64)
         for minute in np.unique(columns.seq):
-            its = columns.seq == minute
-            bad = is_malformed(keys[its], int(minute), self.reading_faults)
-            columns.mark[its] |= np.where(bad, MALFORMED, 0).astype(np.int32)
-            again[its] += is_duplicated(keys[its], int(minute), self.reading_faults)
-        columns = columns.take(np.repeat(np.arange(len(columns)), again))
+            of_minute = columns.seq == minute
+            malformed = is_malformed(keys[of_minute], int(minute), self.reading_faults)
+            columns.flags[of_minute] |= np.where(malformed, MALFORMED, 0).astype(np.int32)
+            copies[of_minute] += is_duplicated(keys[of_minute], int(minute), self.reading_faults)
+        columns = columns.take(np.repeat(np.arange(len(columns)), copies))
         second = np.zeros(len(columns), np.bool_)
-        second[np.cumsum(again)[again > 1] - 1] = True
-        columns.mark[second] |= DUPLICATE
+        second[np.cumsum(copies)[copies > 1] - 1] = True
+        columns.flags[second] |= DUPLICATE
         return columns
 
-    # -- the truth --------------------------------------------------------------------------------
+    # -- the ground truth -------------------------------------------------------------------------
 
     def truth(self, from_minute: int, to_minute: int) -> tuple[Incident, ...]:
-        """The incidents that begin in these minutes, the last one excluded, by time."""
+        """The incidents that start in these minutes, the last one excluded, in order of time."""
         if not self.incidents:
             return ()
         days = range(from_minute // DAY - 1, to_minute // DAY + 1)
-        found = [i for day in days for i in self._incidents(self._days.happening(day))]
+        incidents = [i for day in days for i in self._incidents(self._days.incidents_of(day))]
         low, high = from_minute * schema.MINUTE_MS, to_minute * schema.MINUTE_MS
-        return tuple(sorted((i for i in found if low <= i.since < high), key=lambda i: i.since))
+        return tuple(sorted((i for i in incidents if low <= i.since < high), key=lambda i: i.since))
 
-    def _incidents(self, happening: IncidentColumns) -> Iterator[Incident]:
-        for i in range(len(happening)):
-            place = int(happening.sensor[i])
-            for one in range(inc.ALL) if place == inc.ALL else (place,):
-                yield self._incident(happening, i, one)
+    def _incidents(self, incidents: IncidentColumns) -> Iterator[Incident]:
+        for i in range(len(incidents)):
+            sensor = int(incidents.sensor[i])
+            for each in range(inc.ALL) if sensor == inc.ALL else (sensor,):
+                yield self._incident(incidents, i, each)
 
-    def _incident(self, happening: IncidentColumns, i: int, place: int) -> Incident:
-        row, kind = int(happening.row[i]), int(happening.kind[i])
-        start, end = int(happening.start[i]), int(happening.end[i])
-        silent = kind == inc.SILENT
+    def _incident(self, incidents: IncidentColumns, i: int, sensor: int) -> Incident:
+        row, kind = int(incidents.row[i]), int(incidents.kind[i])
+        start, end = int(incidents.start[i]), int(incidents.end[i])
+        silent = kind == inc.SILENT_SENSOR
         due = {
-            inc.FORGOTTEN: int(happening.armed[i]) + schema.FORGOTTEN_ARMED_MS // schema.MINUTE_MS,
-            inc.SILENT: start + schema.SILENT_MS // schema.MINUTE_MS,
+            inc.FORGOTTEN_WINDOW: int(incidents.armed[i])
+            + schema.FORGOTTEN_ARMED_MS // schema.MINUTE_MS,
+            inc.SILENT_SENSOR: start + schema.SILENT_MS // schema.MINUTE_MS,
         }.get(kind, start)
         return Incident(
             home=schema.home_id(int(self._homes[row])),
             kind=inc.KINDS[kind],
-            sensor=schema.SENSORS[place],
-            since=self._at(row, start) if silent else self._change(row, place, start),
-            until=self._at(row, end) if silent else self._change(row, place, end),
-            due=self._at(row, due),
+            sensor=schema.SENSORS[sensor],
+            since=self._sent_at(row, start) if silent else self._changed_at(row, sensor, start),
+            until=self._sent_at(row, end) if silent else self._changed_at(row, sensor, end),
+            due=self._sent_at(row, due),
         )
 
-    def _at(self, row: int, minute: int) -> int:
-        return minute * schema.MINUTE_MS + int(self._moments[row])
+    def _sent_at(self, row: int, minute: int) -> int:
+        return minute * schema.MINUTE_MS + int(self._offsets[row])
 
-    def _change(self, row: int, place: int, minute: int) -> int:
-        """When a sensor changed, by the reading that first told of it."""
+    def _changed_at(self, row: int, sensor: int, minute: int) -> int:
+        """When a sensor changed, by the minute of the first reading of its new state."""
         rows = np.array([row], np.int32)
-        keys = self._sensor_keys[rows, place : place + 1]
+        keys = self._sensor_keys[rows, sensor : sensor + 1]
         return int(self._since(rows, keys, np.array([[minute]], np.int32))[0, 0])
 
 
-def _keys_of_sensors(keys: UInt64s) -> UInt64s:
-    salts = [np.uint64(1_000_003 * (place + 1)) for place in range(len(schema.SENSORS))]
+def _sensor_keys(keys: UInt64s) -> UInt64s:
+    salts = [np.uint64(1_000_003 * (sensor + 1)) for sensor in range(len(schema.SENSORS))]
     return np.stack([mix_array(keys ^ salt) for salt in salts], axis=1)
 
 
-def _moments(keys: UInt64s) -> Ints:
+def _send_offsets(keys: UInt64s) -> Ints:
     second, part, _, _ = quarters(random_bits(keys, OFFSET))
     out: Ints = below(second, 60) * 1000 + below(part, 1000)
     return out
 
 
-def _check(minute: int) -> None:
+def _check_minute(minute: int) -> None:
     if not FIRST_MINUTE <= minute <= LAST_MINUTE:
         raise OptionError(
-            f"readings are made for the minutes {FIRST_MINUTE} (2025 began) to {LAST_MINUTE} "
-            f"since 1970 (got {minute})"
+            f"invalid minute {minute}: use minutes since 1970 from {FIRST_MINUTE} (the start of "
+            f"2025) to {LAST_MINUTE}"
         )
 
 
-def _bout(keys: UInt64s, block: Ints, first: Ints) -> tuple[Flags, Ints, Ints, Ints]:
-    """The bout of movement in a block, if there is one: from when to when, and how lively.
+def _movement_in_block(keys: UInt64s, block: Ints, first: Ints) -> tuple[Flags, Ints, Ints, Ints]:
+    """Whether people move in a block, from when to when, and the highest count per minute.
 
-    It never reaches the first or the last minute of its block, so two bouts never touch.
+    A movement never includes the first or the last minute of its block, so two never touch.
     """
-    lucky, start, length, level = quarters(random_bits_at(keys, BLOCK, block))
+    happens, start, length, level = quarters(random_bits_at(keys, BLOCK, block))
     hour = (first // 60) % 24
-    there = lucky < (LIVELY[hour] * 65536).astype(np.int32)
+    moves = happens < (MOVEMENT[hour] * 65536).astype(np.int32)
     begins = first + 1 + below(start, 9)
     ends = np.minimum(begins + 1 + below(length, 10), first + BLOCK_MINUTES - 1)
-    return there, begins, ends, COUNTS[below(level, len(COUNTS))]
+    return moves, begins, ends, COUNTS[below(level, len(COUNTS))]
 
 
-def _look_back(keys: UInt64s, block: Ints, first: Ints, known: Ints, open_: Flags) -> Ints:
-    """The end of the last bout before this block, where nothing later is known of."""
+def _last_movement_end(
+    keys: UInt64s, block: Ints, first: Ints, known: Ints, is_open: Flags
+) -> Ints:
+    """The end of the last movement before this block, where no later change is known."""
     known = known.copy()
-    left = np.flatnonzero(open_)
-    while len(left):
+    rows = np.flatnonzero(is_open)
+    while len(rows):
         block, first = block - 1, first - BLOCK_MINUTES
-        left = left[first[left] >= known[left]]
-        there, _, ends, _ = _bout(keys[left], block[left], first[left])
-        known[left[there]] = ends[there]
-        left = left[~there]
+        rows = rows[first[rows] >= known[rows]]
+        moves, _, ends, _ = _movement_in_block(keys[rows], block[rows], first[rows])
+        known[rows[moves]] = ends[moves]
+        rows = rows[~moves]
     return known
-
-
-def _befall(
-    happening: IncidentColumns, rows: Ints, minute: int, value: Ints, since: Ints
-) -> Flags | None:
-    """Let the incidents change what sensors say; which of them say nothing at all, if any."""
-    if not len(happening) or not len(rows):
-        return None
-    now = happening.where(happening.start <= minute)
-    order = np.argsort(rows, kind="stable")
-    found = np.searchsorted(rows, now.row, sorter=order)
-    inside = found < len(rows)
-    places = order[np.where(inside, found, 0)]
-    inside &= rows[places] == now.row
-    # A home may have had one the day before yesterday and another today: the later one is shown
-    # last, for the days come in the order of time.
-    now, places = now.where(inside), places[inside]
-    _show(now, places, minute, value, since)
-    _intrude(now, places, minute, value, since)
-    return _silence(now, places, minute, value.shape)
-
-
-def _show(now: IncidentColumns, places: Indices, minute: int, value: Ints, since: Ints) -> None:
-    """A pane is broken, something burns, a window stands open; and quiet again after it."""
-    heard = now.kind != inc.SILENT
-    on = heard & (minute < now.end)
-    smoke = inc.smoke_of(now.start, now.end, now.peak, minute)
-    says = np.where(now.sensor == inc.SMOKE, smoke, 1)
-    value[places[on], now.sensor[on]] = says[on]
-    since[places[on], now.sensor[on]] = now.start[on]
-    off = heard & ~on
-    where = places[off], now.sensor[off]
-    since[where] = np.maximum(since[where], now.end[off])
-
-
-def _intrude(now: IncidentColumns, places: Indices, minute: int, value: Ints, since: Ints) -> None:
-    """Somebody moves about who should not; where nobody else does."""
-    alone = (now.kind == inc.BREAK_IN) & (value[places, inc.MOTION] == 0)
-    inside = alone & (minute < now.stir)
-    value[places[inside], inc.MOTION] = 2 + minute % 5
-    since[places[inside], inc.MOTION] = now.start[inside]
-    gone = alone & ~inside
-    where = places[gone], inc.MOTION
-    since[where] = np.maximum(since[where], now.stir[gone])
-
-
-def _silence(
-    now: IncidentColumns, places: Indices, minute: int, shape: tuple[int, ...]
-) -> Flags | None:
-    mute = (now.kind == inc.SILENT) & (minute < now.end)
-    if not mute.any():
-        return None
-    silent = np.zeros(shape, np.bool_)
-    for place, sensor in zip(places[mute], now.sensor[mute], strict=True):
-        silent[place, slice(None) if sensor == inc.ALL else sensor] = True
-    return silent
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""What is due at one moment, and where it comes from: a town, or a recording.
+"""Time slices: the records due at one moment, and the source that simulates them.
 
-HomeSimulator -> SimulatorSource -> TimeSlice -> sending.py
-        ^^^^^^^^^^ this module; ReplaySource stands in replay.py
+HomeSimulator -> SimulatorSource -> TimeSlice -> sender.py
+                 ^^^^^^^^^^^^^^^ this module; ReplaySource is in replay.py
 """
 
 from __future__ import annotations
@@ -23,43 +23,44 @@ SLOTS: Final = (1, 2, 3, 5, 6, 10, 12, 15, 20, 30, 60)
 
 @dataclass(frozen=True, slots=True)
 class TimeSlice:
-    """What is due at one moment, its records in the order of the homes' partitions."""
+    """The records due at one moment, ordered by the partitions of their homes."""
 
-    due_ms: int  # by the clock of the readings
+    due_ms: int  # event time
     homes: Ints  # the home of each record
     packed: PackedRecords
-    mark: Ints  # what befell each on the way: see bodies.py
+    flags: Ints  # the reading faults of each record: see record_encoding.py
 
     def __len__(self) -> int:
         return len(self.homes)
 
 
 class SliceSource(Protocol):
-    """Where slices come from, and the time of the readings at which that begins."""
+    """A source of time slices: the simulator, or a recording."""
 
     @property
-    def start_ms(self) -> int: ...
+    def start_ms(self) -> int:
+        """The event time at which it starts."""
 
     @property
     def homes(self) -> int: ...
 
     def slices(self, partition_of: Ints) -> Iterator[TimeSlice]:
-        """All of them in order of time; records in the order of their homes' partitions."""
+        """All slices in order of time; records ordered by the partitions of their homes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatorSource:
-    """The readings of a town from one moment to another, each at its home's own second."""
+    """Simulated readings of a period, each due at its home's own second of the minute."""
 
-    town: HomeSimulator
+    simulator: HomeSimulator
     start_ms: int
-    end_ms: int | None  # None goes on for ever
-    slot_s: int = 1  # seconds of a minute that make a slice: a divisor of 60
-    share: tuple[int, int] = (0, 1)  # of so many producers this is the one that sends its part
+    end_ms: int | None  # None: no end
+    slot_s: int = 1  # seconds of a minute in one slice: a divisor of 60
+    share: tuple[int, int] = (0, 1)  # (index of this sender, number of senders)
 
     @property
     def homes(self) -> int:
-        return self.town.homes
+        return self.simulator.homes
 
     def slices(self, partition_of: Ints) -> Iterator[TimeSlice]:
         slots = [self.rows(second, partition_of) for second in range(0, 60, self.slot_s)]
@@ -69,22 +70,22 @@ class SimulatorSource:
                 if self.end_ms is not None and due_ms > self.end_ms:
                     return
                 if due_ms > self.start_ms and len(rows):
-                    batch = self.town.minute(minute, rows)
-                    yield TimeSlice(due_ms, batch.columns.home, batch.packed, batch.columns.mark)
+                    batch = self.simulator.minute(minute, rows)
+                    yield TimeSlice(due_ms, batch.columns.home, batch.packed, batch.columns.flags)
 
     def rows(self, second: int, partition_of: Ints) -> Ints:
-        rows = self.town.due(second, second + self.slot_s)
-        mine, of = self.share
-        rows = rows[rows % of == mine]
+        rows = self.simulator.due(second, second + self.slot_s)
+        index, senders = self.share
+        rows = rows[rows % senders == index]
         out: Ints = rows[np.argsort(partition_of[rows], kind="stable")]
         return out
 
 
 def choose_slot_s(homes: int, speed: float | None) -> int:
-    """How many seconds of a minute to send at once.
+    """The number of seconds of a minute to send in one slice.
 
-    Paced: a slice for each second of the clock, or as near as a divisor of 60 gets. As fast as can
-    be: enough for numpy to be worth its while.
+    With a speed: one slice per second of real time, as near as a divisor of 60 allows. Without one:
+    about 10,000 readings, large enough for numpy to be efficient.
     """
-    wanted = speed if speed is not None else 10_000 * 60 / (homes * 5)
-    return next((slot for slot in SLOTS if slot >= wanted), 60)
+    target = speed if speed is not None else 10_000 * 60 / (homes * 5)
+    return next((slot for slot in SLOTS if slot >= target), 60)

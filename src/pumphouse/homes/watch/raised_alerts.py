@@ -20,46 +20,48 @@ from pumphouse.homes.schema import ALERT_KINDS, KINDS, Alert, decode_alert, home
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions, read_sink
 
-AT_ONCE = 2000  # events
-EVENT_S = 60.0  # for one that must be there
+EVENTS_MAX = 2000  # per call
+EVENT_S = 60.0  # for an event that exists
 
 AlertsReader = Callable[[], list[Alert]]
 
 
 def alerts_reader(hub: Mapping[str, str], group: str) -> AlertsReader:
-    """What a task calls: it answers with the alerts of the hub that the options name."""
-    return partial(look, read_sink(hub), group)
+    """A function for a task that reads the alerts of the hub that the options name."""
+    return partial(read_alerts, read_sink(hub), group)
 
 
-def look(hub: SinkOptions, group: str) -> list[Alert]:
+def read_alerts(hub: SinkOptions, group: str) -> list[Alert]:
     return list(alerts_in(asyncio.run(read_hub(hub, group))))
 
 
 async def read_hub(hub: SinkOptions, group: str) -> list[Event]:
     async with asyncio.timeout(hub.identity.operation_timeout_s), open_hub(hub.identity) as client:
         partitions = (await client.properties()).partitions
-        found = [await read_partition(client, one, group) for one in partitions]
-    return [event for events in found for event in events]
+        read = [await read_partition(client, partition, group) for partition in partitions]
+    return [event for events in read for event in events]
 
 
 async def read_partition(client: HubClient, partition: str, group: str) -> list[Event]:
-    """Up to the last event that is there now; beside others who read."""
-    told = await client.partition_properties(partition)
-    if told.first_sequence > told.last_sequence or told.empty:
+    """All events up to the current end. Other readers may read at the same time."""
+    properties = await client.partition_properties(partition)
+    if properties.first_sequence > properties.last_sequence or properties.empty:
         return []
-    reader = await client.reader(ReaderOptions(partition, group, prefetch=AT_ONCE))
-    found: list[Event] = []
-    while not found or (found[-1].sequence or 0) < told.last_sequence:
-        events = await reader.receive(AT_ONCE, EVENT_S)
-        if not events:
-            raise ConnectionFailed(f"{client.hub}/{partition} said nothing for {EVENT_S:g} s")
-        found += events
+    reader = await client.reader(ReaderOptions(partition, group, prefetch=EVENTS_MAX))
+    events: list[Event] = []
+    while not events or (events[-1].sequence or 0) < properties.last_sequence:
+        received = await reader.receive(EVENTS_MAX, EVENT_S)
+        if not received:
+            raise ConnectionFailed(
+                f"no event from {client.hub}/{partition} for {EVENT_S:g} s: check the hub"
+            )
+        events += received
     await reader.close()
-    return found
+    return events
 
 
 def alerts_in(events: Iterable[Event]) -> Iterator[Alert]:
-    """Those of the events that are alerts; anybody may write into a hub."""
+    """The events that are alerts. Any program may write to the hub, so others are skipped."""
     for event in events:
         try:
             alert = decode_alert(event.body)

@@ -1,14 +1,14 @@
-"""Which alerts do these activities raise? Rules over columns; no IO, no clock, no chance.
+"""The rules that raise alerts from activities, over columns: no IO, no clock, no random numbers.
 
     PartitionHistory, ActivityColumns -> apply_rules -> Alerts, PartitionHistory
-                   ^^^^^ this module
+                                         ^^^^^^^^^^^ this module
 
-The same incident raises the same alert (kind, home, since) however its readings are cut into
-batches, and whether they come in time or late; an alert that was raised before is not raised again.
+The same incident raises the same alert (kind, home, since) for any division of its readings into
+batches, and for late readings. An alert that was raised before is not raised a second time.
 
-Time is that of the readings. How far it has come is judged by partition, from the homes that speak
-there: a partition that is read late is not silent, and one that is silent as a whole (the hub, or
-what feeds it, was down) is an outage that says nothing about its sensors.
+Time is event time. The time reached is computed per partition, from the homes that send there: a
+partition that is read late is not silent. If a whole partition is silent (the hub or its senders
+were down), that is an outage, and its sensors are not reported as silent.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ from pumphouse.homes.watch.history import (
     PartitionHistory,
     Times,
     UInt64s,
-    forgotten,
     with_homes,
+    without_expired,
 )
-from pumphouse.homes.watch.unusual import unusual
+from pumphouse.homes.watch.unusual import unusual_starts
 
-DOOR, WINDOW, GLASS, SMOKE = (KINDS.index(one) for one in ("door", "window", "glass", "smoke"))
-BREAK_IN, FIRE, FORGOTTEN, SILENT, UNUSUAL = range(len(ALERT_KINDS))
+DOOR, WINDOW, GLASS, SMOKE = (KINDS.index(kind) for kind in ("door", "window", "glass", "smoke"))
+BREAK_IN, FIRE, FORGOTTEN_WINDOW, SILENT_SENSOR, UNUSUAL = range(len(ALERT_KINDS))
 
-FIRE_OVER_MS: Final = 10 * MINUTE_MS  # smoke that comes back sooner is the same fire
-# Longer than between two signs of life of a single home: then nobody speaks at all.
+SAME_FIRE_MS: Final = 10 * MINUTE_MS  # smoke that returns sooner belongs to the same fire
+# Longer than the time between two signs of life of one home.
 OUTAGE_MS: Final = (ALIVE_EVERY + 5) * MINUTE_MS
-CLOCKS = 0.95  # so many of the homes' clocks may not be ahead of ours: a few are always wrong
+CLOCKS = 0.95  # the share of homes whose clocks count: a few clocks are always wrong
 
 TEXTS = {
     (BREAK_IN, DOOR): "Door opened while nobody should come in",
     (BREAK_IN, GLASS): "Glass broken while nobody should come in",
     (FIRE, SMOKE): "Smoke or carbon monoxide above the alarm",
-    (FORGOTTEN, WINDOW): "Window open for long",
+    (FORGOTTEN_WINDOW, WINDOW): "Window open for long",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """By the column; `kind` is a place in ALERT_KINDS, `sensor` one in KINDS."""
+    """Alerts as columns; `kind` is an index in ALERT_KINDS, `sensor` an index in KINDS."""
 
     kind: Ints
     number: Ints
@@ -78,13 +78,13 @@ class Alerts:
     def __len__(self) -> int:
         return len(self.at)
 
-    def where(self, chosen: Mask | NDArray[np.intp]) -> Alerts:
+    def where(self, condition: Mask | NDArray[np.intp]) -> Alerts:
         return Alerts(
-            self.kind[chosen],
-            self.number[chosen],
-            self.sensor[chosen],
-            self.at[chosen],
-            self.since[chosen],
+            self.kind[condition],
+            self.number[condition],
+            self.sensor[condition],
+            self.at[condition],
+            self.since[condition],
         )
 
     def fingerprints(self) -> UInt64s:
@@ -97,7 +97,7 @@ class Alerts:
 
 def as_alert(kind: int, number: int, sensor: int, at: int, since: int) -> Alert:
     named = KINDS[sensor].capitalize()
-    texts = {SILENT: f"{named} sensor says nothing", UNUSUAL: f"{named} unlike before"}
+    texts = {SILENT_SENSOR: f"{named} sensor says nothing", UNUSUAL: f"{named} unlike before"}
     text = TEXTS.get((kind, sensor)) or texts[kind]
     return Alert(
         home_id(number), ALERT_KINDS[kind], KINDS[sensor], at, since, region_of(number), text
@@ -105,30 +105,32 @@ def as_alert(kind: int, number: int, sensor: int, at: int, since: int) -> Alert:
 
 
 def fingerprint(kind: Ints, number: Ints, sensor: Ints, since: Times) -> UInt64s:
-    """An alert's identity as one word: equal for equal ids, and hardly ever for others."""
-    per_sensor = np.isin(kind, [ALERT_KINDS.index(one) for one in PER_SENSOR])
-    about = np.where(per_sensor, sensor, len(KINDS)).astype(np.uint64)
-    who = number.astype(np.uint64) << np.uint64(8) | kind.astype(np.uint64) << np.uint64(4) | about
-    return stirred(stirred(who) ^ since.astype(np.uint64))
+    """The id of an alert as a 64-bit hash."""
+    per_sensor = np.isin(kind, [ALERT_KINDS.index(name) for name in PER_SENSOR])
+    subject = np.where(per_sensor, sensor, len(KINDS)).astype(np.uint64)
+    home_and_kind = number.astype(np.uint64) << np.uint64(8) | kind.astype(np.uint64) << np.uint64(
+        4
+    )
+    return mixed(mixed(home_and_kind | subject) ^ since.astype(np.uint64))
 
 
 def fingerprints_of(alerts: Sequence[Alert]) -> UInt64s:
     return fingerprint(
-        np.array([ALERT_KINDS.index(one.kind) for one in alerts], np.int32),
-        np.array([home_number(one.home) for one in alerts], np.int32),
-        np.array([KINDS.index(one.sensor) for one in alerts], np.int32),
-        np.array([one.since for one in alerts], np.int64),
+        np.array([ALERT_KINDS.index(alert.kind) for alert in alerts], np.int32),
+        np.array([home_number(alert.home) for alert in alerts], np.int32),
+        np.array([KINDS.index(alert.sensor) for alert in alerts], np.int32),
+        np.array([alert.since for alert in alerts], np.int64),
     )
 
 
 def history_of_alerts(alerts: Sequence[Alert]) -> PartitionHistory:
-    """Nothing but these alerts: they are not raised again."""
-    at = np.array([one.at for one in alerts], np.int64)
+    """A history of these alerts only, so that they are not raised a second time."""
+    at = np.array([alert.at for alert in alerts], np.int64)
     return replace(EMPTY, raised=fingerprints_of(alerts), raised_at=at)
 
 
-def stirred(words: UInt64s) -> UInt64s:
-    """SplitMix64's closing steps."""
+def mixed(words: UInt64s) -> UInt64s:
+    """The final steps of SplitMix64."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
@@ -138,58 +140,68 @@ def stirred(words: UInt64s) -> UInt64s:
 
 
 def apply_rules(
-    past: PartitionHistory, heard: ActivityColumns, grace_ms: int, known: UInt64s
+    history: PartitionHistory, activities: ActivityColumns, grace_ms: int, known: UInt64s
 ) -> tuple[Alerts, PartitionHistory]:
-    """The alerts that are due and were not raised before, and what is remembered then.
+    """The alerts that are due and were not raised before, and the new history.
 
     `known` are the fingerprints of alerts raised by an earlier run. A sensor is silent only after
     `grace_ms` more, because readings may be late.
     """
-    heard = in_order(heard)
-    past = with_homes(past, np.unique(heard.number))
-    row = past.row_of(heard.number)
-    since_armed, past = follow_modes(past, heard, row)
-    starts = outages(past, heard)
-    found = [break_ins(heard, since_armed), forgotten_windows(heard, since_armed)]
-    fires, past = find_fires(past, heard, row)
-    gaps, past = find_gaps(past, heard, row, starts, SILENT_MS + grace_ms)
-    odd, past = find_unusual(past, heard)
-    past = move_clock(follow_windows(past, heard, row), heard, starts)
-    found += [fires, gaps, odd, silences(past, SILENT_MS + grace_ms), left_open(past, grace_ms)]
-    new, past = first_of(past, together(found), known)
-    return new, forgotten(past)
+    activities = in_order(activities)
+    history = with_homes(history, np.unique(activities.number))
+    row = history.row_of(activities.number)
+    since_armed, history = follow_modes(history, activities, row)
+    starts = outages(history, activities)
+    alerts = [break_ins(activities, since_armed), forgotten_windows(activities, since_armed)]
+    fires, history = find_fires(history, activities, row)
+    gaps, history = find_gaps(history, activities, row, starts, SILENT_MS + grace_ms)
+    unusual, history = find_unusual(history, activities)
+    history = move_clock(follow_windows(history, activities, row), activities, starts)
+    alerts += [
+        fires,
+        gaps,
+        unusual,
+        silences(history, SILENT_MS + grace_ms),
+        left_open(history, grace_ms),
+    ]
+    new, history = deduplicated(history, concatenated(alerts), known)
+    return new, without_expired(history)
 
 
-def in_order(heard: ActivityColumns) -> ActivityColumns:
-    return heard.where(np.lexsort((heard.kind, heard.number, heard.at)))
+def in_order(activities: ActivityColumns) -> ActivityColumns:
+    return activities.where(np.lexsort((activities.kind, activities.number, activities.at)))
 
 
-def together(found: list[Alerts]) -> Alerts:
+def concatenated(parts: list[Alerts]) -> Alerts:
     names = ("kind", "number", "sensor", "at", "since")
-    return Alerts(*(np.concatenate([getattr(one, name) for one in found]) for name in names))
+    return Alerts(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def first_of(
-    past: PartitionHistory, due: Alerts, known: UInt64s
+def deduplicated(
+    history: PartitionHistory, due: Alerts, known: UInt64s
 ) -> tuple[Alerts, PartitionHistory]:
-    """Each alert once; one that is due again is remembered for longer."""
+    """Each alert once. An alert that is due again is kept in the history for longer."""
     order = np.argsort(due.at, kind="stable")
     due = due.where(order)
     fingerprints, first = np.unique(due.fingerprints(), return_index=True)
-    fresh = ~np.isin(fingerprints, past.raised) & ~np.isin(fingerprints, known)
+    fresh = ~np.isin(fingerprints, history.raised) & ~np.isin(fingerprints, known)
     new = due.where(np.sort(first[fresh]))
-    again = np.isin(past.raised, fingerprints)
-    at = np.where(again, np.maximum(past.raised_at, past.clock[0]), past.raised_at)
-    added = ~np.isin(fingerprints, past.raised)
-    raised = np.concatenate([past.raised, fingerprints[added]])
-    raised_at = np.concatenate([at, np.full(int(added.sum()), past.clock[0])])
-    return new, replace(past, raised=raised, raised_at=raised_at)
+    again = np.isin(history.raised, fingerprints)
+    at = np.where(again, np.maximum(history.raised_at, history.clock[0]), history.raised_at)
+    added = ~np.isin(fingerprints, history.raised)
+    raised = np.concatenate([history.raised, fingerprints[added]])
+    raised_at = np.concatenate([at, np.full(int(added.sum()), history.clock[0])])
+    return new, replace(history, raised=raised, raised_at=raised_at)
 
 
-def alerts_of(kind: int, heard: ActivityColumns, since: Times | None = None) -> Alerts:
-    kinds = np.full(len(heard), kind, np.int32)
+def alerts_of(kind: int, activities: ActivityColumns, since: Times | None = None) -> Alerts:
+    kinds = np.full(len(activities), kind, np.int32)
     return Alerts(
-        kinds, heard.number, heard.kind, heard.at, heard.since if since is None else since
+        kinds,
+        activities.number,
+        activities.kind,
+        activities.at,
+        activities.since if since is None else since,
     )
 
 
@@ -197,164 +209,178 @@ def alerts_of(kind: int, heard: ActivityColumns, since: Times | None = None) -> 
 
 
 def follow_modes(
-    past: PartitionHistory, heard: ActivityColumns, row: NDArray[np.intp]
+    history: PartitionHistory, activities: ActivityColumns, row: NDArray[np.intp]
 ) -> tuple[Times, PartitionHistory]:
-    """Since when the alarm was on at each reading (0: it was off), and at the end."""
-    armed = heard.mode > 0
-    # A late reading tells its own mode, and nothing about those after it.
-    late = heard.at < past.told[row]
-    before = past.armed[row]
-    since = np.where(armed & (before > 0) & (before <= heard.at), before, heard.at)
+    """When the alarm was armed, at each reading (0: not armed) and after the last one."""
+    armed = activities.mode > 0
+    # A late reading gives its own mode, and nothing about later readings.
+    late = activities.at < history.mode_at[row]
+    before = history.armed[row]
+    since = np.where(armed & (before > 0) & (before <= activities.at), before, activities.at)
     timely = np.flatnonzero(~late)
     order = timely[np.argsort(row[timely], kind="stable")]
     if len(order):
-        since[order] = runs(row[order], heard.at[order], armed[order], before[order])
+        since[order] = armed_since(row[order], activities.at[order], armed[order], before[order])
     since = np.where(armed, since, 0)
     ends = order[last_of_each(row[order])]
-    now_armed, told = past.armed.copy(), past.told.copy()
-    now_armed[row[ends]], told[row[ends]] = since[ends], heard.at[ends]
-    return since, replace(past, armed=now_armed, told=told)
+    now_armed, mode_at = history.armed.copy(), history.mode_at.copy()
+    now_armed[row[ends]], mode_at[row[ends]] = since[ends], activities.at[ends]
+    return since, replace(history, armed=now_armed, mode_at=mode_at)
 
 
-def runs(row: NDArray[np.intp], at: Times, armed: Mask, before: Times) -> Times:
-    """Where each reading's run of armed ones began; `before` is what was known of its home."""
+def armed_since(row: NDArray[np.intp], at: Times, armed: Mask, before: Times) -> Times:
+    """The start of each reading's run of armed readings; `before` is the history of its home."""
     first = np.ones(len(row), bool)
     first[1:] = row[1:] != row[:-1]
-    was = np.empty(len(row), bool)
-    was[1:] = armed[:-1]
-    was[first] = before[first] > 0
-    begins = np.where(was & first, before, at)
-    marked = armed & (first | ~was)
-    start = np.maximum.accumulate(np.where(marked, np.arange(len(row)), 0))
+    was_armed = np.empty(len(row), bool)
+    was_armed[1:] = armed[:-1]
+    was_armed[first] = before[first] > 0
+    begins = np.where(was_armed & first, before, at)
+    starts_run = armed & (first | ~was_armed)
+    start = np.maximum.accumulate(np.where(starts_run, np.arange(len(row)), 0))
     return begins[start]
 
 
 def last_of_each(row: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Places of the last of each run of equal rows."""
+    """The index of the last of each run of equal rows."""
     return np.flatnonzero(np.append(row[1:] != row[:-1], True)) if len(row) else row
 
 
 # -- readings that are alerts ---------------------------------------------------------------------
 
 
-def break_ins(heard: ActivityColumns, since_armed: Times) -> Alerts:
-    """A door or a pane that opened while the alarm was on.
+def break_ins(activities: ActivityColumns, since_armed: Times) -> Alerts:
+    """A door opened or a pane broken while the alarm was armed.
 
-    The reading that tells of the change tells the mode as well. If it was lost, a later one does
-    if the alarm has been on since before the change.
+    The reading of the change contains the mode. If that reading was lost, a later one counts if the
+    alarm was armed before the change.
     """
-    moved = np.isin(heard.kind, (DOOR, GLASS)) & (heard.value >= 1) & (since_armed > 0)
-    age = heard.at - heard.since
+    active = np.isin(activities.kind, (DOOR, GLASS)) & (activities.value >= 1) & (since_armed > 0)
+    age = activities.at - activities.since
     change = (age >= 0) & (age < CHANGE_MS)
-    return alerts_of(BREAK_IN, heard.where(moved & (change | (since_armed <= heard.since))))
+    return alerts_of(
+        BREAK_IN, activities.where(active & (change | (since_armed <= activities.since)))
+    )
 
 
-def forgotten_windows(heard: ActivityColumns, since_armed: Times) -> Alerts:
-    is_open = (heard.kind == WINDOW) & (heard.value >= 1)
-    alone = heard.at - np.maximum(heard.since, since_armed) >= FORGOTTEN_ARMED_MS
-    long = (since_armed > 0) & alone | (heard.at - heard.since >= FORGOTTEN_MS)
-    return alerts_of(FORGOTTEN, heard.where(is_open & long))
+def forgotten_windows(activities: ActivityColumns, since_armed: Times) -> Alerts:
+    is_open = (activities.kind == WINDOW) & (activities.value >= 1)
+    long_armed = activities.at - np.maximum(activities.since, since_armed) >= FORGOTTEN_ARMED_MS
+    long = (since_armed > 0) & long_armed | (activities.at - activities.since >= FORGOTTEN_MS)
+    return alerts_of(FORGOTTEN_WINDOW, activities.where(is_open & long))
 
 
 def find_fires(
-    past: PartitionHistory, heard: ActivityColumns, row: NDArray[np.intp]
+    history: PartitionHistory, activities: ActivityColumns, row: NDArray[np.intp]
 ) -> tuple[Alerts, PartitionHistory]:
     """Smoke above the alarm, once per fire."""
-    burns = np.flatnonzero((heard.kind == SMOKE) & (heard.value >= SMOKE_ALARM_PPM))
-    burns = burns[np.argsort(row[burns], kind="stable")]
-    home, at = row[burns], heard.at[burns]
-    before = past.smoke[home]
+    smoking = np.flatnonzero((activities.kind == SMOKE) & (activities.value >= SMOKE_ALARM_PPM))
+    smoking = smoking[np.argsort(row[smoking], kind="stable")]
+    home, at = row[smoking], activities.at[smoking]
+    before = history.smoke[home]
     same = home[1:] == home[:-1]
     before[1:] = np.where(same, at[:-1], before[1:])
-    new = np.abs(at - before) > FIRE_OVER_MS
-    smoke = past.smoke.copy()
+    new = np.abs(at - before) > SAME_FIRE_MS
+    smoke = history.smoke.copy()
     np.maximum.at(smoke, home, at)
-    return alerts_of(FIRE, heard.where(burns[new])), replace(past, smoke=smoke)
+    return alerts_of(FIRE, activities.where(smoking[new])), replace(history, smoke=smoke)
 
 
-def find_unusual(past: PartitionHistory, heard: ActivityColumns) -> tuple[Alerts, PartitionHistory]:
-    odd, past = unusual(past, heard)
-    return alerts_of(UNUSUAL, heard.where(odd), heard.at[odd]), past
+def find_unusual(
+    history: PartitionHistory, activities: ActivityColumns
+) -> tuple[Alerts, PartitionHistory]:
+    starts, history = unusual_starts(history, activities)
+    return alerts_of(UNUSUAL, activities.where(starts), activities.at[starts]), history
 
 
-# -- what is not said -----------------------------------------------------------------------------
+# -- missing readings -----------------------------------------------------------------------------
 
 
-def outages(past: PartitionHistory, heard: ActivityColumns) -> Times:
-    """When the whole partition spoke again after a silence; the last one known comes first."""
-    at = heard.at
-    before = np.maximum.accumulate(np.concatenate([past.clock, at]))[:-1]
-    again = at[(at - before > OUTAGE_MS) & (before > 0)]
-    return np.concatenate([past.resumed, again])
+def outages(history: PartitionHistory, activities: ActivityColumns) -> Times:
+    """The ends of outages of the whole partition, starting with the last one in the history."""
+    at = activities.at
+    before = np.maximum.accumulate(np.concatenate([history.clock, at]))[:-1]
+    ends = at[(at - before > OUTAGE_MS) & (before > 0)]
+    return np.concatenate([history.resumed, ends])
 
 
 def find_gaps(
-    past: PartitionHistory,
-    heard: ActivityColumns,
+    history: PartitionHistory,
+    activities: ActivityColumns,
     row: NDArray[np.intp],
     starts: Times,
     silent_ms: int,
 ) -> tuple[Alerts, PartitionHistory]:
-    """Sensors that were silent for too long and speak again."""
-    slot = row * len(KINDS) + heard.kind
+    """Sensors that send again after they were silent for too long."""
+    slot = row * len(KINDS) + activities.kind
     order = np.argsort(slot, kind="stable")
-    slot, at = slot[order], heard.at[order]
-    last = past.last.reshape(-1).copy()
+    slot, at = slot[order], activities.at[order]
+    last = history.last.reshape(-1).copy()
     before = last[slot]
     same = slot[1:] == slot[:-1]
     before[1:] = np.where(same, np.maximum(at[:-1], before[1:]), before[1:])
     resumed = starts[np.searchsorted(starts, at, side="right") - 1]
     silent = (before > 0) & (at - np.maximum(before, resumed) >= silent_ms)
     np.maximum.at(last, slot, at)
-    found = alerts_of(SILENT, heard.where(order[silent]), before[silent])
-    return found, replace(past, last=last.reshape(past.last.shape))
+    alerts = alerts_of(SILENT_SENSOR, activities.where(order[silent]), before[silent])
+    return alerts, replace(history, last=last.reshape(history.last.shape))
 
 
-def move_clock(past: PartitionHistory, heard: ActivityColumns, starts: Times) -> PartitionHistory:
-    """As far as nearly all of the homes that spoke have come; never back."""
-    if not len(heard):
-        return past
-    latest = np.zeros(len(past.homes), np.int64)
-    np.maximum.at(latest, past.row_of(heard.number), heard.at)
-    spoke = np.sort(latest[latest > 0])
-    clock = max(int(past.clock[0]), int(spoke[int(CLOCKS * (len(spoke) - 1))]))
-    return replace(past, clock=np.array([clock]), resumed=starts[-1:])
+def move_clock(
+    history: PartitionHistory, activities: ActivityColumns, starts: Times
+) -> PartitionHistory:
+    """Move the clock to the event time that nearly all active homes have reached; never back."""
+    if not len(activities):
+        return history
+    latest = np.zeros(len(history.homes), np.int64)
+    np.maximum.at(latest, history.row_of(activities.number), activities.at)
+    active = np.sort(latest[latest > 0])
+    clock = max(int(history.clock[0]), int(active[int(CLOCKS * (len(active) - 1))]))
+    return replace(history, clock=np.array([clock]), resumed=starts[-1:])
 
 
-def silences(past: PartitionHistory, silent_ms: int) -> Alerts:
-    """Sensors that have said nothing for too long by now."""
-    quiet_since = np.maximum(past.last, past.resumed[0])
-    home, kind = np.nonzero((past.last > 0) & (past.clock[0] - quiet_since >= silent_ms))
-    return timed(past, SILENT, home, kind, past.last[home, kind])
+def silences(history: PartitionHistory, silent_ms: int) -> Alerts:
+    """Sensors that have been silent for too long at the current time."""
+    quiet_since = np.maximum(history.last, history.resumed[0])
+    home, kind = np.nonzero((history.last > 0) & (history.clock[0] - quiet_since >= silent_ms))
+    return alerts_now(history, SILENT_SENSOR, home, kind, history.last[home, kind])
 
 
 def follow_windows(
-    past: PartitionHistory, heard: ActivityColumns, row: NDArray[np.intp]
+    history: PartitionHistory, activities: ActivityColumns, row: NDArray[np.intp]
 ) -> PartitionHistory:
-    # What a late reading says has been overtaken; a fault says nothing.
-    told = (heard.kind == WINDOW) & ~np.isnan(heard.value) & (heard.at >= past.last[row, WINDOW])
-    opened = past.opened.copy()
-    # In the order of time: of several the last one stays.
-    opened[row[told]] = np.where(heard.value[told] >= 1, heard.since[told], 0)
-    return replace(past, opened=opened)
+    # A late reading is outdated, and a fault has no value.
+    valid = (
+        (activities.kind == WINDOW)
+        & ~np.isnan(activities.value)
+        & (activities.at >= history.last[row, WINDOW])
+    )
+    opened = history.opened.copy()
+    # In order of time, so the last of several readings wins.
+    opened[row[valid]] = np.where(activities.value[valid] >= 1, activities.since[valid], 0)
+    return replace(history, opened=opened)
 
 
-def left_open(past: PartitionHistory, grace_ms: int) -> Alerts:
-    """Windows that were open when they were last heard, long ago by now."""
-    now = past.clock[0] - grace_ms
-    alone = (past.armed > 0) & (now - np.maximum(past.opened, past.armed) >= FORGOTTEN_ARMED_MS)
-    long = alone | (now - past.opened >= FORGOTTEN_MS)
-    (home,) = np.nonzero((past.opened > 0) & long)
-    return timed(past, FORGOTTEN, home, np.full(len(home), WINDOW), past.opened[home])
+def left_open(history: PartitionHistory, grace_ms: int) -> Alerts:
+    """Windows that were open at their last reading, and are now open for too long."""
+    now = history.clock[0] - grace_ms
+    long_armed = (history.armed > 0) & (
+        now - np.maximum(history.opened, history.armed) >= FORGOTTEN_ARMED_MS
+    )
+    long = long_armed | (now - history.opened >= FORGOTTEN_MS)
+    (home,) = np.nonzero((history.opened > 0) & long)
+    return alerts_now(
+        history, FORGOTTEN_WINDOW, home, np.full(len(home), WINDOW), history.opened[home]
+    )
 
 
-def timed(
-    past: PartitionHistory,
+def alerts_now(
+    history: PartitionHistory,
     kind: int,
     home: NDArray[np.intp],
     sensor: NDArray[np.intp],
     since: Times,
 ) -> Alerts:
     kinds = np.full(len(home), kind, np.int32)
-    at = np.full(len(home), past.clock[0])
-    return Alerts(kinds, past.homes[home], sensor.astype(np.int32), at, since)
+    at = np.full(len(home), history.clock[0])
+    return Alerts(kinds, history.homes[home], sensor.astype(np.int32), at, since)

@@ -1,4 +1,4 @@
-"""Several applications that watch together: each its own partitions, and always the same ones.
+"""Several applications that share the partitions of `watch`: each keeps its own partitions.
 
 --assignment, --store, --host -> Sharing -> options of format("eventhubs") -> watch
                                  ^^^^^^^ this module
@@ -15,9 +15,9 @@ from pumphouse.leases.strategies import parse_strategy
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How many partitions are ours, where the leases are kept, and by which name.
+    """The assignment of partitions, the lease store, and the host name of this application.
 
-    The name is the same at every start: what belongs to it is kept for it.
+    The host name must be the same at every start: its partitions are reserved for it.
     """
 
     assignment: str
@@ -27,33 +27,35 @@ class Sharing:
     def __post_init__(self) -> None:
         if parse_strategy(self.assignment).yields:
             raise OptionError(
-                "the partitions of a watch never move, since its state holds their day: "
-                f"write fixed:N, such as fixed:8 (got {self.assignment!r})"
+                f"invalid assignment {self.assignment!r} of watch: use fixed:N, such as fixed:8. "
+                "Its partitions never move, because its state holds their last day"
             )
-        for word, given in (("store", self.store), ("host", self.host)):
-            if not given.strip():
-                raise OptionError(f"assignment={self.assignment} needs a {word}: {WHY[word]}")
+        for option, value in (("store", self.store), ("host", self.host)):
+            if not value.strip():
+                raise OptionError(f"assignment={self.assignment} needs a {option}: {HELP[option]}")
         if not NAME.fullmatch(self.host):
             raise OptionError(
-                f"a host is also the name of its folder: letters, digits, - and _, and dots inside "
-                f"(got {self.host!r})"
+                f"invalid host {self.host!r}: use letters, digits, -, _ and inner dots, because it "
+                "is also the name of a folder"
             )
         if self.store.strip().lower().startswith("memory:"):
-            raise OptionError("the store memory: is of one process; use one that all can reach")
+            raise OptionError(
+                "the store memory: works in one process only: use one that all applications reach"
+            )
 
 
 NAME = re.compile(r"[\w-][\w.-]*")
-WHY = {
-    "store": "sqlite:///PATH, or blob://ACCOUNT/CONTAINER for several machines",
-    "host": "a name of this application that stays the same at every start",
+HELP = {
+    "store": "use sqlite:///PATH, or blob://ACCOUNT/CONTAINER for several machines",
+    "host": "use a name of this application that is the same at every start",
 }
 
 
 def parse_sharing(assignment: str | None, store: str | None, host: str | None) -> Sharing | None:
-    """What three options say together; None if nothing is shared."""
+    """The sharing of three command line options; None without an assignment."""
     if assignment is None:
-        # A store may be there for all commands, from the environment.
+        # The environment may define a store for all commands.
         if host:
-            raise OptionError("a host without an assignment: say fixed:N too")
+            raise OptionError("a host needs an assignment: use --assignment fixed:N")
         return None
     return Sharing(assignment, store or "", host or "")

@@ -1,21 +1,22 @@
-"""The second stage: activities from `activity`, and what somebody should look at to `alerts`.
+"""The second stage, `watch`: reads activities from `activity`, writes alerts to `alerts`.
 
 What it needs, and why:
-- the last 24 hours: a window is forgotten after hours, a sensor is silent by what it said before.
-  They are in Spark's state (RocksDB), one compact value for each partition (`past`).
-- no checkpoint: state that is a day old at most is rebuilt from the hub, which holds that day.
-  Every start reads from 24 hours ago with a fresh checkpoint folder, so new rules see the whole
-  day, and a lost or half-written folder costs nothing but that time.
-- partitions that never move (`assignment=fixed:N`, if several applications share the work): a
-  partition that came from elsewhere would come without its day. An application keeps its name when
-  it starts again, and with the name its partitions.
-- each alert once, also after a restart: the same incident has the same id, and what is in the hub
-  `alerts` already is read at the start (of each partition, if they are shared: `raised`) and not
-  raised again. What a killed run still had under way, and what a task that Spark runs again has
-  sent, may come twice: with the same id, so whoever reads alerts drops them by that.
 
-    activity -> heard -> Watcher (rules) -> alerts
-                ^^^^^^^^^^^^^^^^^^^^^^^^ this module
+* The last 24 hours: a window is forgotten after hours, and a sensor is silent compared to its
+  earlier readings. They are in Spark's state (RocksDB), one compact value for each partition.
+* No checkpoint from an earlier run: state of one day can be rebuilt from the hub. Every start reads
+  from 24 hours ago with a new checkpoint folder, so new rules process the whole day, and a lost or
+  incomplete folder costs only that time.
+* Partitions that never move (`assignment=fixed:N`, if several applications share the work): a
+  partition from another application would have no state. An application keeps its host name when
+  it restarts, and with the name its partitions.
+* Each alert once, also after a restart: the same incident has the same id. Alerts that the hub
+  holds are read at the start (if partitions are shared: when one is acquired, raised_alerts.py) and
+  not raised a second time. Alerts in flight when a run is killed, and those of a task that Spark
+  repeats, may arrive twice with the same id: readers of alerts deduplicate by it.
+
+    activity -> activity_columns -> Watcher (rules) -> alerts
+                ^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -48,9 +49,14 @@ from pumphouse.homes.schema import (
 )
 from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
 from pumphouse.homes.validation import HOME
-from pumphouse.homes.watch import history as past
 from pumphouse.homes.watch import rules
-from pumphouse.homes.watch.history import EMPTY, ActivityColumns, PartitionHistory, UInt64s
+from pumphouse.homes.watch.history import (
+    EMPTY,
+    ActivityColumns,
+    PartitionHistory,
+    UInt64s,
+    from_bytes,
+)
 from pumphouse.homes.watch.raised_alerts import AlertsReader, alerts_reader
 from pumphouse.homes.watch.sharing import Sharing
 from pumphouse.spark.worker import freeze_imported_modules
@@ -60,22 +66,26 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAME = "watch"
-EVERY = {"processingTime": "1 second"}
-NEEDED = "body BINARY, partition STRING"
-# Of an activity; what is not asked for is not parsed.
-HEARD = "v INT, home STRING, sensor STRING, at BIGINT, value DOUBLE, since BIGINT, mode STRING"
-OUT = "id STRING, home STRING, body BINARY"
-NO_FINGERPRINTS = np.empty(0, np.uint64)  # has raised anything
+TRIGGER = {"processingTime": "1 second"}
+COLUMNS = "body BINARY, partition STRING"
+# The fields of an activity that the rules need; Spark parses no others.
+ACTIVITY_FIELDS = (
+    "v INT, home STRING, sensor STRING, at BIGINT, value DOUBLE, since BIGINT, mode STRING"
+)
+OUTPUT = "id STRING, home STRING, body BINARY"
+NO_FINGERPRINTS = np.empty(0, np.uint64)
 STATE_SCHEMA = StructType([StructField("past", BinaryType())])
 
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
+    """The settings of `watch`; the counts are per batch."""
+
     back: str = "24h"  # how far back every start reads
-    events_max: int = 400_000  # of a batch
+    events_max: int = 400_000
     partitions_per_task: int = 8
-    tasks: int = 2  # that apply the rules
-    grace_s: float = 300.0  # how late readings may be before a sensor counts as silent
+    tasks: int = 2  # tasks that apply the rules
+    grace_s: float = 300.0  # how late readings may be before a sensor is silent
     sharing: Sharing | None = None  # with other applications
 
 
@@ -86,25 +96,29 @@ def start(
     settings: WatchSettings | None = None,
     trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
-    """The running query. `checkpoint` is a folder for the fresh one that every start makes."""
+    """Start the query. Every start makes a new checkpoint in the folder `checkpoint`."""
     settings = settings or WatchSettings()
-    events = spark.readStream.format("eventhubs").schema(NEEDED)
+    events = spark.readStream.format("eventhubs").schema(COLUMNS)
     events = events.options(**source_options(namespace, settings))
-    alerts = watched(heard(events.load()), watcher_of(spark, namespace, settings))
-    writer = outgoing(alerts).writeStream.queryName(NAME).format("eventhubs")
+    alerts = watched(activity_columns(events.load()), make_watcher(spark, namespace, settings))
+    writer = as_events(alerts).writeStream.queryName(NAME).format("eventhubs")
     writer = writer.options(**namespace.hub_options(ALERTS_HUB)).outputMode("append")
-    writer = writer.option("checkpointLocation", fresh(own(checkpoint, settings.sharing)))
+    writer = writer.option(
+        "checkpointLocation", new_checkpoint(host_folder(checkpoint, settings.sharing))
+    )
     with session_settings(
         spark, {**STATE_SETTINGS, "spark.sql.shuffle.partitions": str(settings.tasks)}
     ):
-        return writer.trigger(**(trigger or EVERY)).start()
+        return writer.trigger(**(trigger or TRIGGER)).start()
 
 
-def watcher_of(spark: SparkSession, namespace: HomesNamespace, settings: WatchSettings) -> Watcher:
-    """Who knows what has been raised already; alone we ask once, for all partitions are ours."""
+def make_watcher(
+    spark: SparkSession, namespace: HomesNamespace, settings: WatchSettings
+) -> Watcher:
+    """The processor, with the alerts raised so far. A single application reads them once."""
     grace_ms = round(settings.grace_s * 1000)
     if settings.sharing is None:
-        return Watcher(grace_ms, raised_before(spark, namespace))
+        return Watcher(grace_ms, raised_fingerprints(spark, namespace))
     return Watcher(
         grace_ms, NO_FINGERPRINTS, alerts_reader(namespace.hub_options(ALERTS_HUB), NAME)
     )
@@ -117,7 +131,7 @@ def source_options(namespace: HomesNamespace, settings: WatchSettings) -> dict[s
         NAME,
         startingPosition=f"time:-{settings.back}",
         maxEventsPerTrigger=settings.events_max,
-        # Owned partitions are read by tasks of their own.
+        # Each owned partition is read by a separate task.
         partitionsPerTask=None if shared else settings.partitions_per_task,
         store=shared and shared.store,
         assignment=shared and shared.assignment,
@@ -126,13 +140,13 @@ def source_options(namespace: HomesNamespace, settings: WatchSettings) -> dict[s
     )
 
 
-def own(checkpoint: str, shared: Sharing | None) -> str:
-    """A folder for each application: whoever starts clears away what is in it."""
+def host_folder(checkpoint: str, shared: Sharing | None) -> str:
+    """A folder for each application, because every start removes what is in its folder."""
     return f"{checkpoint.rstrip('/')}/hosts/{shared.host}" if shared else checkpoint
 
 
-def fresh(checkpoint: str) -> str:
-    """A new folder; those of earlier runs are removed where they are on this machine."""
+def new_checkpoint(checkpoint: str) -> str:
+    """A new folder. Folders of earlier runs are removed if they are on this machine."""
     if "://" in checkpoint:
         return f"{checkpoint.rstrip('/')}/{NAME}-{uuid4().hex}"
     folder = Path(checkpoint)
@@ -144,68 +158,72 @@ def fresh(checkpoint: str) -> str:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def heard(events: DataFrame) -> DataFrame:
-    """Activities as numbers; what is none is left out: the sift has judged them all, but anybody
-    may write into a hub, and one body must not stop the stage."""
-    told = events.select("partition", f.from_json(f.col("body").cast("string"), HEARD).alias("r"))
-    numbers = told.where(f.col("r.home").rlike(HOME)).select(
+def activity_columns(events: DataFrame) -> DataFrame:
+    """Activities as columns of numbers, without invalid ones. `sift` has validated all, but any
+    program may write to the hub, and one body must not stop the stage."""
+    parsed = events.select(
+        "partition", f.from_json(f.col("body").cast("string"), ACTIVITY_FIELDS).alias("r")
+    )
+    numbers = parsed.where(f.col("r.home").rlike(HOME)).select(
         "partition",
         f.col("r.home").substr(2, 6).try_cast("int").alias("number"),
-        place_in(KINDS, "r.sensor").alias("kind"),
+        index_in(KINDS, "r.sensor").alias("kind"),
         "r.at",
         "r.value",
         "r.since",
-        place_in(MODES, "r.mode").alias("mode"),
+        index_in(MODES, "r.mode").alias("mode"),
         "r.v",
     )
-    whole = numbers.where(f.col("v") == VERSION).where("kind >= 0 and mode >= 0")
-    known = whole.drop("v").where("number is not null and since is not null")
-    return known.where(f.col("at").between(EARLIEST_MS, LATEST_MS - 1))
+    valid = numbers.where(f.col("v") == VERSION).where("kind >= 0 and mode >= 0")
+    complete = valid.drop("v").where("number is not null and since is not null")
+    return complete.where(f.col("at").between(EARLIEST_MS, LATEST_MS - 1))
 
 
-def place_in(words: tuple[str, ...], column: str) -> Column:
-    return f.array_position(f.array(*map(f.lit, words)), f.col(column)).cast("int") - 1
+def index_in(values: tuple[str, ...], column: str) -> Column:
+    return f.array_position(f.array(*map(f.lit, values)), f.col(column)).cast("int") - 1
 
 
-def raised_before(spark: SparkSession, namespace: HomesNamespace) -> UInt64s:
-    """Marks of the alerts that the hub holds."""
+def raised_fingerprints(spark: SparkSession, namespace: HomesNamespace) -> UInt64s:
+    """The fingerprints of the alerts that the hub holds."""
     events = spark.read.format("eventhubs").schema("body BINARY")
-    found = events.options(**namespace.hub_options(ALERTS_HUB, NAME, partitionsPerTask=64)).load()
-    told = found.select(f.from_json(f.col("body").cast("string"), ALERT_DDL).alias("a"))
-    rows = told.select("a.kind", "a.home", "a.sensor", "a.since").where("since is not null")
+    events_in_hub = events.options(
+        **namespace.hub_options(ALERTS_HUB, NAME, partitionsPerTask=64)
+    ).load()
+    parsed = events_in_hub.select(f.from_json(f.col("body").cast("string"), ALERT_DDL).alias("a"))
+    rows = parsed.select("a.kind", "a.home", "a.sensor", "a.since").where("since is not null")
     rows = rows.where(f.col("home").rlike(HOME))
     alerts = [Alert(r.home, r.kind, r.sensor, 0, r.since, "", "") for r in rows.collect()]
     return rules.fingerprints_of(
-        [one for one in alerts if one.kind in ALERT_KINDS and one.sensor in KINDS]
+        [alert for alert in alerts if alert.kind in ALERT_KINDS and alert.sensor in KINDS]
     )
 
 
-# -- judging --------------------------------------------------------------------------------------
+# -- applying the rules ---------------------------------------------------------------------------
 
 
 def watched(numbers: DataFrame, watcher: Watcher) -> DataFrame:
-    """Alerts. By partition: that is where a home's readings are in order, and whose time counts."""
+    """The alerts, computed per partition: the readings of a home are in order only there."""
     return numbers.groupBy("partition").transformWithStateInPandas(
         statefulProcessor=watcher,
-        outputStructType=OUT,
+        outputStructType=OUTPUT,
         outputMode="Append",
         timeMode="None",
     )
 
 
 class Watcher(StatefulProcessor):
-    """Hands what was heard, and what is remembered, to the rules. Time is that of the readings, so
-    no timer of Spark's is needed: what has become due is found whenever the partition speaks.
+    """Applies the rules to new activities and the history of their partition. Time is event time,
+    so Spark's timers are not needed: alerts become due when the partition receives activities.
 
-    `known` has been raised before the start; `look` tells what has been raised by the moment at
-    which a partition becomes ours.
+    `known` are the fingerprints of alerts raised before the start. `read_alerts` reads the alerts
+    raised until this application acquires a partition.
     """
 
-    def __init__(self, grace_ms: int, known: UInt64s, look: AlertsReader | None = None) -> None:
-        self.grace_ms, self.known, self.look = grace_ms, known, look
-        self.found: PartitionHistory | None = (
-            None  # by the look; one is enough for all partitions of a task
-        )
+    def __init__(
+        self, grace_ms: int, known: UInt64s, read_alerts: AlertsReader | None = None
+    ) -> None:
+        self.grace_ms, self.known, self.read_alerts = grace_ms, known, read_alerts
+        self.initial: PartitionHistory | None = None  # shared by the partitions of a task
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.state = handle.getValueState("past", STATE_SCHEMA)
@@ -214,19 +232,20 @@ class Watcher(StatefulProcessor):
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         packed = self.state.get()
-        before = self.first() if packed is None else past.from_bytes(packed[0])
-        found, after = rules.apply_rules(
-            before, as_heard(pd.concat(rows)), self.grace_ms, self.known
+        before = self.initial_history() if packed is None else from_bytes(packed[0])
+        alerts, after = rules.apply_rules(
+            before, as_columns(pd.concat(rows)), self.grace_ms, self.known
         )
         self.state.update((after.to_bytes(),))
-        if len(found):  # Spark cannot convert a frame without rows
-            yield as_frame(found.as_alerts())
+        if len(alerts):  # Spark cannot convert a frame without rows
+            yield as_frame(alerts.as_alerts())
 
-    def first(self) -> PartitionHistory:
-        """The past of a partition that we have never seen."""
-        if self.found is None:
-            self.found = EMPTY if self.look is None else rules.history_of_alerts(self.look())
-        return self.found
+    def initial_history(self) -> PartitionHistory:
+        """The history of a partition without state."""
+        if self.initial is None:
+            alerts = None if self.read_alerts is None else self.read_alerts()
+            self.initial = EMPTY if alerts is None else rules.history_of_alerts(alerts)
+        return self.initial
 
     def close(self) -> None:
         freeze_imported_modules()
@@ -235,14 +254,14 @@ class Watcher(StatefulProcessor):
 def as_frame(alerts: list[Alert]) -> pd.DataFrame:
     return pd.DataFrame(
         {
-            "id": [one.id for one in alerts],
-            "home": [one.home for one in alerts],
-            "body": [encode_alert(one) for one in alerts],
+            "id": [alert.id for alert in alerts],
+            "home": [alert.home for alert in alerts],
+            "body": [encode_alert(alert) for alert in alerts],
         }
     )
 
 
-def as_heard(rows: pd.DataFrame) -> ActivityColumns:
+def as_columns(rows: pd.DataFrame) -> ActivityColumns:
     return ActivityColumns(
         number=rows["number"].to_numpy(np.int32),
         kind=rows["kind"].to_numpy(np.int32),
@@ -253,7 +272,7 @@ def as_heard(rows: pd.DataFrame) -> ActivityColumns:
     )
 
 
-def outgoing(alerts: DataFrame) -> DataFrame:
-    """As the sink wants them; the id is outside of the body too, for those who drop repeats."""
+def as_events(alerts: DataFrame) -> DataFrame:
+    """Alerts as rows for the sink. Readers deduplicate by the id, so it is a property too."""
     identity = f.create_map(f.lit("id"), f.col("id")).alias("properties")
     return alerts.select("body", f.col("home").alias("partitionKey"), identity)

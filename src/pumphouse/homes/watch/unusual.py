@@ -4,8 +4,8 @@ A sensor's recent readings define what is usual: their median, and their median 
 reading many times further away is unusual. Unusual readings are not learned from, or a fire would
 soon be usual; but after a long run of them they become the new usual.
 
-    PartitionHistory, ActivityColumns -> find_unusual -> first unusual readings, PartitionHistory
-                                         ^^^^^^^^^^^^ this module
+    PartitionHistory, ActivityColumns -> unusual_starts -> indices, PartitionHistory
+                                         ^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from pumphouse.homes.watch.history import (
 )
 
 FIRST_CLIMATE: Final = len(KINDS) - len(CLIMATE)
-LEARN: Final = 12  # readings before anything is called unusual
-FAR: Final = 6.0  # so many times the usual distance
-MAD: Final = 1.4826  # makes the median distance comparable to a standard deviation
-# A sensor that hardly moves is not alarmed by its own last digit: °C, and percent.
+LEARN: Final = 12  # readings before a reading can be unusual
+FAR: Final = 6.0  # times the usual distance
+MAD: Final = 1.4826  # scales the median distance to a standard deviation
+# The smallest usual distance, in °C and percent: the last digit of a constant sensor is usual.
 LEAST: Final = np.array([0.5, 2.0])
-NEW_NORMAL: Final = 2 * RECENT  # unusual ones in a row, and they are the usual ones
+NEW_USUAL: Final = 2 * RECENT  # unusual readings in a row that become the usual ones
 
 
-def unusual(
-    past: PartitionHistory, heard: ActivityColumns
+def unusual_starts(
+    history: PartitionHistory, activities: ActivityColumns
 ) -> tuple[NDArray[np.intp], PartitionHistory]:
-    """Places of the readings with which something unusual begins."""
-    places = np.flatnonzero((heard.kind >= FIRST_CLIMATE) & ~np.isnan(heard.value))
-    if not len(places):
-        return places, past
-    sensor = heard.number[places] * 8 + heard.kind[places]
-    past = with_sensors(past, np.unique(sensor))
-    row = np.searchsorted(past.sensors, sensor)
+    """The indices of the readings at which unusual readings begin."""
+    indices = np.flatnonzero((activities.kind >= FIRST_CLIMATE) & ~np.isnan(activities.value))
+    if not len(indices):
+        return indices, history
+    sensor = activities.number[indices] * 8 + activities.kind[indices]
+    history = with_sensors(history, np.unique(sensor))
+    row = np.searchsorted(history.sensors, sensor)
     order = np.argsort(row, kind="stable")
-    places, row = places[order], row[order]
-    memory = RecentReadings(past.recent.copy(), past.count.copy(), past.odd.copy())
-    begins = np.zeros(len(places), bool)
-    for turn in turns(row):  # the first of each sensor, then the second, ...
-        least = LEAST[heard.kind[places[turn]] - FIRST_CLIMATE]
-        begins[turn] = memory.take(row[turn], heard.value[places[turn]], least)
-    past = replace(past, recent=memory.recent, count=memory.count, odd=memory.odd)
-    return np.sort(places[begins]), past
+    indices, row = indices[order], row[order]
+    recent = RecentReadings(history.recent.copy(), history.count.copy(), history.odd.copy())
+    begins = np.zeros(len(indices), bool)
+    for batch in one_per_row(row):  # the first of each sensor, then the second, ...
+        least = LEAST[activities.kind[indices[batch]] - FIRST_CLIMATE]
+        begins[batch] = recent.add(row[batch], activities.value[indices[batch]], least)
+    history = replace(history, recent=recent.recent, count=recent.count, odd=recent.odd)
+    return np.sort(indices[begins]), history
 
 
-def turns(row: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Places by how many of the same row came before; `row` is sorted."""
+def one_per_row(row: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Indices in batches that contain each row at most once; `row` is sorted."""
     first = np.searchsorted(row, row)
     number = np.arange(len(row)) - first
     order = np.argsort(number, kind="stable")
@@ -67,29 +67,29 @@ def turns(row: NDArray[np.intp]) -> list[NDArray[np.intp]]:
 
 
 class RecentReadings:
-    """What is usual for each sensor; each call takes one reading of some sensors."""
+    """The recent usual readings of each sensor; each call adds one reading of some sensors."""
 
     def __init__(self, recent: Floats, count: Ints, odd: Ints) -> None:
         self.recent, self.count, self.odd = recent, count, odd
 
-    def take(self, row: NDArray[np.intp], value: Floats, least: Floats) -> Mask:
-        """Which of these begin something unusual."""
-        far = self.far(row, value, least) & (self.count[row] >= LEARN)
+    def add(self, row: NDArray[np.intp], value: Floats, least: Floats) -> Mask:
+        """Which of these readings begin a run of unusual ones."""
+        far = self.is_far(row, value, least) & (self.count[row] >= LEARN)
         begins: Mask = far & (self.odd[row] == 0)
         self.odd[row] = np.where(far, self.odd[row] + 1, 0)
-        settled = self.odd[row] >= NEW_NORMAL
+        settled = self.odd[row] >= NEW_USUAL
         self.count[row[settled]] = self.odd[row[settled]] = 0
         usual = row[~far | settled]
         self.recent[usual, self.count[usual] % RECENT] = value[~far | settled]
         self.count[usual] += 1
         return begins
 
-    def far(self, row: NDArray[np.intp], value: Floats, least: Floats) -> Mask:
+    def is_far(self, row: NDArray[np.intp], value: Floats, least: Floats) -> Mask:
         known = np.arange(RECENT) < self.count[row][:, None]
         with np.errstate(invalid="ignore"):
             recent = np.where(known, self.recent[row], np.nan)
         recent[self.count[row] == 0] = 0.0
         middle = np.nanmedian(recent, axis=1)
         spread = np.nanmedian(np.abs(recent - middle[:, None]), axis=1)
-        found: Mask = np.abs(value - middle) > FAR * np.maximum(MAD * spread, least)
-        return found
+        is_far: Mask = np.abs(value - middle) > FAR * np.maximum(MAD * spread, least)
+        return is_far
