@@ -1,11 +1,11 @@
-"""A pytest fixture for projects that use Event Hubs: install Pumphouse, ask for `event_hub`.
+"""The pytest fixture `event_hub`, for projects that use Event Hubs.
 
     def test_my_producer(event_hub):
         event_hub.create_hub("orders", partitions=2)
         send_orders(event_hub.connection_string("orders"))
 
-Each test gets a hub of its own, on a free port, on a thread of its own, with the official keys'
-rules enforced. It starts without hubs; `create_hub` takes microseconds.
+Each test gets its own hub on a free port and on its own thread, with access keys enforced. It
+starts without hubs; `create_hub` takes microseconds.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def event_hub() -> Iterator[EmbeddedHub]:
-    """An embedded event hub, running for the length of one test."""
-    # Imported here so that installing Pumphouse costs nothing in test runs that do not use it.
+    """An embedded event hub that runs for one test."""
+    # Imported here: test runs that do not use the fixture must not pay for the import.
     from pumphouse.hub.embedded import EmbeddedHub
 
     with EmbeddedHub() as hub:

@@ -219,7 +219,7 @@ async def test_a_signature_in_the_connection_string(sdk: Sdk, guarded: EmbeddedH
 async def test_a_signature_for_another_hub(sdk: Sdk, guarded: EmbeddedHub) -> None:
     secret = f"SharedAccessSignature={signature(guarded, 'two')}"
     text = await refused_by_cbs(sdk, connection_with(guarded, "one", secret))
-    assert "InvalidAudience: The token is for 'two' and does not reach 'one'." in text
+    assert "InvalidAudience: The token is for 'two' and does not include 'one'." in text
 
 
 @both_sdks

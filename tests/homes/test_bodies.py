@@ -37,7 +37,7 @@ def test_a_run_of_records_is_a_batch_too() -> None:
 def test_the_hub_finds_the_key_of_every_event() -> None:
     batch = HomeSimulator(20, 3).minute(MINUTE)
     parsed = parse_payload(batch.packed.data, 0x80013700)
-    keys = [group.prefix.key for group in parsed.groups for _ in group.rests]
+    keys = [group.prefix.key for group in parsed.groups for _ in group.bodies]
     assert keys == [schema.home_id(home) for home in batch.columns.home.tolist()]
 
 

@@ -32,7 +32,7 @@ from pumphouse.amqp.messages import (
 from pumphouse.amqp.performatives import Transfer
 from pumphouse.amqp.types import Described, Symbol, Timestamp, ULong
 from pumphouse.errors import AmqpError, MalformedBytes
-from pumphouse.hub.annotations import OWN_KEYS, build_frames, parse_payload
+from pumphouse.hub.annotations import HUB_KEYS, build_frames, parse_payload
 from pumphouse.hub.links.delivery import address_run
 from pumphouse.hub.storage.memory_log import MemoryLog
 
@@ -124,7 +124,7 @@ def test_delivery_annotations_end_here() -> None:
         assert b"dropped" not in message
 
 
-@pytest.mark.parametrize("name", sorted(OWN_KEYS - {"x-opt-partition-key"}))
+@pytest.mark.parametrize("name", sorted(HUB_KEYS - {"x-opt-partition-key"}))
 def test_what_only_the_hub_may_write_is_taken_out(name: str) -> None:
     """An event that was read and sent on still carries its old stamps."""
     (message,) = stored(annotated(**{name: "forged", "x-user": "kept"}) + BODY)

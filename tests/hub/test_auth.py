@@ -21,7 +21,7 @@ from pumphouse.hub.access.auth import (
     Claim,
     Grant,
     allows,
-    required,
+    unauthorized,
     verify_plain,
     verify_sas,
 )
@@ -169,7 +169,7 @@ def test_a_token_reaches_what_lies_below_its_resource(
 )
 def test_and_nothing_else(resource: str, audience: str) -> None:
     token = sign(resource, "Root", KEY, LATER)
-    assert "does not reach" in refusal(lambda: verify_sas(token, audience, RULES, NOW))
+    assert "does not include" in refusal(lambda: verify_sas(token, audience, RULES, NOW))
 
 
 @pytest.mark.parametrize("path", ["eh1", "eh1/publishers/dev-7", "eh1/consumergroups/g"])
@@ -182,13 +182,13 @@ def test_a_rule_of_a_hub_is_good_for_that_hub(path: str) -> None:
 def test_and_for_no_other(path: str) -> None:
     token = sign(f"sb://h/{path}", "sender", SENDER.key, LATER)
     text = refusal(lambda: verify_sas(token, f"sb://h/{path}", RULES, NOW))
-    assert "No access rule 'sender' governs" in text
+    assert "No access rule 'sender' applies to" in text
 
 
 def test_a_rule_of_a_hub_does_not_reach_a_hub_whose_name_continues_with_a_slash() -> None:
     token = sign("sb://h/eh1", "sender", SENDER.key, LATER)
     text = refusal(lambda: verify_sas(token, "sb://h/eh1/sub-hub", RULES, NOW))
-    assert text == "InvalidAudience: The token is for 'eh1' and does not reach 'eh1/sub-hub'."
+    assert text == "InvalidAudience: The token is for 'eh1' and does not include 'eh1/sub-hub'."
 
 
 def test_rules_of_one_name_are_told_apart_by_their_keys() -> None:
@@ -206,7 +206,7 @@ def test_an_unknown_rule_is_named() -> None:
     text = refusal(lambda: verify_sas(sign(EH1, "Boss", KEY, LATER), EH1, RULES, NOW))
     assert text == (
         "InvalidSignature: The token has an invalid signature. "
-        f"No access rule 'Boss' governs '{EH1}'."
+        f"No access rule 'Boss' applies to '{EH1}'."
     )
 
 
@@ -302,7 +302,7 @@ def test_grants_add_up_and_run_out() -> None:
 
 
 def test_a_missing_claim_is_asked_for_in_the_words_of_the_service() -> None:
-    error = required(LISTEN, "sb://localhost/eh1/consumergroups/$default/partitions/3")
+    error = unauthorized(LISTEN, "sb://localhost/eh1/consumergroups/$default/partitions/3")
     assert error.condition == "amqp:unauthorized-access"
     assert error.description == (
         "Unauthorized access. 'Listen' claim(s) are required to perform this operation. "

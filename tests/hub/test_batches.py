@@ -34,7 +34,7 @@ from pumphouse.errors import AmqpError, RemoteProtocolError
 from pumphouse.hub.annotations import (
     MESSAGE_AT,
     Batch,
-    Group,
+    EventGroup,
     Prefix,
     binary_start,
     build_frames,
@@ -57,12 +57,12 @@ def parse_slowly(payload: bytes) -> Batch:
             key = filter_map(payload[value:end]).key
         elif code == DATA:
             prefix, rest, _ = parse_event(payload, binary_start(payload, value), end)
-            groups.append(Group(prefix, [rest]))
+            groups.append(EventGroup(prefix, [rest]))
     return with_key(groups, key)
 
 
 def events(batch: Batch) -> list[tuple[Prefix, bytes]]:
-    return [(group.prefix, rest) for group in batch.groups for rest in group.rests]
+    return [(group.prefix, rest) for group in batch.groups for rest in group.bodies]
 
 
 def outcome(parse: object, payload: bytes) -> object:
@@ -142,7 +142,7 @@ def ordinary_batch(*keys: str) -> bytes:
 
 def test_the_events_of_an_ordinary_batch_are_one_group() -> None:
     batch = parse_quickly(ordinary_batch("home-7"))
-    assert [len(group.rests) for group in batch.groups] == [4]
+    assert [len(group.bodies) for group in batch.groups] == [4]
     assert batch.key == batch.groups[0].prefix.key == "home-7"
 
 

@@ -117,11 +117,11 @@ def test_what_is_accepted(text: str, hubs: list[HubSpec]) -> None:
         (config(hub("a", 1, "b c")), f"{ENTITIES}[0].ConsumerGroups[0].Name: invalid name 'b c'"),
         (
             config(hub("a"), hub("A")),
-            f"{ENTITIES}[1].Name: hub 'A' stands at {ENTITIES}[0].Name already",
+            f"{ENTITIES}[1].Name: hub 'A' is already at {ENTITIES}[0].Name",
         ),
         (
             config(hub("a", 1, "g", "g")),
-            f"{ENTITIES}[0].ConsumerGroups[1].Name: consumer group 'g' stands at ",
+            f"{ENTITIES}[0].ConsumerGroups[1].Name: consumer group 'g' is already at ",
         ),
         (config(hub(["x" * 200])), f'{ENTITIES}[0].Name: expected a string, found ["{"x" * 58}...'),
     ],

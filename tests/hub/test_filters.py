@@ -120,7 +120,6 @@ def test_a_filter_is_known_by_its_descriptor(descriptor: Any) -> None:
     start = position_from_filter(filters)
     assert start.position == Position("sequence", "9", inclusive=True)
     assert start.honoured == filters
-    assert start.ignored == ()
 
 
 def test_the_code_is_the_one_that_traces_show_in_decimal() -> None:
@@ -148,7 +147,6 @@ def test_filters_we_do_not_know_are_named_and_not_echoed() -> None:
     selector = Described(SELECTOR_FILTER, f"{OFFSET} > '3'")
     start = position_from_filter({no_local: Described(no_local, ()), SELECTOR_FILTER: selector})
     assert start.honoured == {SELECTOR_FILTER: selector}
-    assert start.ignored == (no_local,)
 
 
 def test_two_selectors_are_one_too_many() -> None:

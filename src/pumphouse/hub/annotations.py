@@ -1,17 +1,17 @@
-"""What the hub writes onto an event: from a producer's payload to the frames of the log.
+"""Converts a producer's payload into the frames of a log, with the hub's annotations.
 
-The log keeps each event as a finished transfer frame, so that serving a reader is one copy and a
-few patched numbers (see delivery.py), whatever the number of readers:
+The log stores each event as a complete transfer frame. To send it to a reader, the hub copies the
+frame and sets three numbers (see links/delivery.py):
 
     +--------------------------+--------+------------------------+---------------------------+
     | transfer frame, 35 bytes | header | message annotations    | the producer's own        |
     | channel, handle and      | if any | sequence, offset, time | sections, byte for byte   |
-    | delivery-id are patched  |        | key, publisher, others | (properties, body, ...)   |
+    | delivery-id are set later|        | key, publisher, others | (properties, body, ...)   |
     +--------------------------+--------+------------------------+---------------------------+
 
-Annotations that only the hub may write are taken out of what a producer sends (an event that was
-read and sent on still carries its old ones); delivery annotations end here, as the specification
-says. Everything else is kept to the byte.
+Annotations that only the hub may write are removed from what a producer sends (an event that was
+read and sent again still has its old ones), and so are delivery annotations, as the specification
+requires. Everything else is kept byte for byte.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pumphouse.errors import AmqpError, MalformedBytes
 SEQUENCE_KEY, OFFSET_KEY = b"x-opt-sequence-number", b"x-opt-offset"
 TIME_KEY, PARTITION_KEY = b"x-opt-enqueued-time", b"x-opt-partition-key"
 PUBLISHER_KEY = b"x-opt-publisher"
-OWN_KEYS = frozenset(
+HUB_KEYS = frozenset(
     key.decode()
     for key in (
         SEQUENCE_KEY,
@@ -54,12 +54,12 @@ OWN_KEYS = frozenset(
 )
 PARTITION_KEY_CHARS_MAX = 128
 OFFSET_DIGITS_MAX = 20
-OWN_BYTES_MAX = 2048  # for one event: the longest key and publisher, and all the rest
+HUB_BYTES_MAX = 2048  # that the hub adds to one event, with the longest key and publisher
 
 CHANNEL_AT, HANDLE_AT, DELIVERY_AT, MESSAGE_AT = 6, 15, 20, 35
 
 # size | doff 2, type 0, channel | transfer, list8 of 22 bytes, 11 fields | handle | delivery-id |
-# tag of one zero byte (a constant: the official client keeps every distinct tag for ever) |
+# tag of one zero byte (a constant: the official client stores every distinct tag for ever) |
 # format 0, settled, no more | five nulls
 FRAME_REST = (
     b"\x02\x00\x00\x00"
@@ -73,8 +73,8 @@ SEQUENCE_ENTRY = b"\xa3\x15" + SEQUENCE_KEY + b"\x81"
 OFFSET_ENTRY = b"\xa3\x0c" + OFFSET_KEY + b"\xa1"
 TIME_ENTRY = b"\xa3\x13" + TIME_KEY + b"\x83"
 
-# How a section starts in nearly every message: 00, 53, its code, the constructor of its value. Then
-# comes the size of the value, in one byte or in four.
+# The usual start of a section: 00, 53, its code, the constructor of its value. Then the size of the
+# value, in one byte or in four.
 SECTION_HEAD = struct.Struct(">II")
 DATA_SMALL, DATA_WIDE = 0x005375A0, 0x005375B0
 PLAIN_WIDTHS = {
@@ -84,39 +84,39 @@ PLAIN_WIDTHS = {
 }
 
 SEQUENCE_BYTES = 8
-OWN_ENTRIES = 6  # sequence, offset and time: three keys and three values
+HUB_ENTRIES = 6  # sequence, offset and time: three keys and three values
 
 
 class Prefix(NamedTuple):
-    """What stands before an event's own sections, once the hub has looked at it."""
+    """The parsed start of an event: header and message annotations."""
 
     header: bytes = b""
-    kept: bytes = b""  # annotation entries of the producer's own, encoded
+    kept: bytes = b""  # the producer's own annotation entries, encoded
     kept_count: int = 0  # keys and values
     key: str | None = None
-    odd_key: bool = False  # there is a key among `kept`, but one that is no string
+    odd_key: bool = False  # `kept` has a partition key that is not a string
 
 
-class Group(NamedTuple):
-    """Consecutive events with the same prefix: in practice all events of a batch."""
+class EventGroup(NamedTuple):
+    """Consecutive events with the same prefix: usually all events of a batch."""
 
     prefix: Prefix
-    rests: list[bytes]  # of each event, the sections that are kept as they are
+    bodies: list[bytes]  # of each event, the sections that are kept unchanged
 
 
 class Batch(NamedTuple):
-    """The events of one transfer, and the key that decides their partition."""
+    """The events of one transfer, and their partition key."""
 
-    groups: list[Group]
+    groups: list[EventGroup]
     key: str | None = None
 
     @property
     def event_count(self) -> int:
-        return sum(len(group.rests) for group in self.groups)
+        return sum(len(group.bodies) for group in self.groups)
 
 
-class Kept(NamedTuple):
-    """What stays of an annotations section."""
+class KeptAnnotations(NamedTuple):
+    """The entries of an annotations section that are kept."""
 
     entries: bytes = b""
     keys_and_values: int = 0
@@ -124,14 +124,11 @@ class Kept(NamedTuple):
     odd_key: bool = False
 
 
-NOTHING = Prefix()
-
-
 def parse_payload(payload: bytes, message_format: int) -> Batch:
-    """The events in a transfer's payload. Raises MalformedBytes, or AmqpError for a bad key."""
+    """The events in a transfer's payload; MalformedBytes, or AmqpError for an invalid key."""
     if message_format == SINGLE_FORMAT:
-        prefix, rest, _ = parse_event(payload, 0, len(payload))
-        return Batch([Group(prefix, [rest])], prefix.key)
+        prefix, body, _ = parse_event(payload, 0, len(payload))
+        return Batch([EventGroup(prefix, [body])], prefix.key)
     if message_format != BATCH_FORMAT:
         raise AmqpError(
             "amqp:not-implemented", f"The message format 0x{message_format:08x} is not supported."
@@ -140,9 +137,9 @@ def parse_payload(payload: bytes, message_format: int) -> Batch:
 
 
 def parse_batch(payload: bytes) -> Batch:
-    """A batch: outer annotations may hold the key, each data section holds one message."""
+    """Parse a batch: outer annotations may hold the key, each data section holds one message."""
     key = None
-    groups: list[Group] = []
+    groups: list[EventGroup] = []
     pos, end = 0, len(payload)
     while pos < end:
         code, _, value, pos = section_at(payload, pos, end)
@@ -150,19 +147,19 @@ def parse_batch(payload: bytes) -> Batch:
             key = filter_map(payload[value:pos]).key
         elif code == DATA:
             start = binary_start(payload, value)
-            prefix, rest, in_order = parse_event(payload, start, pos)
-            groups.append(Group(prefix, [rest]))
+            prefix, body, in_order = parse_event(payload, start, pos)
+            groups.append(EventGroup(prefix, [body]))
             if in_order:
-                pos = take_alike(payload, pos, payload[start : pos - len(rest)], groups[-1].rests)
+                lead = payload[start : pos - len(body)]
+                pos = take_similar(payload, pos, lead, groups[-1].bodies)
     return with_key(groups, key)
 
 
-def take_alike(payload: bytes, pos: int, lead: bytes, rests: list[bytes]) -> int:
-    """Collect the events that start as the one before them did, and are plain after that.
+def take_similar(payload: bytes, pos: int, lead: bytes, bodies: list[bytes]) -> int:
+    """Collect the following events that start with the same bytes and have no other annotations.
 
-    Plain means that no header and no annotations follow, so that all of it is kept as it is. Those
-    are nearly all events of nearly all batches, so this loop is kept quick: it knows the usual
-    spellings, and where it finds another it stops and says where.
+    Nearly all events of nearly all batches are like that, so this loop is fast: it knows only the
+    usual encodings, and returns the position of the first event that has another one.
     """
     end, lead_size, unpack = len(payload), len(lead), SECTION_HEAD.unpack_from
     last = end - SECTION_HEAD.size
@@ -190,13 +187,13 @@ def take_alike(payload: bytes, pos: int, lead: bytes, rests: list[bytes]) -> int
                 return pos
         if at != after:
             return pos
-        rests.append(payload[own:after])
+        bodies.append(payload[own:after])
         pos = after
     return pos
 
 
-def with_key(groups: list[Group], key: str | None) -> Batch:
-    """The key of the batch, given to those of its events that do not carry one of their own."""
+def with_key(groups: list[EventGroup], key: str | None) -> Batch:
+    """The batch with its key, which is set on the events without one of their own."""
     if key is None:
         key = next((group.prefix.key for group in groups if group.prefix.key is not None), None)
     if key is None:
@@ -210,12 +207,12 @@ def with_key(groups: list[Group], key: str | None) -> Batch:
     )
 
 
-def with_prefix_key(group: Group, key: str) -> Group:
-    return Group(group.prefix._replace(key=key), group.rests)
+def with_prefix_key(group: EventGroup, key: str) -> EventGroup:
+    return EventGroup(group.prefix._replace(key=key), group.bodies)
 
 
 def binary_start(payload: bytes, value: int) -> int:
-    """Where the bytes of a binary start, given its constructor's place."""
+    """The start of a binary value's bytes, given the position of its constructor."""
     code = payload[value]
     if code == 0xA0:
         return value + 2
@@ -225,38 +222,39 @@ def binary_start(payload: bytes, value: int) -> int:
 
 
 def parse_event(data: bytes, pos: int, end: int) -> tuple[Prefix, bytes, bool]:
-    """Header and annotations are taken out, the other sections keep their order.
+    """The prefix of an event, and its other sections in their order.
 
-    True at the end means that these came last, so that they are the tail of the event as it came.
+    The flag is True if those sections are the unchanged tail of the event's bytes.
     """
-    header, kept, rest, in_order = b"", Kept(), [], True
+    header, kept, body, in_order = b"", KeptAnnotations(), [], True
     for code, start, value, after in scan(data, pos, end):
         section = data[start:after]
         if not section.startswith(SECTION_START):
-            # Rare and legal. Here it is respelt: the official client reads no other than the usual.
+            # A rare, legal encoding. Changed, because the official client reads only the usual one.
             section, in_order = SECTION_START + bytes((code,)) + data[value:after], False
         if PROPERTIES <= code <= FOOTER:
-            rest.append(section)
+            body.append(section)
             continue
-        in_order = in_order and not rest
+        in_order = in_order and not body
         if code == HEADER:
             header = section
         elif code == MESSAGE_ANNOTATIONS:
             kept = filter_map(data[value:after])
-    return Prefix(header, *kept), b"".join(rest), in_order
+    return Prefix(header, *kept), b"".join(body), in_order
 
 
-def filter_map(section: bytes) -> Kept:
+def filter_map(section: bytes) -> KeptAnnotations:
+    """Remove the hub's entries from an encoded annotations map."""
     entries, count, key, odd_key = [], 0, None, False
     for name, start, value, end in map_entries(section):
         if name == PARTITION_KEY.decode():
             key = check_key(decode(section, value, end)[0])
-            # A key that is no string is no key: it decides nothing, and is handed on as it came.
+            # A key that is not a string has no effect, and is kept as an ordinary annotation.
             odd_key = key is None
-        if name not in OWN_KEYS or (odd_key and name == PARTITION_KEY.decode()):
+        if name not in HUB_KEYS or (odd_key and name == PARTITION_KEY.decode()):
             entries.append(section[start:end])
             count += 2
-    return Kept(b"".join(entries), count, key, odd_key)
+    return KeptAnnotations(b"".join(entries), count, key, odd_key)
 
 
 def map_entries(section: bytes) -> list[tuple[str | int, int, int, int]]:
@@ -267,24 +265,24 @@ def map_entries(section: bytes) -> list[tuple[str | int, int, int, int]]:
         count, pos = int.from_bytes(section[5:9], "big"), 9
     else:
         raise MalformedBytes(0, f"annotations must be a map, found bytes {section[:8]!r}")
-    found: list[tuple[str | int, int, int, int]] = []
+    entries: list[tuple[str | int, int, int, int]] = []
     names: set[str | int] = set()
     for _ in range(count // 2):
         name, value = decode(section, pos)
         if not isinstance(name, str | int) or name in names:
-            raise MalformedBytes(pos, f"annotations cannot have {show(name)} for a key here")
+            raise MalformedBytes(pos, f"invalid or repeated annotation key {show(name)}")
         names.add(name)
-        # Decoded only to be checked: it will stand among entries of ours, and must not spoil them.
+        # Decoded only to validate it: it is copied between the hub's entries.
         _, end = decode(section, value)
-        found.append((name, pos, value, end))
+        entries.append((name, pos, value, end))
         pos = end
     if count % 2 or pos != len(section):
         raise MalformedBytes(pos, f"annotations of {count} keys and values do not end here")
-    return found
+    return entries
 
 
 def check_key(key: object) -> str | None:
-    """A partition key as the service takes it; None if it is not a string."""
+    """A valid partition key; None if it is not a string, AmqpError if it is too long."""
     if not isinstance(key, str):
         return None
     if len(key) > PARTITION_KEY_CHARS_MAX:
@@ -302,7 +300,7 @@ def entry(name: bytes, text: str) -> bytes:
 
 
 class Frames(NamedTuple):
-    """Events ready for the log: their frames in a row, and where each of them starts."""
+    """Events as consecutive frames, and the start of each."""
 
     data: bytearray
     starts: list[int]
@@ -318,26 +316,26 @@ def build_frames(
 ) -> Frames:
     """The frames of a batch whose first event gets `sequence` and `offset`.
 
-    The offset of an event is the place of its frame in the partition's whole history, in bytes;
-    `starts` count from `origin`, the offset at which their segment began.
+    The offset of an event is the position of its frame, in bytes, counted from the first frame ever
+    written to the partition. `starts` count from `origin`, the first offset of their segment.
     """
     stamp = TIME_ENTRY + enqueued_ms.to_bytes(8, "big", signed=True)
     parts: list[bytes] = []
     starts: list[int] = []
-    for prefix, rests in batch.groups:
-        tail = stamp + own_entries(prefix.key, publisher) + prefix.kept
-        count = OWN_ENTRIES + 2 * (prefix.key is not None) + 2 * (publisher is not None)
+    for prefix, bodies in batch.groups:
+        tail = stamp + key_entries(prefix.key, publisher) + prefix.kept
+        count = HUB_ENTRIES + 2 * (prefix.key is not None) + 2 * (publisher is not None)
         width = 0
-        for rest in rests:
+        for body in bodies:
             digits = b"%d" % offset
             if len(digits) != width:
                 width = len(digits)
-                pack, before, after, overhead = cut_stencil(
+                pack, before, after, overhead = make_template(
                     prefix.header, count + prefix.kept_count, width, len(tail)
                 )
-            size = overhead + len(rest)
+            size = overhead + len(body)
             parts.append(pack(size, before, sequence, after, digits, tail))
-            parts.append(rest)
+            parts.append(body)
             starts.append(offset - origin)
             sequence += 1
             offset += size
@@ -345,13 +343,13 @@ def build_frames(
 
 
 def check_growth(batch: Batch, publisher: str | None, bytes_max: int) -> None:
-    """Refuse events that are next to nothing themselves, but many, and repeat a long key each."""
-    if batch.event_count * OWN_BYTES_MAX <= bytes_max:
+    """AmqpError for many tiny events that would each repeat a long key."""
+    if batch.event_count * HUB_BYTES_MAX <= bytes_max:
         return
     size = 0
-    for prefix, rests in batch.groups:
-        tail = len(own_entries(prefix.key, publisher)) + len(prefix.kept)
-        size += len(rests) * cut_stencil(prefix.header, 0, OFFSET_DIGITS_MAX, tail).overhead
+    for prefix, bodies in batch.groups:
+        tail = len(key_entries(prefix.key, publisher)) + len(prefix.kept)
+        size += len(bodies) * make_template(prefix.header, 0, OFFSET_DIGITS_MAX, tail).overhead
     if size > bytes_max:
         raise AmqpError(
             "amqp:link:message-size-exceeded",
@@ -361,8 +359,8 @@ def check_growth(batch: Batch, publisher: str | None, bytes_max: int) -> None:
         )
 
 
-class Stencil(NamedTuple):
-    """What frames have in common as long as their offsets have the same number of digits.
+class FrameTemplate(NamedTuple):
+    """The constant parts of frames whose offsets have the same number of digits.
 
     size | before | sequence | after | digits of the offset | tail | the event's own sections
     """
@@ -370,10 +368,10 @@ class Stencil(NamedTuple):
     pack: Callable[[int, bytes, int, bytes, bytes, bytes], bytes]
     before: bytes
     after: bytes
-    overhead: int  # bytes of a frame that are not the event's own
+    overhead: int  # bytes of a frame without the event's own sections
 
 
-def cut_stencil(header: bytes, count: int, width: int, tail_size: int) -> Stencil:
+def make_template(header: bytes, count: int, width: int, tail_size: int) -> FrameTemplate:
     after = OFFSET_ENTRY + bytes((width,))
     entries = len(SEQUENCE_ENTRY) + SEQUENCE_BYTES + len(after) + width + tail_size
     if entries < 255 and count <= 255:
@@ -382,11 +380,11 @@ def cut_stencil(header: bytes, count: int, width: int, tail_size: int) -> Stenci
         annotations = SECTION_WIDE + struct.pack(">II", entries + 4, count)
     before = FRAME_REST + header + annotations + SEQUENCE_ENTRY
     layout = struct.Struct(f">I{len(before)}sq{len(after)}s{width}s{tail_size}s")
-    return Stencil(layout.pack, before, after, layout.size)
+    return FrameTemplate(layout.pack, before, after, layout.size)
 
 
-def own_entries(key: str | None, publisher: str | None) -> bytes:
-    """The entries that say by which key, and by which publisher, an event came."""
+def key_entries(key: str | None, publisher: str | None) -> bytes:
+    """The encoded entries for the partition key and the publisher."""
     return (b"" if key is None else entry(PARTITION_KEY, key)) + (
         b"" if publisher is None else entry(PUBLISHER_KEY, publisher)
     )

@@ -228,13 +228,13 @@ class HubConnection(asyncio.Protocol):
             case amqp.Closed():
                 self.finish()
 
-    def attach(self, asked: amqp.AttachAsked) -> None:
+    def attach(self, request: amqp.AttachAsked) -> None:
         try:
-            asked.link.user = open_link(self, asked.link, asked.attach)
+            request.link.user = open_link(self, request.link, request.attach)
         except AmqpError as refusal:
-            name = asked.link.name[:80]
+            name = request.link.name[:80]
             log.info("%s", line("link_refused", link=name, peer=self.peer_address, error=refusal))
-            asked.link.refuse(as_error(refusal))
+            request.link.refuse(as_error(refusal))
 
     def close_link(self, link: HubLink | None) -> None:
         if link is not None:
@@ -271,7 +271,7 @@ class HubConnection(asyncio.Protocol):
             self.schedule_sending()
 
     def request_flush(self) -> None:
-        """Flush soon, once: a link has sent something outside of `data_received`."""
+        """Flush soon: a link has sent something outside of `data_received`."""
         if not self._flush_pending:
             self._flush_pending = True
             self.server.loop.call_soon(self.flush_now)

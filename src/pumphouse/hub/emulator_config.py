@@ -1,12 +1,12 @@
-"""Microsoft's emulator is told its hubs by a `config.json`; the same file is understood here.
+"""Parses the `config.json` of Microsoft's emulator, which lists hubs and consumer groups.
 
     {"UserConfig": {"NamespaceConfig": [{"Type": "EventHub", "Name": "emulatorNs1", "Entities": [
         {"Name": "eh1", "PartitionCount": 2, "ConsumerGroups": [{"Name": "cg1"}]}]}],
       "LoggingConfig": {"Type": "File"}}}
 
-What is wrong is named by its place in the file. The emulator's own limits (ten hubs, its one name
-for a namespace) are not ours: they are kept only if `strict` asks for them. As in the emulator,
-names of fields are known in any case and a number may stand in quotes.
+An error names the path of the wrong value. The emulator's own limits (ten hubs, one fixed namespace
+name) are enforced only with `strict`. As in the emulator, field names are case-insensitive and a
+number may be in quotes.
 
     text -> parse_config -> HubSpec, HubSpec ... -> ensure_hubs, ensure_groups
             ^^^^^^^^^^^^ this module
@@ -24,7 +24,7 @@ from pumphouse.hub.quotas import PARTITIONS_MAX
 from pumphouse.hub.routing import DEFAULT_GROUP, check_group_name, check_hub_name
 
 CONFIG_CHARS_MAX = 1 << 20
-FOUND_CHARS_MAX = 60  # of a wrong value, in an error text
+VALUE_CHARS_MAX = 60  # of a wrong value, in an error text
 
 # The emulator's own limits.
 STRICT_NAMESPACE = "emulatorNs1"
@@ -34,7 +34,7 @@ STRICT_LOGGING = ("File", "Console", "File,Console", "Console,File")
 
 @dataclass(frozen=True, slots=True)
 class HubSpec:
-    """A hub as the file asks for it."""
+    """A hub to create."""
 
     name: str
     partitions: int
@@ -42,69 +42,71 @@ class HubSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A value in the file, and the way to it."""
+class ConfigValue:
+    """A value in the file, and its path."""
 
     path: str
     value: Any
 
-    def wrong(self, expected: str) -> OptionError:
-        found = json.dumps(self.value, ensure_ascii=False)
-        if len(found) > FOUND_CHARS_MAX:
-            found = f"{found[:FOUND_CHARS_MAX]}..."
-        return OptionError(f"{self.path}: expected {expected}, found {found}")
+    def invalid(self, expected: str) -> OptionError:
+        actual = json.dumps(self.value, ensure_ascii=False)
+        if len(actual) > VALUE_CHARS_MAX:
+            actual = f"{actual[:VALUE_CHARS_MAX]}..."
+        return OptionError(f"{self.path}: expected {expected}, found {actual}")
 
-    def field(self, name: str) -> Place | None:
-        """A field of an object, if it is there; None also if it is null."""
+    def field(self, name: str) -> ConfigValue | None:
+        """A field of an object; None if it is missing or null."""
         if not isinstance(self.value, dict):
-            raise self.wrong("an object")
+            raise self.invalid("an object")
         path = f"{self.path}.{name}" if self.path else name
         for key, value in self.value.items():
             if key.lower() == name.lower() and value is not None:
-                return Place(path, value)
+                return ConfigValue(path, value)
         return None
 
-    def need(self, name: str, expected: str) -> Place:
-        """A field of an object that has to be there."""
-        found = self.field(name)
-        if found is None:
+    def require(self, name: str, expected: str) -> ConfigValue:
+        """A field of an object that must not be missing."""
+        value = self.field(name)
+        if value is None:
             path = f"{self.path}.{name}" if self.path else name
             raise OptionError(f"{path}: expected {expected}, found nothing")
-        return found
+        return value
 
-    def items(self) -> list[Place]:
+    def items(self) -> list[ConfigValue]:
         if not isinstance(self.value, list):
-            raise self.wrong("a list")
-        return [Place(f"{self.path}[{number}]", value) for number, value in enumerate(self.value)]
+            raise self.invalid("a list")
+        return [
+            ConfigValue(f"{self.path}[{number}]", value) for number, value in enumerate(self.value)
+        ]
 
     def text(self) -> str:
         if not isinstance(self.value, str) or not self.value:
-            raise self.wrong("a string")
+            raise self.invalid("a string")
         return self.value
 
     def number(self, most: int) -> int:
-        """A whole number from 1 on; it may stand in quotes, as in Microsoft's older samples."""
+        """A whole number from 1 on; it may be in quotes, as in Microsoft's older samples."""
         value = self.value
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-            raise self.wrong(f"1 to {most}")
+            raise self.invalid(f"1 to {most}")
         return value
 
-    def one_of(self, words: Sequence[str]) -> str:
-        if self.value not in words:
-            raise self.wrong(" or ".join(f'"{word}"' for word in words))
+    def one_of(self, values: Sequence[str]) -> str:
+        if self.value not in values:
+            raise self.invalid(" or ".join(f'"{value}"' for value in values))
         return str(self.value)
 
 
 def parse_config(text: str, strict: bool = False) -> tuple[HubSpec, ...]:
-    """The hubs that a config.json asks for; OptionError names what is wrong, and where."""
-    user = Place("", decode(text)).need("UserConfig", "an object")
-    namespaces = user.need("NamespaceConfig", "a list with one namespace").items()
+    """The hubs of a config.json; OptionError names the path of a wrong value."""
+    user = ConfigValue("", decode(text)).require("UserConfig", "an object")
+    namespaces = user.require("NamespaceConfig", "a list with one namespace").items()
     if len(namespaces) != 1:
         raise OptionError(
             f"UserConfig.NamespaceConfig: expected one namespace, found {len(namespaces)}; "
-            "a hub is one namespace: start one for each"
+            "start one hub for each namespace"
         )
     if strict:
         check_strict(user, namespaces[0])
@@ -116,78 +118,78 @@ def decode(text: str) -> Any:
         raise OptionError(f"config.json is longer than {CONFIG_CHARS_MAX} characters")
     try:
         return json.loads(text.removeprefix("\ufeff"))
-    except json.JSONDecodeError as wrong:
+    except json.JSONDecodeError as failure:
         raise OptionError(
-            f"config.json is not JSON: line {wrong.lineno}, column {wrong.colno}: {wrong.msg}"
+            f"config.json is not JSON: line {failure.lineno}, column {failure.colno}: {failure.msg}"
         ) from None
     except RecursionError:
-        raise OptionError("config.json is not a configuration: it is nested too deeply") from None
+        raise OptionError("config.json is not valid: it is nested too deeply") from None
 
 
-def check_strict(user: Place, namespace: Place) -> None:
-    """What the emulator wants besides hubs."""
-    namespace.need("Name", f'"{STRICT_NAMESPACE}"').one_of((STRICT_NAMESPACE,))
-    logging = user.need("LoggingConfig", "an object")
-    logging.need("Type", "a string").one_of(STRICT_LOGGING)
-    entities = namespace.need("Entities", "a list of hubs")
+def check_strict(user: ConfigValue, namespace: ConfigValue) -> None:
+    """Check what the emulator requires besides hubs."""
+    namespace.require("Name", f'"{STRICT_NAMESPACE}"').one_of((STRICT_NAMESPACE,))
+    logging = user.require("LoggingConfig", "an object")
+    logging.require("Type", "a string").one_of(STRICT_LOGGING)
+    entities = namespace.require("Entities", "a list of hubs")
     if not 1 <= len(entities.items()) <= STRICT_HUBS_MAX:
         raise OptionError(
             f"{entities.path}: expected 1 to {STRICT_HUBS_MAX} hubs, found {len(entities.items())}"
         )
 
 
-def read_namespace(namespace: Place, strict: bool) -> tuple[HubSpec, ...]:
+def read_namespace(namespace: ConfigValue, strict: bool) -> tuple[HubSpec, ...]:
     kind = namespace.field("Type")
     if kind is not None:
         kind.one_of(("EventHub",))
-    entities = namespace.need("Entities", "a list of hubs").items()
+    entities = namespace.require("Entities", "a list of hubs").items()
     hubs = tuple(read_hub(entity, strict) for entity in entities)
-    check_once("hub", [entity.need("Name", "a string") for entity in entities])
+    check_unique("hub", [entity.require("Name", "a string") for entity in entities])
     return hubs
 
 
-def read_hub(entity: Place, strict: bool) -> HubSpec:
-    name = named(entity, check_hub_name)
+def read_hub(entity: ConfigValue, strict: bool) -> HubSpec:
+    name = checked_name(entity, check_hub_name)
     most = STRICT_PARTITIONS_MAX if strict else PARTITIONS_MAX
-    partitions = entity.need("PartitionCount", f"1 to {most}").number(most)
+    partitions = entity.require("PartitionCount", f"1 to {most}").number(most)
     listed = entity.field("ConsumerGroups")
     return HubSpec(name, partitions, () if listed is None else read_groups(listed, strict))
 
 
-def read_groups(listed: Place, strict: bool) -> tuple[str, ...]:
+def read_groups(listed: ConfigValue, strict: bool) -> tuple[str, ...]:
     entries = listed.items()
     if strict and not 1 <= len(entries) <= STRICT_GROUPS_MAX:
         raise OptionError(
             f"{listed.path}: expected 1 to {STRICT_GROUPS_MAX} consumer groups, "
             f"found {len(entries)}"
         )
-    names = [named(entry, check_group_name) for entry in entries]
-    places = [entry.need("Name", "a string") for entry in entries]
-    check_once("consumer group", places)
-    for place in places:
-        if strict and is_default(place.value):
-            raise place.wrong(f"no {DEFAULT_GROUP}, which every hub has by itself")
+    names = [checked_name(entry, check_group_name) for entry in entries]
+    values = [entry.require("Name", "a string") for entry in entries]
+    check_unique("consumer group", values)
+    for value in values:
+        if strict and is_default(value.value):
+            raise value.invalid(f"no {DEFAULT_GROUP}, which every hub has anyway")
     return tuple(name for name in names if not is_default(name))
 
 
-def named(entry: Place, check: Callable[[str], None]) -> str:
-    """The name of a hub or group, which must be one that it may have."""
-    place = entry.need("Name", "a string")
-    name = place.text()
+def checked_name(entry: ConfigValue, check: Callable[[str], None]) -> str:
+    """The name of a hub or group; OptionError if it is not valid."""
+    value = entry.require("Name", "a string")
+    name = value.text()
     try:
         check(name)
-    except OptionError as wrong:
-        raise OptionError(f"{place.path}: {wrong}") from None
+    except OptionError as failure:
+        raise OptionError(f"{value.path}: {failure}") from None
     return name
 
 
-def check_once(what: str, places: Sequence[Place]) -> None:
-    """OptionError at the second of two names that are the same."""
-    seen: dict[str, str] = {}
-    for place in places:
-        first = seen.setdefault(str(place.value).lower(), place.path)
-        if first != place.path:
-            raise OptionError(f"{place.path}: {what} {place.value!r} stands at {first} already")
+def check_unique(what: str, values: Sequence[ConfigValue]) -> None:
+    """OptionError at the second of two equal names."""
+    paths: dict[str, str] = {}
+    for value in values:
+        first = paths.setdefault(str(value.value).lower(), value.path)
+        if first != value.path:
+            raise OptionError(f"{value.path}: {what} {value.value!r} is already at {first}")
 
 
 def is_default(name: str) -> bool:

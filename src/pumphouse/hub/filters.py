@@ -1,7 +1,7 @@
-"""Where does a reader start? Selectors and attach filters to a Position.
+"""Attach filters: parses the selector of a reader into its start position.
 
-A client says where it starts with a selector, a one-line expression inside the filter of its
-attach. It becomes a Position here; the log then finds the event.
+A client gives its start position as a selector, an expression in the filter of its attach. The log
+finds the event at that position.
 
     attach -> position_from_filter -> log
               ^^^^^^^^^^^^^^^^^^^^ this module
@@ -28,9 +28,9 @@ _ANNOTATIONS = {
     "x-opt-offset": "offset",
     "x-opt-sequence-number": "sequence",
     "x-opt-enqueued-time": "time",
-    "x-opt-enqueuedtimeutc": "time",  # what the first .NET and Java clients call it
+    "x-opt-enqueuedtimeutc": "time",  # in the first .NET and Java clients
 }
-# Nineteen digits hold every 64-bit number; the wire has nothing larger.
+# Nineteen digits hold every 64-bit number, the largest in AMQP.
 _SELECTOR = re.compile(
     r"\s*amqp\.annotation\.(?P<annotation>[a-z-]+)\s*(?P<operator>>=?)\s*"
     r"(?P<quote>['\"]?)\s*(?P<value>-?[0-9]{1,19}|@latest)\s*(?P=quote)\s*",
@@ -39,17 +39,17 @@ _SELECTOR = re.compile(
 
 
 def parse_selector(text: str) -> Position:
-    """The position that a selector means; AmqpError if it means none."""
-    found = _SELECTOR.fullmatch(text)
-    kind = _ANNOTATIONS.get(found["annotation"].lower()) if found else None
-    if found is None or kind is None:
+    """The position of a selector; AmqpError if it is not valid."""
+    match = _SELECTOR.fullmatch(text)
+    kind = _ANNOTATIONS.get(match["annotation"].lower()) if match else None
+    if match is None or kind is None:
         raise _bad_selector(text)
-    inclusive = found["operator"] == ">="
-    if found["value"].lower() == "@latest":
+    inclusive = match["operator"] == ">="
+    if match["value"].lower() == "@latest":
         if kind != "offset":
             raise _bad_selector(text)
         return LATEST
-    return _position(kind, int(found["value"]), inclusive, text)
+    return _position(kind, int(match["value"]), inclusive, text)
 
 
 def _position(kind: str, value: int, inclusive: bool, text: str) -> Position:
@@ -57,38 +57,36 @@ def _position(kind: str, value: int, inclusive: bool, text: str) -> Position:
         return Position(kind, str(value), inclusive)
     if value < -1:
         raise _bad_selector(text)
-    # -1 is the place before the first event, so it makes no difference whether it is included.
+    # -1 is before the first event, so `inclusive` makes no difference.
     return EARLIEST if value == -1 else Position(kind, str(value), inclusive)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """What an attach filter means: where to start, what to echo, and what was not understood."""
+class ReaderStart:
+    """The start position of a reader, and the filters to echo."""
 
     position: Position = EARLIEST
-    # The attach reply echoes only the filters in force: that is how a client sees what it got.
+    # Our attach echoes only the filters in force, so that the client knows which are supported.
     honoured: Mapping[Any, Any] = field(default_factory=dict)
-    ignored: tuple[str, ...] = ()
 
 
-def position_from_filter(filter_map: Mapping[Any, Any] | None) -> Start:
-    """Read the decoded filter of a source; without a selector reading starts at the first event."""
+def position_from_filter(filter_map: Mapping[Any, Any] | None) -> ReaderStart:
+    """Parse the decoded filter of a source. Without a selector, start at the first event."""
     filters = dict(filter_map or {})
     selectors = [name for name, value in filters.items() if _is_selector(name, value)]
-    ignored = tuple(str(name) for name in filters if name not in selectors)
     if not selectors:
-        return Start(ignored=ignored)
+        return ReaderStart()
     if len(selectors) > 1:
         raise AmqpError(
             ARGUMENT_ERROR, f"One selector is allowed, the filter has {len(selectors)}."
         )
     name = selectors[0]
-    return Start(parse_selector(_text_of(filters[name])), {name: filters[name]}, ignored)
+    return ReaderStart(parse_selector(_text_of(filters[name])), {name: filters[name]})
 
 
 def _is_selector(name: Any, value: Any) -> bool:
-    # The descriptor decides; the name in the map is the client's own choice. A value without
-    # descriptor breaks the rules, and is understood all the same if its name is the well-known one.
+    # The descriptor counts; the name in the map is the client's own choice. A value without a
+    # descriptor violates the specification, but is accepted if its name is the well-known one.
     key = value.descriptor if isinstance(value, Described) else name
     return key in (SELECTOR_FILTER, SELECTOR_FILTER_CODE) and value is not None
 

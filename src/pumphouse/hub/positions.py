@@ -1,4 +1,4 @@
-"""Where does reading start? A position, as a sequence number of some log."""
+"""Finds the sequence number of a position in a log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pumphouse.errors import AmqpError
 from pumphouse.events import Position
 
 
-class Searchable(Protocol):
-    """What a log must know for a position to be found in it."""
+class SearchableLog(Protocol):
+    """The part of a log that is needed to find a position."""
 
     begin: int
     next_sequence: int
@@ -20,8 +20,8 @@ class Searchable(Protocol):
     def after_time(self, ms: int, inclusive: bool) -> int: ...
 
 
-def locate(log: Searchable, position: Position) -> int:
-    """The sequence number at which reading starts; AmqpError for a position beyond the end."""
+def locate(log: SearchableLog, position: Position) -> int:
+    """The sequence number at which reading starts; AmqpError for a position after the end."""
     match position.kind:
         case "latest":
             return log.next_sequence
@@ -30,22 +30,22 @@ def locate(log: Searchable, position: Position) -> int:
         case "offset":
             offset = int(position.value)
             if offset > log.last_offset:
-                raise beyond_end("offset", offset, log.last_offset)
+                raise after_end("offset", offset, log.last_offset)
             return max(log.begin, log.after_offset(offset, position.inclusive))
         case "time":
             return max(log.begin, log.after_time(int(position.value), position.inclusive))
     return log.begin
 
 
-def after_sequence(log: Searchable, sequence: int, inclusive: bool) -> int:
-    wanted = sequence if inclusive else sequence + 1
-    if wanted > log.next_sequence:
-        raise beyond_end("sequence number", sequence, log.next_sequence - 1)
-    return max(log.begin, wanted)
+def after_sequence(log: SearchableLog, sequence: int, inclusive: bool) -> int:
+    first = sequence if inclusive else sequence + 1
+    if first > log.next_sequence:
+        raise after_end("sequence number", sequence, log.next_sequence - 1)
+    return max(log.begin, first)
 
 
-def beyond_end(what: str, found: int, last: int) -> AmqpError:
+def after_end(what: str, value: int, last: int) -> AmqpError:
     return AmqpError(
         "com.microsoft:argument-error",
-        f"The supplied {what} '{found}' is invalid. The last {what} in the system is '{last}'",
+        f"The supplied {what} '{value}' is invalid. The last {what} in the system is '{last}'",
     )

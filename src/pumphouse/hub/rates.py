@@ -1,7 +1,7 @@
-"""How fast a partition fills and is read: samples in, events per second out.
+"""Rates of partitions in events per second, computed from samples of their totals.
 
-Totals are looked at once a second and kept for a few; a rate is what was added since the oldest one
-still kept. Nothing is counted per event, and time is an argument.
+A sample is taken every second and kept for ten. A rate is the difference to the oldest kept sample.
+Nothing is counted per event, and time is an argument.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Events that have ever come in and gone out."""
+    """All events received and sent since the start."""
 
-    came_in: int
-    went_out: int
+    received: int
+    sent: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class Rates(Generic[Key]):
             self._samples.popleft()
 
     def rate(self, key: Key, now: float, totals: Totals) -> Rate:
-        """The rate up to now; idle if the key was not there when a sample was taken."""
-        for then, sampled in self._samples:
-            if key in sampled and now > then:
-                return between(sampled[key], totals, now - then)
+        """The rate up to now; idle if no sample has the key."""
+        for sampled_at, sampled in self._samples:
+            if key in sampled and now > sampled_at:
+                return between(sampled[key], totals, now - sampled_at)
         return IDLE
 
 
 def between(earlier: Totals, later: Totals, seconds: float) -> Rate:
     return Rate(
-        round((later.came_in - earlier.came_in) / seconds, 3),
-        round((later.went_out - earlier.went_out) / seconds, 3),
+        round((later.received - earlier.received) / seconds, 3),
+        round((later.sent - earlier.sent) / seconds, 3),
     )

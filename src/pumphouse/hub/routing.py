@@ -1,11 +1,11 @@
-"""Where does an event or a link go? Keys to partitions, addresses to nodes.
+"""Routing: the partition of a key, and the parts of a link's address.
 
-A partition key is hashed as the service hashes it, so that a key lands in the same partition here
-and in the cloud. An address is what a client writes into the source or target of an attach; reading
-one gives the node it means. Whether that hub, group or partition exists is for the hub to say.
+A partition key is hashed as the service hashes it, so that a key has the same partition here and in
+the cloud. An address is the text in the source or target of an attach. Parsing does not check
+whether its hub, group or partition exists.
 
-    attach -> parse_address -> nodes          batch -> partition_for -> log
-              ^^^^^^^^^^^^^ this module                 ^^^^^^^^^^^^^ and this
+    attach -> parse_address -> links          batch -> partition_for -> log
+              ^^^^^^^^^^^^^ this module                 ^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ HUB_NAME_CHARS_MAX = 256
 GROUP_NAME_CHARS_MAX = 50
 DEFAULT_GROUP = "$Default"
 
-_WORD = 0xFFFFFFFF
-# The rotations of Bob Jenkins' lookup3: six steps while there is more to read, seven at the end.
-_MIX_TURNS = (4, 6, 8, 16, 19, 4)
-_FINAL_TURNS = (14, 11, 25, 16, 4, 14, 24)
+_MASK_32 = 0xFFFFFFFF
+# The rotations of Bob Jenkins' lookup3: six steps for each full block, seven at the end.
+_MIX_ROTATIONS = (4, 6, 8, 16, 19, 4)
+_FINAL_ROTATIONS = (14, 11, 25, 16, 4, 14, 24)
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The index of the partition that a key belongs to."""
-    # .NET, Java and JavaScript keep the sign of the dividend, Python that of the divisor:
-    # abs(a % n) there is abs(a) % n here.
+    """The index of the partition for a key."""
+    # In .NET, Java and JavaScript % has the sign of the dividend, in Python that of the divisor:
+    # their abs(a % n) is abs(a) % n here.
     return abs(hash_code(key)) % partitions
 
 
@@ -45,7 +45,7 @@ def hash_code(key: str) -> int:
 
 def _lookup3(data: bytes) -> int:
     """Jenkins' lookup3 with both seeds zero, its two words c and b joined by xor."""
-    a = b = c = (0xDEADBEEF + len(data)) & _WORD
+    a = b = c = (0xDEADBEEF + len(data)) & _MASK_32
     if not data:
         return 0  # c ^ b of equal words; the closing steps are skipped for an empty key
     start = 0
@@ -57,39 +57,39 @@ def _lookup3(data: bytes) -> int:
 
 
 def _add(words: tuple[int, int, int], block: bytes) -> tuple[int, int, int]:
-    """Add up to twelve bytes, little-endian, to the three words; missing bytes count as zero."""
+    """Add up to twelve bytes, little-endian, to the three words; missing bytes are zero."""
     a, b, c = (
-        (word + int.from_bytes(block[at : at + 4], "little")) & _WORD
+        (word + int.from_bytes(block[at : at + 4], "little")) & _MASK_32
         for word, at in zip(words, (0, 4, 8), strict=True)
     )
     return a, b, c
 
 
 def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
-    for turn in _MIX_TURNS:
-        a, c = ((a - c) & _WORD) ^ _turned(c, turn), (c + b) & _WORD
-        a, b, c = b, c, a  # each step is the same one, with the words in the next roles
+    for bits in _MIX_ROTATIONS:
+        a, c = ((a - c) & _MASK_32) ^ _rotated(c, bits), (c + b) & _MASK_32
+        a, b, c = b, c, a  # every step is the same, with the words in the next roles
     return a, b, c
 
 
 def _final(a: int, b: int, c: int) -> tuple[int, int, int]:
-    for turn in _FINAL_TURNS:
-        c = ((c ^ b) - _turned(b, turn)) & _WORD
+    for bits in _FINAL_ROTATIONS:
+        c = ((c ^ b) - _rotated(b, bits)) & _MASK_32
         a, b, c = b, c, a
-    # Seven steps leave the roles turned by one; the last word written is c.
+    # Seven steps leave the roles rotated by one; the last word written is c.
     return c, a, b
 
 
-def _turned(word: int, bits: int) -> int:
-    return (word << bits | word >> (32 - bits)) & _WORD
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & _MASK_32
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The node an address means. Names keep the client's spelling; compare them case-insensitively.
+    """A parsed address. Names keep the client's case; compare them case-insensitively.
 
-    A field that the kind does not use is empty. `hub` is also empty for "cbs", and for a
-    "management" address that names no hub (the request then does).
+    Fields that the kind does not use are empty. `hub` is empty for "cbs", and for a "management"
+    address without a hub (the request then names it).
     """
 
     kind: Kind
@@ -100,7 +100,7 @@ class Address:
 
     @property
     def path(self) -> str:
-        """The address in its plain form, as grants and error texts write it."""
+        """The address in its plain form, for grants and error texts."""
         return {
             "cbs": "$cbs",
             "management": f"{self.hub}/$management".lstrip("/"),
@@ -111,9 +111,9 @@ class Address:
         }[self.kind]
 
 
-# Hub names may contain slashes, so an address is read from its right end: `.+` takes what it can.
-# The first shape that fits wins, because a group may be called "publishers".
-_SHAPES: Mapping[Kind, str] = {
+# Hub names may contain slashes, so an address is matched from its right end: `.+` is greedy.
+# The first pattern that matches counts, because a group may be called "publishers".
+_PATTERNS: Mapping[Kind, str] = {
     "cbs": r"\$cbs",
     "management": r"(?:(?P<hub>.+)/)?\$management",
     "receiver": r"(?P<hub>.+)/ConsumerGroups/(?P<group>.+)/Partitions/(?P<partition>[^/]+)",
@@ -129,13 +129,13 @@ _PATH_WORDS = frozenset({"consumergroups", "partitions", "publishers"})
 
 
 def path_of(text: str) -> str:
-    """The path of an address or resource, without scheme, authority and slashes around it."""
+    """The path of an address or resource, without scheme, authority and outer slashes."""
     return _AUTHORITY.sub("", text.strip(), count=1).strip("/")
 
 
 def parse_address(text: str) -> Address:
-    """Read the address of an attach; AmqpError if it can mean no node of any hub."""
-    address = _read(path_of(text))
+    """Parse the address of an attach; AmqpError if it is invalid."""
+    address = _match(path_of(text))
     if address is None:
         raise AmqpError(
             "com.microsoft:argument-error",
@@ -143,18 +143,18 @@ def parse_address(text: str) -> Address:
             "'hub/Publishers/name', 'hub/ConsumerGroups/group/Partitions/0', 'hub/$management' "
             "or '$cbs'.",
         )
-    # No hub or group can bear such a name, so the answer is the one for a name nobody has.
+    # No hub or group can have such a name, so it is refused like a hub that does not exist.
     if not _could_exist(address):
         raise AmqpError("amqp:not-found", f"The messaging entity '{text}' could not be found.")
     return address
 
 
 def hub_of(path: str) -> str:
-    """The hub that a path lies in: the path itself, unless it ends in a part of a hub."""
+    """The hub of a path: the path itself, unless it ends in a part of a hub."""
     group = _GROUP.fullmatch(path)
     if group and not _has_path_word(group["hub"]):
         return group["hub"]
-    address = _read(path)
+    address = _match(path)
     return address.hub if address else path
 
 
@@ -170,16 +170,16 @@ def check_group_name(name: str) -> None:
         raise _bad_name("a consumer group", name, GROUP_NAME_CHARS_MAX)
 
 
-def _read(path: str) -> Address | None:
-    for kind, shape in _SHAPES.items():
-        if found := re.fullmatch(shape, path, _ANY_CASE):
-            parts = {name: unquote(part or "") for name, part in found.groupdict().items()}
-            return None if _is_muddled(**parts) else Address(kind, **parts)
+def _match(path: str) -> Address | None:
+    for kind, pattern in _PATTERNS.items():
+        if match := re.fullmatch(pattern, path, _ANY_CASE):
+            parts = {name: unquote(part or "") for name, part in match.groupdict().items()}
+            return None if _is_ambiguous(**parts) else Address(kind, **parts)
     return None
 
 
-def _is_muddled(hub: str = "", partition: str = "", publisher: str = "", group: str = "") -> bool:
-    """Whether a part, once decoded, reaches over the slash where it should have ended."""
+def _is_ambiguous(hub: str = "", partition: str = "", publisher: str = "", group: str = "") -> bool:
+    """Whether a decoded part contains a slash that makes it another path."""
     return _has_path_word(hub) or "/" in partition + publisher
 
 
@@ -189,17 +189,17 @@ def _could_exist(address: Address) -> bool:
 
 
 def _has_path_word(name: str) -> bool:
-    """Whether a name would be taken for part of an address ("eh/Publishers/x/more" is no hub).
+    """Whether a name contains a part of an address, such as "eh/Publishers/x/more".
 
-    A name that is nothing but such a word can be told apart, and is allowed.
+    A name that is only such a word is unambiguous, and valid.
     """
     return "/" in name and not _PATH_WORDS.isdisjoint(name.lower().split("/"))
 
 
 def _is_name(name: str) -> bool:
-    # An empty or dotted segment would walk up or out of a directory named after the hub.
-    tidy = {"", ".", ".."}.isdisjoint(name.split("/"))
-    return bool(_NAME.fullmatch(name)) and tidy and not _has_path_word(name)
+    # Empty or dotted segments would leave a directory named after the hub.
+    has_plain_segments = {"", ".", ".."}.isdisjoint(name.split("/"))
+    return bool(_NAME.fullmatch(name)) and has_plain_segments and not _has_path_word(name)
 
 
 def _is_group_name(name: str) -> bool:

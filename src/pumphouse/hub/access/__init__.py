@@ -1,1 +1,1 @@
-"""Who may do what: tokens, keys, grants, and callers of the HTTP API."""
+"""Access control: tokens, keys, grants, and callers of the HTTP API."""

@@ -1,11 +1,11 @@
-"""Who may do what: tokens and keys in, grants out.
+"""Authorisation: verifies tokens and keys, and returns grants.
 
-A client proves who it is in one of three ways: a shared access signature (SAS) or a JWT put on
-$cbs, or a rule's name and key as SASL PLAIN. Each becomes a Grant: claims on a path, until a time.
-A link or request is then allowed if some grant of its connection covers it. Keys are compared in
-constant time, and appear in no repr and no error text.
+A client authenticates in one of three ways: a shared access signature (SAS) or a JWT put on $cbs,
+or a rule's name and key as SASL PLAIN. Each becomes a Grant: claims on a path, until a time. A link
+or request is allowed if a grant of its connection covers it. Keys are compared in constant time,
+and are in no repr and no error text.
 
-    put-token -> verify_sas, issuer.verify_jwt -> Grant -> allows -> attach, or `required`
+    put-token -> verify_sas, issuer.verify_jwt -> Grant -> allows -> attach, or `unauthorized`
     sasl-init -> verify_plain -----------------^
                  ^^^^^^^^^^^^ this module                  ^^^^^^
 """
@@ -27,7 +27,7 @@ from pumphouse.hub.routing import hub_of, path_of
 
 
 class Claim(StrEnum):
-    """What a rule allows. Manage includes the other two."""
+    """A permission. Manage includes the other two."""
 
     SEND = "Send"
     LISTEN = "Listen"
@@ -39,21 +39,21 @@ ALL_CLAIMS = frozenset(Claim)
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """A named key (or two, so that one can be replaced while the other is in use)."""
+    """A named key with claims. A second key lets one be replaced while the other is in use."""
 
     name: str
     key: str = field(repr=False)
     claims: frozenset[Claim] = ALL_CLAIMS
-    hub: str = ""  # "" is a rule of the namespace: good for every hub
-    secondary_key: str = field(default="", repr=False)  # "" if the rule has one key only
+    hub: str = ""  # "": a rule of the namespace, valid for every hub
+    secondary_key: str = field(default="", repr=False)  # "": no second key
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that open; an empty key never does."""
+        """The keys without empty ones, which are never valid."""
         return tuple(key for key in (self.key, self.secondary_key) if key)
 
-    def governs(self, path: str) -> bool:
-        """Whether this rule has a say about a path."""
+    def applies_to(self, path: str) -> bool:
+        """Whether this rule is valid for a path."""
         return not self.hub or hub_of(path) == self.hub.lower()
 
 
@@ -61,26 +61,28 @@ class AccessRule:
 class Grant:
     """Claims on a path and all below it, until a time."""
 
-    path: str  # lower-case, without slashes around it; "" is the whole namespace
+    path: str  # in lower case, without outer slashes; "": the whole namespace
     claims: frozenset[Claim]
     expires_at: float  # seconds since 1970
 
     def covers(self, path: str) -> bool:
-        # "site" and "site/doors" may be two hubs, so being below is not enough.
+        # "site" and "site/north" may be two hubs, so a common prefix is not enough.
         return _is_below(path, self.path) and (not self.path or hub_of(path) == hub_of(self.path))
 
 
 def allows(grants: Iterable[Grant], path: str, claim: Claim | None, now: float) -> bool:
-    """Whether one of the grants gives the claim on a path; None asks for any claim at all."""
-    place = path_of(path).lower()
+    """Whether a grant gives the claim on a path; None stands for any claim."""
+    lower_path = path_of(path).lower()
     return any(
-        now < grant.expires_at and grant.covers(place) and (claim is None or claim in grant.claims)
+        now < grant.expires_at
+        and grant.covers(lower_path)
+        and (claim is None or claim in grant.claims)
         for grant in grants
     )
 
 
-def required(claim: Claim, resource: str) -> AmqpError:
-    """The refusal of a link for which no grant was put."""
+def unauthorized(claim: Claim, resource: str) -> AmqpError:
+    """The error for a link without a grant."""
     return AmqpError(
         "amqp:unauthorized-access",
         f"Unauthorized access. '{claim}' claim(s) are required to perform this operation. "
@@ -89,22 +91,22 @@ def required(claim: Claim, resource: str) -> AmqpError:
 
 
 def verify_sas(token: str, audience: str, rules: Iterable[AccessRule], now: float) -> Grant:
-    """The grant that a shared access signature gives for the audience it was put for."""
+    """The grant of a shared access signature that was put for an audience."""
     fields = _sas_fields(token)
-    # The audience is what the client asks for; the resource, what the token was signed for.
-    resource, place = unquote_plus(fields["sr"]), resource_path(audience)
+    # The client asks for the audience; the token was signed for the resource.
+    resource, path = unquote_plus(fields["sr"]), resource_path(audience)
     named = _rules_named(fields["skn"], rules, resource_path(resource))
     rule = next((rule for rule in named if _is_signed_by(rule, fields)), None)
     if rule is None:
         raise AuthError(_invalid_signature(fields["skn"], resource, bool(named)))
     expires_at = int(fields["se"])
     check_expiry(expires_at, now)
-    check_reach(resource_path(resource), place, rule.governs(place))
-    return Grant(place, implied(rule.claims), expires_at)
+    check_scope(resource_path(resource), path, rule.applies_to(path))
+    return Grant(path, with_implied(rule.claims), expires_at)
 
 
 def sign_sas(resource: str, rule: AccessRule, expires_at: int) -> str:
-    """A token of a rule for a resource, as clients make them."""
+    """A shared access signature for a resource, as clients make them."""
     text = quote_plus(resource)
     signature = b64encode(hmac_sha256(rule.key.encode(), f"{text}\n{expires_at}")).decode()
     fields = {
@@ -117,11 +119,11 @@ def sign_sas(resource: str, rule: AccessRule, expires_at: int) -> str:
 
 
 def verify_plain(user: str, password: str, rules: Iterable[AccessRule]) -> Grant:
-    """The grant of a rule whose name and key came as SASL PLAIN. It never expires."""
+    """The grant for a rule's name and key from SASL PLAIN. It never expires."""
     for rule in rules:
-        if rule.name == user and is_one_of(password, rule.keys):
-            return Grant(resource_path(rule.hub), implied(rule.claims), inf)
-    raise AuthError(f"Unauthorized: no access rule {user!r:.80} with this key is known.")
+        if rule.name == user and matches_any(password, rule.keys):
+            return Grant(resource_path(rule.hub), with_implied(rule.claims), inf)
+    raise AuthError(f"Unauthorized: there is no access rule {user!r:.80} with this key.")
 
 
 def _sas_fields(token: str) -> dict[str, str]:
@@ -138,41 +140,40 @@ def _sas_fields(token: str) -> dict[str, str]:
 
 
 def _rules_named(skn: str, rules: Iterable[AccessRule], path: str) -> list[AccessRule]:
-    # The Python SDK escapes the name twice, so both readings of it are tried.
+    # The Python SDK escapes the name twice, so it is compared unescaped once and twice.
     once = unquote_plus(skn)
     return [
-        rule for rule in rules if rule.name in (once, unquote_plus(once)) and rule.governs(path)
+        rule for rule in rules if rule.name in (once, unquote_plus(once)) and rule.applies_to(path)
     ]
 
 
 def _is_signed_by(rule: AccessRule, fields: Mapping[str, str]) -> bool:
-    # What is signed is the escaped resource. SDKs differ in what they escape and in the case of
-    # the hex digits, so the text as it stands in the token counts; one that stands there plainly
-    # was escaped for signing only.
+    # Clients sign the escaped resource. SDKs differ in what they escape and in the case of the hex
+    # digits, so the text of the token is used; a plain text there was escaped for signing only.
     texts = {fields["sr"], quote_plus(unquote_plus(fields["sr"]))}
-    # Not unquote_plus: a plus sign that nobody escaped is part of the base64 text.
+    # Not unquote_plus: an unescaped plus sign is part of the base64 text.
     given = unquote(fields["sig"])
-    good = [
+    valid = [
         b64encode(hmac_sha256(key.encode(), f"{text}\n{fields['se']}")).decode()
         for key in rule.keys
         for text in texts
     ]
-    return is_one_of(given, good)
+    return matches_any(given, valid)
 
 
-def is_one_of(given: str, good: Iterable[str]) -> bool:
-    """Compare with all of them, each in constant time, so that the time taken tells nothing."""
-    return any([hmac.compare_digest(given.encode(), text.encode()) for text in good])
+def matches_any(given: str, valid: Iterable[str]) -> bool:
+    """Compare with all valid texts, each in constant time, against timing attacks."""
+    return any([hmac.compare_digest(given.encode(), text.encode()) for text in valid])
 
 
 def _invalid_signature(skn: str, resource: str, known: bool) -> str:
     text = "InvalidSignature: The token has an invalid signature."
     name = unquote_plus(unquote_plus(skn))
-    return text if known else f"{text} No access rule {name!r:.80} governs '{resource:.200}'."
+    return text if known else f"{text} No access rule {name!r:.80} applies to '{resource:.200}'."
 
 
 def check_expiry(expires_at: float, now: float) -> None:
-    """AuthError if a token's time is over."""
+    """AuthError if a token has expired."""
     if expires_at <= now:
         raise AuthError(
             f"ExpiredToken: The token is expired. Expiration time: '{_time(expires_at)}', "
@@ -180,17 +181,17 @@ def check_expiry(expires_at: float, now: float) -> None:
         )
 
 
-def check_reach(resource: str, audience: str, governed: bool = True) -> None:
-    """AuthError if what a token was made for does not include what it was put for."""
-    if not governed or not _is_below(audience, resource):
+def check_scope(resource: str, audience: str, applies: bool = True) -> None:
+    """AuthError if the resource of a token does not include the audience it was put for."""
+    if not applies or not _is_below(audience, resource):
         raise AuthError(
-            f"InvalidAudience: The token is for '{resource:.200}' and does not reach "
+            f"InvalidAudience: The token is for '{resource:.200}' and does not include "
             f"'{audience:.200}'."
         )
 
 
 def resource_path(text: str) -> str:
-    """The path of a resource or audience as grants write it: lower-case, no host, no slashes."""
+    """The path of a resource or audience, as in a grant: in lower case, without host or slashes."""
     return unquote(path_of(text)).strip("/").lower()
 
 
@@ -198,8 +199,8 @@ def _is_below(path: str, top: str) -> bool:
     return not top or path == top or path.startswith(f"{top}/")
 
 
-def implied(claims: Iterable[Claim]) -> frozenset[Claim]:
-    """The claims with those that they include."""
+def with_implied(claims: Iterable[Claim]) -> frozenset[Claim]:
+    """The claims, and those that they include."""
     given = frozenset(claims)
     return ALL_CLAIMS if Claim.MANAGE in given else given
 
@@ -213,5 +214,5 @@ def _time(seconds: float) -> str:
 
 
 def malformed(why: str) -> AuthError:
-    """The refusal of a token that cannot be read; `why` never quotes the token."""
-    return AuthError(f"MalformedToken: The token cannot be read: {why}.")
+    """The error for a token that cannot be parsed; `why` never quotes the token."""
+    return AuthError(f"MalformedToken: The token cannot be parsed: {why}.")

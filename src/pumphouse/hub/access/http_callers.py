@@ -1,11 +1,10 @@
-"""Who may call the HTTP API: programs on this machine may look, holders of a key may change things.
+"""Access checks of the HTTP API: programs on this machine may read, holders of a key may change.
 
-A page in a browser is also a program on this machine, and may come from anywhere. Such a page can
-reach a loopback port in two ways: by a request to it, which carries its origin, or under a name of
-its own that leads here, which stands in Host. Both are refused, so that what the API shows stays
-on the machine; and no request is ever answered with leave to read it across origins.
+A web page in a browser on this machine can reach a loopback port in two ways: by a request that
+carries the page's origin, or under a host name of its own that resolves to loopback. Both are
+refused, so that the API's data stays on the machine. No response allows another origin to read it.
 
-    request -> check_caller -> route -> check_key (for a change) -> admin.py
+    request -> check_caller -> route -> check_key (for a change) -> admin_api.py
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ FORBIDDEN, UNAUTHORIZED = 403, 401
 
 
 def check_caller(headers: Mapping[str, str], port: int) -> None:
-    """AuthError unless the request was made for this address, and by no page of another one."""
-    here = [f"{name}:{port}" for name in LOOPBACK_NAMES]
+    """AuthError unless the request is for this address and not from a page of another one."""
+    addresses = [f"{name}:{port}" for name in LOOPBACK_NAMES]
     if port == 80:
-        here += LOOPBACK_NAMES
+        addresses += LOOPBACK_NAMES
     host = headers.get("host", "").lower()
-    if host not in here:
-        raise AuthError(f"Host {host!r:.80} is not this address; call localhost:{port}", FORBIDDEN)
+    if host not in addresses:
+        raise AuthError(f"Host {host!r:.80} is not this server; use localhost:{port}", FORBIDDEN)
     origin = headers.get("origin")
-    if origin is not None and origin.lower() not in [f"http://{name}" for name in here]:
+    if origin is not None and origin.lower() not in [f"http://{name}" for name in addresses]:
         raise AuthError("calls from pages of other origins are refused", FORBIDDEN)
     if headers.get("sec-fetch-site", "none").lower() not in ("none", "same-origin"):
         raise AuthError("calls from pages of other sites are refused", FORBIDDEN)
@@ -37,7 +36,7 @@ def check_caller(headers: Mapping[str, str], port: int) -> None:
 def check_key(
     headers: Mapping[str, str], path: str, rules: Iterable[AccessRule], now: float
 ) -> None:
-    """AuthError unless the request carries a token that gives Manage on a path ("" is all)."""
+    """AuthError unless the request has a token with Manage on a path ("": the namespace)."""
     token = headers.get("authorization", "")
     if not token:
         raise AuthError(

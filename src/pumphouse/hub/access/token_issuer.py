@@ -1,8 +1,8 @@
-"""JSON web tokens of a local issuer, so that role-based clients can be tested without Entra.
+"""JSON web tokens of a local issuer, to test role-based clients without Entra.
 
-Azure's clients send an Entra token where they have no shared access key. Entra's keys are out of
-reach for a hub without the Internet, so a test configures an issuer with a secret, mints tokens
-with it, and the hub accepts these and no others. HS256 only.
+Azure's clients send an Entra token if they have no shared access key. A hub without the Internet
+cannot get Entra's keys. So a test configures an issuer with a secret and mints tokens with it; the
+hub accepts these and no others. HS256 only.
 
     TokenIssuer.mint -> client -> put-token -> verify_jwt -> Grant (see `auth`)
     ^^^^^^^^^^^^^^^^ this module               ^^^^^^^^^^
@@ -22,17 +22,17 @@ from pumphouse.hub.access.auth import (
     Claim,
     Grant,
     check_expiry,
-    check_reach,
+    check_scope,
     hmac_sha256,
-    implied,
-    is_one_of,
     malformed,
+    matches_any,
     resource_path,
+    with_implied,
 )
 
 EVENT_HUBS_AUDIENCE = "https://eventhubs.azure.net/"
 
-# Roles as Azure names them. Entra keeps assignments to itself; the test issuer writes them down.
+# The names of Azure's roles. A token of Entra does not contain them; one of this issuer does.
 ROLES = {
     Claim.SEND: "Azure Event Hubs Data Sender",
     Claim.LISTEN: "Azure Event Hubs Data Receiver",
@@ -44,14 +44,16 @@ _HEADER = {"alg": "HS256", "typ": "JWT"}
 
 @dataclass(frozen=True, slots=True)
 class TokenIssuer:
-    """Stands in for Entra in tests: mints JWTs that a hub with the same secret accepts."""
+    """Mints JWTs that a hub with the same secret accepts. Replaces Entra in tests."""
 
     secret: bytes = field(repr=False)
     issuer: str = "pumphouse-test"
 
     def __post_init__(self) -> None:
         if not self.secret:
-            raise OptionError("a token issuer needs a secret: with an empty one anybody could mint")
+            raise OptionError(
+                "a token issuer needs a secret: with an empty one, anyone could mint tokens"
+            )
 
     def mint(
         self,
@@ -62,7 +64,7 @@ class TokenIssuer:
         audience: str = EVENT_HUBS_AUDIENCE,
         path: str = "",
     ) -> str:
-        """A token with these claims on a path ("" is every hub)."""
+        """A token with these claims on a path ("": every hub)."""
         body = {
             "iss": self.issuer,
             "aud": audience,
@@ -79,51 +81,51 @@ class TokenIssuer:
 
 
 def verify_jwt(token: str, audience: str, issuer: TokenIssuer | None, now: float) -> Grant:
-    """The grant that a JWT of our own issuer gives for the audience it was put for."""
+    """The grant of a JWT of our own issuer that was put for an audience."""
     if issuer is None:
         raise AuthError(
             "Unauthorized: this hub cannot verify JWTs. Entra tokens need a configured local "
             "issuer (TokenIssuer); or connect with a shared access key."
         )
-    body = _opened(token, issuer)
+    body = _verified_body(token, issuer)
     if body.get("iss") != issuer.issuer or not _is_for_event_hubs(body.get("aud")):
         raise AuthError("InvalidAudience: The token is of another issuer or for another service.")
-    expires_at = _moment(body, "exp")
+    expires_at = _time_of(body, "exp")
     check_expiry(expires_at, now)
-    if _moment(body, "nbf") > now:
+    if _time_of(body, "nbf") > now:
         raise AuthError("ImmatureToken: The token is not valid yet.")
-    place = resource_path(audience)
-    check_reach(resource_path(str(body.get("path", ""))), place)
-    return Grant(place, _claims_of(body.get("roles")), expires_at)
+    path = resource_path(audience)
+    check_scope(resource_path(str(body.get("path", ""))), path)
+    return Grant(path, _claims_of(body.get("roles")), expires_at)
 
 
-def _opened(token: str, issuer: TokenIssuer) -> dict[str, Any]:
+def _verified_body(token: str, issuer: TokenIssuer) -> dict[str, Any]:
     signed, _, signature = token.strip().rpartition(".")
     header, _, body = signed.partition(".")
     if len(token) > _JWT_CHARS_MAX or not body or "." in body:
-        raise malformed("a JWT has three parts with dots between")
-    # Never the algorithm that the token asks for: "none" and borrowed public keys begin there.
+        raise malformed("a JWT has three parts, separated by dots")
+    # Never the algorithm named by the token: attacks with "none" or a public key rely on that.
     if _decoded(header).get("alg") != "HS256":
         raise AuthError("InvalidSignature: The local issuer signs with HS256; this token does not.")
-    if not is_one_of(signature, [issuer.signature(signed)]):
+    if not matches_any(signature, [issuer.signature(signed)]):
         raise AuthError("InvalidSignature: The token has an invalid signature.")
     return _decoded(body)
 
 
 def _is_for_event_hubs(audience: object) -> bool:
-    wanted = EVENT_HUBS_AUDIENCE.rstrip("/")
-    return isinstance(audience, str) and audience.rstrip("/").lower() == wanted
+    expected = EVENT_HUBS_AUDIENCE.rstrip("/")
+    return isinstance(audience, str) and audience.rstrip("/").lower() == expected
 
 
 def _claims_of(roles: object) -> frozenset[Claim]:
     held = roles if isinstance(roles, list) else []
-    claims = implied(claim for claim, role in ROLES.items() if role in held)
+    claims = with_implied(claim for claim, role in ROLES.items() if role in held)
     if not claims:
         raise AuthError(f"Unauthorized: the token carries none of: {', '.join(ROLES.values())}.")
     return claims
 
 
-def _moment(body: Mapping[str, Any], name: str) -> float:
+def _time_of(body: Mapping[str, Any], name: str) -> float:
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         raise malformed(f"'{name}' must be a time in seconds since 1970")

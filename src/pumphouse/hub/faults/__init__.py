@@ -1,1 +1,1 @@
-"""Fault injection: rules that say what fails, and the code that makes it fail."""
+"""Fault injection: rules for the faults, and the code that injects them."""

@@ -1,1 +1,1 @@
-"""The ports of a hub besides plain AMQP: TLS, WebSocket and HTTP."""
+"""The listeners of a hub besides plain AMQP: TLS, WebSocket and HTTP."""

@@ -1,1 +1,1 @@
-"""Where the events of a partition are kept: in memory or in a data directory."""
+"""The storage of events, in memory or in a data directory."""
