@@ -18,6 +18,7 @@ from pumphouse.logs import VALUE_CHARS_MAX, RepeatedFailures, line
         ("a=b", '"a=b"'),
         ("line\nbreak", '"line\\nbreak"'),
         (OSError("disk full"), '"OSError: disk full"'),
+        ("lone \udcff", '"lone \\\\udcff"'),
     ],
 )
 def test_a_value_is_one_word_or_quoted(value: object, shown: str) -> None:

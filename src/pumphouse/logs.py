@@ -36,7 +36,8 @@ def shown_value(value: object) -> str:
         value = f"{type(value).__name__}: {value}"
     if isinstance(value, float):
         value = f"{value:.3f}".rstrip("0").rstrip(".")
-    text = str(value)
+    # A lone surrogate cannot be written as UTF-8: the whole line would be lost.
+    text = str(value).encode("utf-8", "backslashreplace").decode()
     if len(text) > VALUE_CHARS_MAX:
         text = text[:VALUE_CHARS_MAX] + "…"
     plain = text.isprintable() and not any(c in ' "=' for c in text)
