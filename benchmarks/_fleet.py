@@ -17,16 +17,17 @@ from random import Random
 from typing import NamedTuple, Protocol, cast
 
 from pumphouse.client.base import HubClient, HubProperties
+from pumphouse.clock import Clock
 from pumphouse.errors import OwnershipLost
 from pumphouse.leases.model import Granted, Group, Ownership
-from pumphouse.leases.store import ClaimOutcome
+from pumphouse.leases.store import CheckpointStore, ClaimOutcome
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.leases.strategies import Strategy
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import Lease, next_delay
-from pumphouse.processor.pump import House
+from pumphouse.processor.reporting import Reporter
 
 GROUP = Group("virtual.servicebus.windows.net", "sensors")
 TOGETHER_S = 0.5  # hosts that are started together start within so long
@@ -155,41 +156,35 @@ class OurHost:
         rng: Random,
     ) -> None:
         self.name, self.options, self.rng = name, ProcessorOptions(), rng
-        self.asked: list[str] = []
-        self.leases = LeaseTable(store, GROUP, name, self.options, clock, self)
+        self.store: CheckpointStore = store
+        self.clock: Clock = clock
+        self.group = GROUP
+        self.reporter = Reporter(name, on_error=self.failed)
+        self.leases = LeaseTable(store, GROUP, self.options, clock, self, self.reporter)
+        self.requests: list[str] = []
         partitions = tuple(str(n) for n in range(scene.partitions))
-        house = House(
-            client=cast(HubClient, PartitionsOnly(partitions)),
-            store=store,
-            group=GROUP,
-            host=name,
-            options=self.options,
-            clock=clock,
-            rng=rng,
-            leases=self.leases,
-            report=self.report,
-        )
-        self._cycle = Cycle(house, strategy, partitions)
+        self.client = cast(HubClient, PartitionsOnly(partitions))
+        self._cycle = Cycle(self, strategy, partitions)
 
     async def cycle(self) -> float:
         report = await self._cycle.once(frozenset())
-        while self.asked:
-            await self.leases.give_up(self.asked.pop())
+        while self.requests:
+            await self.leases.give_up(self.requests.pop())
         return next_delay(report.outcome, self.options, self.rng)
 
     def gained(self, lease: Lease) -> None: ...
 
     def renewed(self, lease: Lease) -> None: ...
 
-    def raised(self, lease: Lease) -> None: ...
+    def epoch_raised(self, lease: Lease) -> None: ...
 
-    def asked_for(self, lease: Lease) -> None:
-        self.asked.append(lease.partition)
+    def requested(self, lease: Lease) -> None:
+        self.requests.append(lease.partition)
 
-    def lost(self, partition: str, why: OwnershipLost) -> None: ...
+    def lost(self, partition: str, error: OwnershipLost) -> None: ...
 
-    def report(self, partition: str | None, why: Exception) -> None:
-        raise why
+    def failed(self, partition: str | None, error: Exception) -> None:
+        raise error
 
 
 def ours(strategy: Strategy, scene: Scene, rng: Random) -> Side:

@@ -84,7 +84,7 @@ async def ours(meter: Meter, connection: str, prefetch: int, storage: str) -> No
     )
     store = BlobStore.from_connection_string(storage, container(), create_container=True)
     engine = Engine(connection, lambda p: handling.serve(p), store=store, options=options)
-    handling = Handling(handle, options, engine.report)
+    handling = Handling(handle, options, engine.reporter)
     async with engine:
         await meter.done.wait()
     await handling.close()
@@ -156,7 +156,7 @@ async def engine(meter: Meter, connection: str, prefetch: int) -> None:
 
     options = ProcessorOptions(prefetch=prefetch, batch_events_max=prefetch)
     running = Engine(connection, lambda p: handling.serve(p), store=MemoryStore(), options=options)
-    handling = Handling(handle, options, running.report)
+    handling = Handling(handle, options, running.reporter)
     async with running:
         await meter.done.wait()
     await handling.close()

@@ -97,14 +97,13 @@ if TYPE_CHECKING:
         EventProcessorHost as EventProcessorHost,
         PartitionContext as PartitionContext,
     )
-    from pumphouse.processor.host_options import (
-        EventProcessorOptions as EventProcessorOptions,
-        ExceptionReceived as ExceptionReceived,
-        PartitionManagerOptions as PartitionManagerOptions,
-    )
     from pumphouse.processor.options import (
         RELAXED as RELAXED,
         CheckpointPolicy as CheckpointPolicy,
+        EventProcessorOptions as EventProcessorOptions,
+        ExceptionReceived as ExceptionReceived,
+        FixedPartitionOptions as FixedPartitionOptions,
+        PartitionManagerOptions as PartitionManagerOptions,
         PoisonPolicy as PoisonPolicy,
         ProcessorOptions as ProcessorOptions,
     )
@@ -146,10 +145,10 @@ _NAMES_OF_MODULE = {
     "pumphouse.processor.dead_letters": "DeadLetterFile DeadLetterHub",
     "pumphouse.processor.fixed": "FixedPartitionProcessor",
     "pumphouse.processor.host": "CloseReason EventProcessor EventProcessorHost PartitionContext",
-    "pumphouse.processor.host_options": (
-        "EventProcessorOptions ExceptionReceived PartitionManagerOptions"
+    "pumphouse.processor.options": (
+        "RELAXED CheckpointPolicy EventProcessorOptions ExceptionReceived FixedPartitionOptions "
+        "PartitionManagerOptions PoisonPolicy ProcessorOptions"
     ),
-    "pumphouse.processor.options": "RELAXED CheckpointPolicy PoisonPolicy ProcessorOptions",
     "pumphouse.processor.partition": "PartitionClient",
     "pumphouse.processor.processor": "Processor",
 }

@@ -21,7 +21,7 @@ from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.virtual import LoopClock
+from tests.processor.virtual_time import LoopClock
 
 HUB = "eh"
 OPTIONS = ProcessorOptions()  # the defaults: interval 10 s, lease 30 s

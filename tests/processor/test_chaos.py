@@ -14,7 +14,7 @@ from pumphouse.processor.partition import PartitionClient
 from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.audit import AuditedStore
 from tests.processor.fleet import Fleet
-from tests.processor.virtual import LoopClock, run
+from tests.processor.virtual_time import LoopClock, run
 
 OPTIONS = ProcessorOptions(checkpoints=CheckpointPolicy(every_events=7))
 STRATEGIES = ["steady", "greedy", "balanced", "eph", "eph_js"]

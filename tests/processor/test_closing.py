@@ -17,15 +17,16 @@ from pumphouse.leases.model import Group
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
-from pumphouse.processor.host_options import (
+from pumphouse.processor.options import (
     EventProcessorOptions,
     ExceptionReceived,
-    engine_options,
+    PoisonPolicy,
+    ProcessorOptions,
+    host_engine_options,
 )
-from pumphouse.processor.options import PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.place import HUB, Place, until
-from tests.processor.virtual import run
+from tests.processor.hub_and_store import HUB, Place, until
+from tests.processor.virtual_time import run
 
 
 class Quiet:
@@ -94,8 +95,8 @@ async def test_a_call_that_is_not_waited_for_any_longer_keeps_the_row_and_is_not
 
         def process_error(self, context: PartitionContext, error: Exception) -> None: ...
 
-    hasty = lambda *both: replace(engine_options(*both), stop_s=0.2)  # noqa: E731
-    monkeypatch.setattr("pumphouse.processor.host.engine_options", hasty)
+    hasty = lambda *both: replace(host_engine_options(*both), stop_s=0.2)  # noqa: E731
+    monkeypatch.setattr("pumphouse.processor.host.host_engine_options", hasty)
     async with EmbeddedHub({HUB: 1}) as hub, open_client(hub.connection_string(HUB)) as client:
         await (await client.sender()).send([Event(b"x")])
         store = MemoryStore()

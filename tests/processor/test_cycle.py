@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from random import Random
 
 import pytest
@@ -12,22 +11,16 @@ from pumphouse.errors import StoreError
 from pumphouse.leases.model import Checkpoint, claim
 from pumphouse.leases.strategies import parse_strategy
 from pumphouse.processor.cycle import Cycle
-from pumphouse.processor.lease_table import LeaseTable
-from pumphouse.processor.pump import House
 from tests.leases.flaky_store import FlakyStore, ScriptedFaults
+from tests.processor.bare_host import BareHost
 from tests.processor.fleet import Fleet
-from tests.processor.test_lease_table import Ears
-from tests.processor.virtual import run
+from tests.processor.virtual_time import run
 
 
 def cycle_of(fleet: Fleet, host: str, strategy: str = "steady") -> Cycle:
     store = FlakyStore(fleet.store, clock=fleet.clock)
-    ears, options, clock = Ears(), fleet.options, fleet.clock
-    leases = LeaseTable(store, fleet.group, host, options, clock, ears)
-    house = House(
-        fleet.client, store, fleet.group, host, options, clock, Random(host), leases, ears.report
-    )
-    return Cycle(house, parse_strategy(strategy), tuple(fleet.partitions))
+    bare = BareHost(host, fleet.client, store, fleet.group, fleet.options, fleet.clock)
+    return Cycle(bare, parse_strategy(strategy), tuple(fleet.partitions))
 
 
 def test_a_newcomer_joins_first_and_then_takes_its_share() -> None:
@@ -36,12 +29,13 @@ def test_a_newcomer_joins_first_and_then_takes_its_share() -> None:
             a, b = cycle_of(fleet, "a"), cycle_of(fleet, "b")
             for newcomer in (a, b):
                 report = await newcomer.once(set())
-                assert (report.asked, report.outcome.joined) == ((), False)
-            got = [(await cycle.once(set())).got for cycle in (a, b)]
+                assert (report.requested, report.outcome.joined) == ((), False)
+            got = [(await cycle.once(set())).gained for cycle in (a, b)]
             assert [len(taken) for taken in got] == [2, 2]
             assert set(got[0]) | set(got[1]) == set(fleet.partitions)
             report = await a.once(set())
-            assert str(report) == "cycle asked=- got=- lost=- owns=2/4 processors=2"
+            fields = " ".join(f"{name}={value}" for name, value in report.log_fields().items())
+            assert fields == "requested=- gained=- lost=- owned=2/4 hosts=2"
             assert report.settled
 
     run(scene())
@@ -52,14 +46,14 @@ def test_a_listing_that_fails_changes_nothing() -> None:
         async with Fleet(2) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
             await cycle.once(set())
-            held = dict(cycle.house.leases.held)
+            held = dict(cycle.host.leases.held)
             assert len(held) == 2
-            store = cycle.house.store
+            store = cycle.host.store
             assert isinstance(store, FlakyStore)
             store.plan = ScriptedFaults(["failed"])
             with pytest.raises(StoreError):
                 await cycle.once(set())
-            assert cycle.house.leases.held == held
+            assert cycle.host.leases.held == held
             assert (await cycle.once(set())).owned == 2
 
     run(scene())
@@ -82,7 +76,7 @@ def test_a_javascript_host_that_stole_looks_again_sooner(strategy: str, soon: bo
             assert (await cycle_of(fleet, "a", "greedy").once(set())).owned == 4
             thief = cycle_of(fleet, "b", strategy)
             report = await thief.once(set())
-            assert report.got
+            assert report.gained
             assert report.outcome.waiting is soon
             later = [await thief.once(set()) for _ in range(2)][-1]
             assert not later.outcome.waiting, "nothing was stolen: it sleeps for longer"
@@ -106,7 +100,7 @@ def test_a_partition_that_an_old_pump_still_leaves_is_not_claimed() -> None:
     async def scene() -> None:
         async with Fleet(2) as fleet:
             report = await cycle_of(fleet, "a", "greedy").once({"0"})
-            assert report.got == ("1",)
+            assert report.gained == ("1",)
 
     run(scene())
 
@@ -117,15 +111,15 @@ def test_a_partition_that_runs_out_in_a_cycle_is_left_alone_until_its_pump_has_l
     async def scene() -> None:
         async with Fleet(1) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
-            assert (await cycle.once(set())).got == ("0",)
+            assert (await cycle.once(set())).gained == ("0",)
             await asyncio.sleep(fleet.options.lease_s)
             before = await fleet.rows()
             # Nobody has noticed yet that it ran out, so nobody has said that its pump leaves.
             report = await cycle.once(set())
-            assert (report.asked, report.got, report.owned) == ((), (), 0)
+            assert (report.requested, report.gained, report.owned) == ((), (), 0)
             assert (await fleet.rows())["0"].etag == before["0"].etag
-            assert (await cycle.once({"0"})).asked == (), "the pump is leaving still"
-            assert (await cycle.once(set())).got == ("0",)
+            assert (await cycle.once({"0"})).requested == (), "the pump is leaving still"
+            assert (await cycle.once(set())).gained == ("0",)
             assert (await fleet.rows())["0"].epoch == 2
 
     run(scene())
@@ -135,7 +129,7 @@ def test_what_is_heard_to_be_ours_and_cannot_be_confirmed_is_looked_at_again() -
     async def scene() -> None:
         async with Fleet(1) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
-            store = cycle.house.store
+            store = cycle.host.store
             assert isinstance(store, FlakyStore)
             store.plan = ScriptedFaults(["after", "before"])
             assert [(await cycle.once(set())).owned for _ in range(3)] == [0, 0, 1]
@@ -159,16 +153,16 @@ def test_refused_claims_are_not_ours() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
-            real = cycle.house.store.list_ownership
+            real = cycle.host.store.list_ownership
 
             async def overtaken(group: object):  # type: ignore[no-untyped-def]
                 found = await real(fleet.group)
                 await fleet.store.claim_ownership(fleet.group, [claim(None, "0", "b")])
                 return found
 
-            cycle.house.store.list_ownership = overtaken  # type: ignore[method-assign]
+            cycle.host.store.list_ownership = overtaken  # type: ignore[method-assign]
             report = await cycle.once(set())
-            assert (report.asked, report.got, report.owned) == (("0",), (), 0)
+            assert (report.requested, report.gained, report.owned) == (("0",), (), 0)
 
     run(scene())
 
@@ -180,7 +174,7 @@ def test_a_fixed_host_that_lost_a_race_tries_the_next_at_once(quicker: int, got:
     async def scene() -> None:
         async with Fleet(4) as fleet:
             cycle, others = cycle_of(fleet, "a", "fixed:2"), Random(quicker)
-            real = cycle.house.store.list_ownership
+            real = cycle.host.store.list_ownership
 
             async def overtaken(group: object):  # type: ignore[no-untyped-def]
                 found = await real(fleet.group)
@@ -188,9 +182,9 @@ def test_a_fixed_host_that_lost_a_race_tries_the_next_at_once(quicker: int, got:
                 await fleet.store.claim_ownership(fleet.group, claims)
                 return found
 
-            cycle.house.store.list_ownership = overtaken  # type: ignore[method-assign]
+            cycle.host.store.list_ownership = overtaken  # type: ignore[method-assign]
             report = await cycle.once(set())
-            assert (len(report.got), report.owned) == (got, got), "one assignment a cycle"
+            assert (len(report.gained), report.owned) == (got, got), "one assignment a cycle"
 
     run(scene())
 
@@ -201,29 +195,13 @@ def test_a_claim_without_an_answer_is_no_lost_race() -> None:
     async def scene() -> None:
         async with Fleet(4) as fleet:
             cycle = cycle_of(fleet, "a", "fixed:1")
-            store = cycle.house.store
+            store = cycle.host.store
             assert isinstance(store, FlakyStore)
             store.plan = ScriptedFaults(["after"])
-            assert (await cycle.once(set())).got == ()
+            assert (await cycle.once(set())).gained == ()
             owners = [row.owner for row in (await fleet.rows()).values()]
             assert owners == ["a"]
             report = await cycle.once(set())
-            assert (len(report.got), report.owned) == (1, 1)
+            assert (len(report.gained), report.owned) == (1, 1)
 
     run(scene())
-
-
-def test_the_log_tells_of_a_change_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    async def scene() -> None:
-        async with Fleet(2) as fleet:
-            await fleet.add("a")
-            await fleet.until_even()
-            await asyncio.sleep(60)
-
-    with caplog.at_level(logging.INFO, "pumphouse.processor"):
-        run(scene())
-    lines = [record.getMessage() for record in caplog.records if record.name.endswith("processor")]
-    assert len(lines) == 1, "at rest there is nothing to tell"
-    words = lines[0].split()
-    assert [word.partition("=")[0] for word in words[:4]] == ["cycle", "asked", "got", "lost"]
-    assert words[3:] == ["lost=-", "owns=2/2", "processors=1"]

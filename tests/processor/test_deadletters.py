@@ -28,7 +28,7 @@ from pumphouse.processor.dead_letters import (
 from pumphouse.processor.options import PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.test_handling import BAD, OPTIONS, Picky, Scene
-from tests.processor.virtual import run
+from tests.processor.virtual_time import run
 
 
 def test_dead_letters_in_a_file(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.options import PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
 from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
-from tests.processor.place import HUB, Place, until
-from tests.processor.virtual import run
+from tests.processor.hub_and_store import HUB, Place, until
+from tests.processor.virtual_time import run
 
 
 def make_processor(place: Place, partitions: int, **more: Any) -> FixedPartitionProcessor:

@@ -13,7 +13,7 @@ from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutc
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.fleet import Fleet
-from tests.processor.virtual import LoopClock, run
+from tests.processor.virtual_time import LoopClock, run
 
 
 class CountingStore:

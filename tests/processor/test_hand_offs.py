@@ -25,7 +25,7 @@ from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.term import StopReason
 from tests.leases.flaky_store import FlakyStore, RandomFaults
 from tests.processor.fleet import Fleet
-from tests.processor.virtual import LoopClock, run
+from tests.processor.virtual_time import LoopClock, run
 
 
 def test_a_hand_off_never_outlives_its_deadline() -> None:
@@ -185,7 +185,7 @@ def test_two_hosts_of_one_name_are_told_so() -> None:
             twin = await fleet.add("a", on_error=ear("first"))
             await fleet.until(lambda: twin.owned, "the first to own it")
             await fleet.add("a", on_error=ear("second"))
-            told = "another host calls itself 'a'"
+            told = "another host is named 'a'"
             await fleet.until(
                 lambda: all(any(told in text for text in texts) for texts in heard.values()),
                 "both to be told",

@@ -26,7 +26,8 @@ from pumphouse.processor.engine import Engine
 from pumphouse.processor.handlers import Handler, Handling, is_async
 from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.virtual import LoopClock, run
+from pumphouse.processor.reporting import Reporter
+from tests.processor.virtual_time import LoopClock, run
 
 OPTIONS = ProcessorOptions(
     checkpoints=CheckpointPolicy(every_events=1), poison=PoisonPolicy(then="skip")
@@ -50,12 +51,12 @@ class Scene:
         self.client = await self.stack.enter_async_context(
             open_client(self.hub.connection_string("eh"))
         )
-        report = self.settings.pop("report", lambda p, failed: self.errors.append((p, failed)))
+        reporter = Reporter("a", self.settings.pop("report", self.failed))
         dead_letters = self.settings.pop("dead_letters", None)
         if callable(dead_letters):
             dead_letters = dead_letters(self.hub)
         handling = Handling(
-            self.handler, self.options, report, dead_letters=dead_letters, rng=Random(1)
+            self.handler, self.options, reporter, dead_letters=dead_letters, rng=Random(1)
         )
         self.stack.push_async_callback(handling.close)
         self.engine = Engine(
@@ -65,14 +66,16 @@ class Scene:
             strategy="greedy",
             host="a",
             options=self.options,
-            on_error=lambda p, failed: self.errors.append((p, failed)),
-            **{"clock": self.clock, **self.settings},
+            **{"clock": self.clock, "on_error": self.failed, **self.settings},
         )
         await self.stack.enter_async_context(self.engine)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stack.aclose()
+
+    def failed(self, partition: str | None, error: Exception) -> None:
+        self.errors.append((partition, error))
 
     async def send(self, *bodies: bytes, partition: str = "0") -> None:
         sender = await self.client.sender(partition)
@@ -84,7 +87,7 @@ class Scene:
                 await asyncio.sleep(0.25)
 
     async def checkpoint(self, partition: str = "0") -> int | None:
-        marks = await self.engine._store.list_checkpoints(self.engine._house.group)
+        marks = await self.engine.store.list_checkpoints(self.engine.group)
         return next((m.sequence for m in marks if m.partition == partition), None)
 
     async def until_checkpoint(self, sequence: int, partition: str = "0") -> None:
@@ -179,7 +182,7 @@ def test_a_part_of_a_batch_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
         async def handle(partition: PartitionClient, batch: list[Event]) -> None:
             monkeypatch.setattr(partition._term, "count", counted.append)
             for event in batch[:2]:
-                partition.handled([event])
+                partition.mark_handled([event])
 
         async with Scene(handle) as scene:
             await scene.send(b"1", b"2", b"3")
@@ -236,7 +239,7 @@ def test_nothing_more_is_handed_to_a_handler_once_the_partition_is_lost() -> Non
             if len(batch) > 1:
                 raise ValueError("not all at once")
             if len(given) == 2:
-                stage.engine._house.leases.drop("0")
+                stage.engine.leases.lose("0")
 
         async with Scene(unlucky, replace(OPTIONS, poison=PoisonPolicy(retries=0))) as stage:
             await stage.send(b"1", b"2", b"3")
@@ -269,7 +272,7 @@ def test_a_handler_that_recovers_is_not_told_of_poison() -> None:
 def test_dead_letters_need_a_place() -> None:
     options = ProcessorOptions(poison=PoisonPolicy(then="dead-letter"))
     with pytest.raises(OptionError, match="dead_letters="):
-        Handling(Picky(), options, lambda p, e: None)
+        Handling(Picky(), options, Reporter("a"))
 
 
 def test_a_handler_that_hangs_is_reported_once_and_not_interrupted() -> None:
@@ -327,8 +330,8 @@ async def test_a_plain_function_runs_in_a_thread_and_holds_up_nothing() -> None:
     async with Scene(compute, options, clock=SystemClock()) as scene:
         await scene.send(b"1")
         await scene.until(busy.is_set)
-        before = scene.engine._house.leases.held["0"].row.etag
-        await scene.until(lambda: scene.engine._house.leases.held["0"].row.etag != before)
+        before = scene.engine.leases.held["0"].row.etag
+        await scene.until(lambda: scene.engine.leases.held["0"].row.etag != before)
         release.set()
         await scene.until_checkpoint(0)
     assert names[0].startswith("pumphouse handler")

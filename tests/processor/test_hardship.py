@@ -25,7 +25,7 @@ from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults, ScriptedFaults
 from tests.processor.fleet import OPTIONS, Fleet
-from tests.processor.virtual import LoopClock, run
+from tests.processor.virtual_time import LoopClock, run
 
 SILENT = {"before": 1.0, "failed": 1.0}
 

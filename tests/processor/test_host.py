@@ -17,15 +17,16 @@ from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Checkpoint
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
-from pumphouse.processor.host_options import (
+from pumphouse.processor.options import (
+    CheckpointPolicy,
     EventProcessorOptions,
     ExceptionReceived,
     PartitionManagerOptions,
-    engine_options,
+    PoisonPolicy,
+    host_engine_options,
 )
-from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy
-from tests.processor.place import HUB, Place, until
-from tests.processor.virtual import run
+from tests.processor.hub_and_store import HUB, Place, until
+from tests.processor.virtual_time import run
 
 
 def sequence_of(mark: Checkpoint | None) -> int | None:
@@ -451,7 +452,7 @@ def test_names_are_unique() -> None:
             lambda: PartitionManagerOptions(10, 10),
             "lease_duration_s must be above renew_interval_s",
         ),
-        (lambda: EventProcessorHost("", "x", store=MemoryStore()), "a host needs a name"),
+        (lambda: EventProcessorHost("", "x", store=MemoryStore()), "host_name is empty"),
     ],
 )
 def test_options_that_cannot_work(wrong: Callable[[], object], why: str) -> None:
@@ -463,7 +464,7 @@ def test_the_defaults_that_users_know() -> None:
     events, leases = EventProcessorOptions(), PartitionManagerOptions()
     assert (events.max_batch_size, events.prefetch_count, events.receive_timeout_s) == (10, 300, 60)
     assert (leases.lease_duration_s, leases.renew_interval_s) == (30, 10)
-    options = engine_options(events, leases)
+    options = host_engine_options(events, leases)
     assert (options.lease_s, options.renew_s, options.interval_s) == (30, 10, 10)
     assert options.max_wait_s is None
 

@@ -9,11 +9,10 @@ import pytest
 
 from pumphouse.events import Event
 from pumphouse.processor.host import EventProcessorHost, PartitionContext
-from pumphouse.processor.host_options import EventProcessorOptions
-from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy
+from pumphouse.processor.options import CheckpointPolicy, EventProcessorOptions, PoisonPolicy
 from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
-from tests.processor.place import Place, until
-from tests.processor.virtual import run
+from tests.processor.hub_and_store import Place, until
+from tests.processor.virtual_time import run
 
 QUICK = PoisonPolicy(retries=1, first_s=0.1, then="skip")
 

@@ -12,7 +12,7 @@ from pumphouse.errors import ReaderEvicted
 from pumphouse.leases.model import Checkpoint
 from pumphouse.leases.stores.memory import MemoryStore
 from tests.processor.fleet import Fleet
-from tests.processor.virtual import LoopClock, run
+from tests.processor.virtual_time import LoopClock, run
 
 # -- readers that push in -------------------------------------------------------------------------
 

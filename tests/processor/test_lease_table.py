@@ -25,13 +25,15 @@ from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import Lease, due_on_watch
+from pumphouse.processor.reporting import Reporter
 from tests.leases.flaky_store import FlakyStore, RandomFaults, ScriptedFaults
+from tests.processor.bare_host import RecordingListener
 
 GROUP = Group("n", "h")
 OPTIONS = ProcessorOptions()
 
 
-class Hand:
+class ManualClock:
     """A clock that is moved by hand."""
 
     def __init__(self) -> None:
@@ -47,39 +49,15 @@ class Hand:
         self.time += seconds
 
 
-class Ears:
-    """Writes down what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, str]] = []
-
-    def gained(self, lease: Lease) -> None:
-        self.heard.append(("gained", lease.partition))
-
-    def renewed(self, lease: Lease) -> None:
-        self.heard.append(("renewed", lease.partition))
-
-    def raised(self, lease: Lease) -> None:
-        self.heard.append(("raised", str(lease.row.epoch)))
-
-    def asked_for(self, lease: Lease) -> None:
-        self.heard.append(("asked", lease.row.successor))
-
-    def lost(self, partition: str, why: OwnershipLost) -> None:
-        self.heard.append(("lost", why.owner))
-
-    def report(self, partition: str | None, failed: Exception) -> None:
-        self.heard.append(("failed", type(failed).__name__))
-
-
-class Desk:
+class Table:
     """One host's leases on a store that others write too."""
 
     def __init__(self) -> None:
-        self.clock, self.ears = Hand(), Ears()
+        self.clock, self.listener = ManualClock(), RecordingListener()
         self.store = MemoryStore(self.clock)
         self.flaky = FlakyStore(self.store, clock=self.clock)
-        self.leases = LeaseTable(self.flaky, GROUP, "me", OPTIONS, self.clock, self.ears)
+        reporter = Reporter("me", on_error=self.listener.failed)
+        self.leases = LeaseTable(self.flaky, GROUP, OPTIONS, self.clock, self.listener, reporter)
 
     async def own(self, partition: str = "0") -> None:
         assert await self.leases.claim([claim(None, partition, "me")]) == [partition]
@@ -94,32 +72,32 @@ class Desk:
 
     async def list(self) -> list[str]:
         sent_s = self.clock.monotonic()
-        named = self.leases.heard(await self.flaky.list_ownership(GROUP), sent_s)
+        named = self.leases.apply_listing(await self.flaky.list_ownership(GROUP), sent_s)
         return await self.leases.confirm(named)
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def table() -> Table:
+    return Table()
 
 
-async def test_only_the_epoch_that_we_hold_binds_and_only_for_a_lease(desk: Desk) -> None:
-    await desk.own()
-    assert desk.leases.binds("0", 1)
-    assert not desk.leases.binds("0", 2)
-    assert not desk.leases.binds("1", 1)
-    desk.clock.time = OPTIONS.lease_s
-    assert not desk.leases.binds("0", 1)
-    desk.leases.fence()
-    assert desk.ears.heard[-1] == ("lost", "")
+async def test_only_the_epoch_that_we_hold_binds_and_only_for_a_lease(table: Table) -> None:
+    await table.own()
+    assert table.leases.is_valid("0", 1)
+    assert not table.leases.is_valid("0", 2)
+    assert not table.leases.is_valid("1", 1)
+    table.clock.time = OPTIONS.lease_s
+    assert not table.leases.is_valid("0", 1)
+    table.leases.fence()
+    assert table.listener.calls[-1] == ("lost", "")
 
 
 async def test_what_was_given_up_while_a_renewal_waited_for_its_turn_is_left_out(
-    desk: Desk,
+    table: Table,
 ) -> None:
     """A lock that was released and goes to a waiter says that it is free."""
-    await desk.own("0")
-    await desk.own("1")
+    await table.own("0")
+    await table.own("1")
     gate = asyncio.Event()
 
     class Slow(FlakyStore):
@@ -131,29 +109,31 @@ async def test_what_was_given_up_while_a_renewal_waited_for_its_turn_is_left_out
 
     second: list[asyncio.Task[None]] = []
 
-    class Hasty(Ears):
+    class Hasty(RecordingListener):
         """Renews once more, as soon as the answer is there."""
 
         def renewed(self, lease: Lease) -> None:
             if not second:
-                second.append(asyncio.create_task(desk.leases.renew(["0", "1"])))
+                second.append(asyncio.create_task(table.leases.renew(["0", "1"])))
 
-    desk.leases.store, desk.leases.listener = Slow(desk.store, clock=desk.clock), Hasty()
-    first = asyncio.create_task(desk.leases.renew(["0", "1"]))
+    table.leases.store, table.leases.listener = Slow(table.store, clock=table.clock), Hasty()
+    first = asyncio.create_task(table.leases.renew(["0", "1"]))
     await asyncio.sleep(0.01)
-    leaving = asyncio.create_task(desk.leases.give_up("1"))
+    leaving = asyncio.create_task(table.leases.give_up("1"))
     await asyncio.sleep(0.01)
     gate.set()
     await first
     assert await leaving
     await second[0]
-    assert list(desk.leases.held) == ["0"]
-    assert (await desk.row("1")).owner == ""
+    assert list(table.leases.held) == ["0"]
+    assert (await table.row("1")).owner == ""
 
 
-async def test_an_answer_that_comes_after_the_lease_ran_out_gives_nothing_back(desk: Desk) -> None:
+async def test_an_answer_that_comes_after_the_lease_ran_out_gives_nothing_back(
+    table: Table,
+) -> None:
     """Whatever the store says later."""
-    await desk.own()
+    await table.own()
     gate = asyncio.Event()
 
     class Late(FlakyStore):
@@ -164,21 +144,21 @@ async def test_an_answer_that_comes_after_the_lease_ran_out_gives_nothing_back(d
             await gate.wait()
             return outcomes
 
-    desk.leases.store = Late(desk.store, clock=desk.clock)
-    renewing = asyncio.create_task(desk.leases.renew(["0"]))
+    table.leases.store = Late(table.store, clock=table.clock)
+    renewing = asyncio.create_task(table.leases.renew(["0"]))
     await asyncio.sleep(0.01)
-    desk.clock.time = OPTIONS.lease_s
+    table.clock.time = OPTIONS.lease_s
     gate.set()
     await renewing
-    assert desk.ears.heard[-1] == ("lost", "")
-    assert desk.leases.held == {}
-    assert not desk.leases.binds("0", 1)
+    assert table.listener.calls[-1] == ("lost", "")
+    assert table.leases.held == {}
+    assert not table.leases.is_valid("0", 1)
 
 
-async def test_a_listing_says_nothing_of_what_is_just_being_written(desk: Desk) -> None:
-    await desk.own()
-    await desk.write(nominate(await desk.row(), "b", 20.0))
-    await desk.list()
+async def test_a_listing_says_nothing_of_what_is_just_being_written(table: Table) -> None:
+    await table.own()
+    await table.write(nominate(await table.row(), "b", 20.0))
+    await table.list()
     written, gate = asyncio.Event(), asyncio.Event()
 
     class Late(FlakyStore):
@@ -190,89 +170,89 @@ async def test_a_listing_says_nothing_of_what_is_just_being_written(desk: Desk) 
             await gate.wait()
             return outcomes
 
-    desk.leases.store = Late(desk.store, clock=desk.clock)
-    giving = asyncio.create_task(desk.leases.give_up("0"))
+    table.leases.store = Late(table.store, clock=table.clock)
+    giving = asyncio.create_task(table.leases.give_up("0"))
     await written.wait()
-    await desk.list()
+    await table.list()
     gate.set()
     assert await giving
-    assert ("lost", "b") not in desk.ears.heard, "it was given, not lost"
+    assert ("lost", "b") not in table.listener.calls, "it was given, not lost"
 
 
-async def test_a_refusal_that_says_nothing_calls_for_a_listing(desk: Desk) -> None:
+async def test_a_refusal_that_says_nothing_calls_for_a_listing(table: Table) -> None:
     class Mute(FlakyStore):
         async def claim_ownership(
             self, group: Group, claims: Sequence[Ownership]
         ) -> list[ClaimOutcome]:
             return [Refused(row) for row in claims]
 
-    await desk.own()
-    desk.leases.store = Mute(desk.store, clock=desk.clock)
-    await desk.leases.renew(["0"])
-    assert desk.leases.doubts.is_set()
-    assert desk.leases.held["0"].doubtful
-    await desk.list()
-    assert not desk.leases.held["0"].doubtful
+    await table.own()
+    table.leases.store = Mute(table.store, clock=table.clock)
+    await table.leases.renew(["0"])
+    assert table.leases.listing_needed.is_set()
+    assert table.leases.held["0"].doubtful
+    await table.list()
+    assert not table.leases.held["0"].doubtful
 
 
-async def test_renewals_tell_the_rate(desk: Desk) -> None:
-    await desk.own()
-    desk.leases.count("0", 50)
-    desk.clock.time = 10.0
-    await desk.leases.renew(["0"])
-    assert (await desk.row()).rate == 5.0
-    assert ("renewed", "0") in desk.ears.heard
+async def test_renewals_tell_the_rate(table: Table) -> None:
+    await table.own()
+    table.leases.count("0", 50)
+    table.clock.time = 10.0
+    await table.leases.renew(["0"])
+    assert (await table.row()).rate == 5.0
+    assert ("renewed", "0") in table.listener.calls
 
 
-async def test_a_successor_is_heard_of_and_gets_it(desk: Desk) -> None:
-    await desk.own()
-    await desk.write(nominate(await desk.row(), "b", 20.0))
-    desk.clock.time = 5.0
-    await desk.leases.renew(["0"])
-    assert desk.ears.heard[-1] == ("asked", "b")
-    desk.clock.time = 12.0
-    await desk.leases.renew(["0"])
-    assert (await desk.row()).deadline_s == pytest.approx(8.0), "not put off by the renewal"
-    assert await desk.leases.give_up("0")
-    row = await desk.row()
+async def test_a_successor_is_heard_of_and_gets_it(table: Table) -> None:
+    await table.own()
+    await table.write(nominate(await table.row(), "b", 20.0))
+    table.clock.time = 5.0
+    await table.leases.renew(["0"])
+    assert table.listener.calls[-1] == ("requested", "b")
+    table.clock.time = 12.0
+    await table.leases.renew(["0"])
+    assert (await table.row()).deadline_s == pytest.approx(8.0), "not put off by the renewal"
+    assert await table.leases.give_up("0")
+    row = await table.row()
     assert (row.owner, row.epoch, row.successor) == ("b", 2, "")
     assert row.handed
     assert row.deadline_s == OPTIONS.renew_s, "so long b has to say that it is there"
 
 
 @pytest.mark.parametrize("mishaps", [["before"], ["after"], ["before", "after"]])
-async def test_giving_up_is_tried_until_it_is_known(desk: Desk, mishaps: list[str]) -> None:
-    await desk.own()
-    desk.flaky.plan = ScriptedFaults(mishaps)  # type: ignore[arg-type]
-    assert await desk.leases.give_up("0")
-    assert (await desk.row()).owner == ""
-    assert desk.leases.held == {}
+async def test_giving_up_is_tried_until_it_is_known(table: Table, mishaps: list[str]) -> None:
+    await table.own()
+    table.flaky.plan = ScriptedFaults(mishaps)  # type: ignore[arg-type]
+    assert await table.leases.give_up("0")
+    assert (await table.row()).owner == ""
+    assert table.leases.held == {}
 
 
-async def test_giving_up_ends_even_if_nobody_answers(desk: Desk) -> None:
-    await desk.own()
-    desk.flaky.plan = RandomFaults(Random(1), before=1.0)
-    assert not await desk.leases.give_up("0")
-    assert desk.leases.held == {}
+async def test_giving_up_ends_even_if_nobody_answers(table: Table) -> None:
+    await table.own()
+    table.flaky.plan = RandomFaults(Random(1), before=1.0)
+    assert not await table.leases.give_up("0")
+    assert table.leases.held == {}
 
 
-async def test_a_row_that_we_asked_for_is_taken_once(desk: Desk) -> None:
+async def test_a_row_that_we_asked_for_is_taken_once(table: Table) -> None:
     """An old listing must not bring back what was given up."""
-    await desk.write(claim(None, "0", "b"))
-    assert await desk.leases.nominate([nominate(await desk.row(), "me", 20.0)]) == ["0"]
-    await desk.write(hand_over(await desk.row()))
-    old = await desk.store.list_ownership(GROUP)
-    assert await desk.list() == ["0"]
-    assert desk.leases.held["0"].row.epoch == 2
-    assert await desk.leases.give_up("0")
-    assert desk.leases.heard(old, desk.clock.monotonic()) == []
+    await table.write(claim(None, "0", "b"))
+    assert await table.leases.nominate([nominate(await table.row(), "me", 20.0)]) == ["0"]
+    await table.write(hand_over(await table.row()))
+    old = await table.store.list_ownership(GROUP)
+    assert await table.list() == ["0"]
+    assert table.leases.held["0"].row.epoch == 2
+    assert await table.leases.give_up("0")
+    assert table.leases.apply_listing(old, table.clock.monotonic()) == []
 
 
-async def test_an_unknown_claim_that_is_too_old_is_not_taken(desk: Desk) -> None:
-    desk.flaky.plan = ScriptedFaults(["after"])
-    assert await desk.leases.claim([claim(None, "0", "me")]) == []
-    desk.clock.time = OPTIONS.lease_s
-    assert await desk.list() == []
+async def test_an_unknown_claim_that_is_too_old_is_not_taken(table: Table) -> None:
+    table.flaky.plan = ScriptedFaults(["after"])
+    assert await table.leases.claim([claim(None, "0", "me")]) == []
+    table.clock.time = OPTIONS.lease_s
+    assert await table.list() == []
 
 
 class Ageless(FlakyStore):
@@ -286,89 +266,91 @@ class Ageless(FlakyStore):
 
 @pytest.mark.parametrize("kind", [FlakyStore, Ageless])
 async def test_what_was_handed_over_is_written_before_it_binds(
-    desk: Desk, kind: type[FlakyStore]
+    table: Table, kind: type[FlakyStore]
 ) -> None:
     """Its lease counts from our write: how old the row was, a store may not be able to tell."""
-    desk.flaky = desk.leases.store = kind(desk.store, clock=desk.clock)
-    await desk.write(claim(None, "0", "b"))
-    await desk.leases.nominate([nominate(await desk.row(), "me", 60.0)])
-    await desk.write(hand_over(await desk.row(), OPTIONS.renew_s))
-    desk.clock.time = 9.0
-    assert await desk.list() == ["0"]
-    assert (await desk.row()).age_s == 0.0
-    assert not (await desk.row()).handed
-    assert desk.leases.held["0"].binds_until(OPTIONS.lease_s) == 9.0 + OPTIONS.lease_s
+    table.flaky = table.leases.store = kind(table.store, clock=table.clock)
+    await table.write(claim(None, "0", "b"))
+    await table.leases.nominate([nominate(await table.row(), "me", 60.0)])
+    await table.write(hand_over(await table.row(), OPTIONS.renew_s))
+    table.clock.time = 9.0
+    assert await table.list() == ["0"]
+    assert (await table.row()).age_s == 0.0
+    assert not (await table.row()).handed
+    assert table.leases.held["0"].valid_until(OPTIONS.lease_s) == 9.0 + OPTIONS.lease_s
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
 async def test_a_claim_without_an_answer_binds_once_a_write_of_it_is_granted(
-    desk: Desk, mishap: str
+    table: Table, mishap: str
 ) -> None:
-    desk.flaky.plan = ScriptedFaults(["after", mishap])  # type: ignore[list-item]
-    assert await desk.leases.claim([claim(None, "0", "me")]) == []
-    desk.clock.time = 2.0
-    assert await desk.list() == []
-    assert desk.leases.held == {}
-    desk.clock.time = 4.0
-    assert await desk.list() == ["0"]
-    assert desk.leases.held["0"].since_s == 4.0
-    assert desk.leases.held["0"].row.epoch == 1, "no epoch is wasted"
+    table.flaky.plan = ScriptedFaults(["after", mishap])  # type: ignore[list-item]
+    assert await table.leases.claim([claim(None, "0", "me")]) == []
+    table.clock.time = 2.0
+    assert await table.list() == []
+    assert table.leases.held == {}
+    table.clock.time = 4.0
+    assert await table.list() == ["0"]
+    assert table.leases.held["0"].since_s == 4.0
+    assert table.leases.held["0"].row.epoch == 1, "no epoch is wasted"
 
 
-async def test_a_renewal_without_an_answer_is_made_again_at_once(desk: Desk) -> None:
-    await desk.own()
-    desk.flaky.plan = ScriptedFaults(["after"])
-    desk.clock.time = 10.0
-    desk.leases.count("0", 100)
-    await desk.leases.renew(["0"])
-    await desk.list()
-    held = desk.leases.held["0"]
-    assert held.binds_until(OPTIONS.lease_s) == OPTIONS.lease_s
-    assert due_on_watch(held, desk.clock.time, OPTIONS)
-    desk.clock.time = 11.0
-    await desk.leases.renew(["0"])
-    held = desk.leases.held["0"]
-    assert held.binds_until(OPTIONS.lease_s) == 11.0 + OPTIONS.lease_s
-    assert not due_on_watch(held, desk.clock.time, OPTIONS)
-    assert (await desk.row()).rate == 5.0, "half of the ten a second that were told in vain"
+async def test_a_renewal_without_an_answer_is_made_again_at_once(table: Table) -> None:
+    await table.own()
+    table.flaky.plan = ScriptedFaults(["after"])
+    table.clock.time = 10.0
+    table.leases.count("0", 100)
+    await table.leases.renew(["0"])
+    await table.list()
+    held = table.leases.held["0"]
+    assert held.valid_until(OPTIONS.lease_s) == OPTIONS.lease_s
+    assert due_on_watch(held, table.clock.time, OPTIONS)
+    table.clock.time = 11.0
+    await table.leases.renew(["0"])
+    held = table.leases.held["0"]
+    assert held.valid_until(OPTIONS.lease_s) == 11.0 + OPTIONS.lease_s
+    assert not due_on_watch(held, table.clock.time, OPTIONS)
+    assert (await table.row()).rate == 5.0, "half of the ten a second that were told in vain"
 
 
 # -- raising --------------------------------------------------------------------------------------
 
 
-async def test_only_the_owner_can_raise_the_epoch(desk: Desk) -> None:
-    await desk.own()
-    assert await desk.leases.raise_epoch("0", 50) == 51
-    assert (await desk.row()).epoch == 51
-    await desk.write(claim(await desk.row(), "0", "b"))
+async def test_only_the_owner_can_raise_the_epoch(table: Table) -> None:
+    await table.own()
+    assert await table.leases.raise_epoch("0", 50) == 51
+    assert (await table.row()).epoch == 51
+    await table.write(claim(await table.row(), "0", "b"))
     with pytest.raises(OwnershipLost):
-        await desk.leases.raise_epoch("0", 60)
-    assert desk.leases.held == {}
-    assert (await desk.row()).epoch == 52
+        await table.leases.raise_epoch("0", 60)
+    assert table.leases.held == {}
+    assert (await table.row()).epoch == 52
 
 
 @pytest.mark.parametrize(("mishap", "epoch"), [("before", 1), ("after", 51)])
-async def test_a_raise_without_an_answer_is_found_out(desk: Desk, mishap: str, epoch: int) -> None:
-    await desk.own()
-    desk.flaky.plan = ScriptedFaults([mishap])  # type: ignore[list-item]
+async def test_a_raise_without_an_answer_is_found_out(
+    table: Table, mishap: str, epoch: int
+) -> None:
+    await table.own()
+    table.flaky.plan = ScriptedFaults([mishap])  # type: ignore[list-item]
     with pytest.raises(StoreError, match="could not be raised"):
-        await desk.leases.raise_epoch("0", 50)
-    assert (await desk.row()).epoch == epoch
-    assert await desk.leases.raise_epoch("0", 50) == 51
-    assert desk.leases.binds("0", 51)
+        await table.leases.raise_epoch("0", 50)
+    assert (await table.row()).epoch == epoch
+    assert await table.leases.raise_epoch("0", 50) == 51
+    assert table.leases.is_valid("0", 51)
 
 
-async def test_a_raise_finds_that_somebody_has_asked(desk: Desk) -> None:
-    await desk.own()
-    await desk.write(nominate(await desk.row(), "b", 20.0))
-    assert await desk.leases.raise_epoch("0", 50) == 51
-    row = await desk.row()
+async def test_a_raise_finds_that_somebody_has_asked(table: Table) -> None:
+    await table.own()
+    await table.write(nominate(await table.row(), "b", 20.0))
+    assert await table.leases.raise_epoch("0", 50) == 51
+    row = await table.row()
     assert (row.successor, row.epoch) == ("b", 51)
-    assert ("asked", "b") in desk.ears.heard
+    assert ("requested", "b") in table.listener.calls
 
 
-async def test_two_writes_of_a_partition_never_overlap(desk: Desk) -> None:
-    await desk.own()
+async def test_two_writes_of_a_partition_never_overlap(table: Table) -> None:
+    await table.own()
     under_way = 0
 
     class Watching(FlakyStore):
@@ -382,22 +364,22 @@ async def test_two_writes_of_a_partition_never_overlap(desk: Desk) -> None:
             under_way -= 1
             return await super().claim_ownership(group, claims)
 
-    desk.leases.store = Watching(desk.store, clock=desk.clock)
+    table.leases.store = Watching(table.store, clock=table.clock)
     await asyncio.gather(
-        desk.leases.renew(["0"]),
-        desk.leases.renew(["0"]),
-        desk.leases.raise_epoch("0", 5),
-        desk.leases.give_up("0"),
+        table.leases.renew(["0"]),
+        table.leases.renew(["0"]),
+        table.leases.raise_epoch("0", 5),
+        table.leases.give_up("0"),
     )
-    assert (await desk.row()).owner == ""
+    assert (await table.row()).owner == ""
 
 
-async def test_our_own_raise_that_was_not_answered_is_no_loss(desk: Desk) -> None:
-    await desk.own()
-    desk.flaky.plan = ScriptedFaults(["after"])
+async def test_our_own_raise_that_was_not_answered_is_no_loss(table: Table) -> None:
+    await table.own()
+    table.flaky.plan = ScriptedFaults(["after"])
     with pytest.raises(StoreError, match="could not be raised"):
-        await desk.leases.raise_epoch("0", 50)
-    assert await desk.list() == []
-    assert desk.ears.heard[-1] == ("raised", "51")
-    assert desk.leases.binds("0", 51)
-    assert "lost" not in dict(desk.ears.heard)
+        await table.leases.raise_epoch("0", 50)
+    assert await table.list() == []
+    assert table.listener.calls[-1] == ("raised", "51")
+    assert table.leases.is_valid("0", 51)
+    assert "lost" not in dict(table.listener.calls)

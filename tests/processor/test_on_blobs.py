@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
-from random import Random
 from typing import Any
 
 import pytest
@@ -20,13 +19,11 @@ from pumphouse.leases.stores.blob.store import BlobStore
 from pumphouse.leases.strategies import parse_strategy
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.host import PartitionContext
-from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
-from pumphouse.processor.pump import House
 from tests.azurite.fixtures import Storage
-from tests.processor.test_lease_table import Ears
+from tests.processor.bare_host import BareHost
 
 HUB = "eh"
 
@@ -133,14 +130,11 @@ async def test_no_cycle_asks_the_store_for_more_than_the_processor_notes_allow(
         )
         await stack.enter_async_context(store)
         storage.proxy.forget()
-        group, ears, clock = Group(client.namespace, HUB), Ears(), storage.azurite.clock
+        group, clock = Group(client.namespace, HUB), storage.azurite.clock
 
         def cycle_of(host: str) -> Cycle:
-            leases = LeaseTable(store, group, host, options, clock, ears)
-            house = House(
-                client, store, group, host, options, clock, Random(host), leases, ears.report
-            )
-            return Cycle(house, parse_strategy(strategy), tuple("012345"))
+            bare = BareHost(host, client, store, group, options, clock)
+            return Cycle(bare, parse_strategy(strategy), tuple("012345"))
 
         async def once(cycle: Cycle) -> None:
             await cycle.once(set())
@@ -148,19 +142,19 @@ async def test_no_cycle_asks_the_store_for_more_than_the_processor_notes_allow(
             assert asked["set metadata"] <= 2 * 6
             assert asked["put blob"] <= 6
             assert set(asked) <= {"list", "set metadata", "put blob"}
-            for lease in list(cycle.house.leases.held.values()):
+            for lease in list(cycle.host.leases.held.values()):
                 if lease.row.successor:  # what the engine does once a pump has left
-                    await cycle.house.leases.give_up(lease.partition)
+                    await cycle.host.leases.give_up(lease.partition)
             storage.proxy.forget()
 
         a, b = cycle_of("a"), cycle_of("b")
         for cycle in (a, a, a, b, b, a, b, a, b, a, b):
             await once(cycle)
-        assert [len(each.house.leases.held) for each in (a, b)] == [3, 3]
+        assert [len(each.host.leases.held) for each in (a, b)] == [3, 3]
         for _ in range(6):  # a is dead
             storage.azurite.advance(options.renew_s)
             await once(b)
-        assert len(b.house.leases.held) == 6
+        assert len(b.host.leases.held) == 6
 
 
 async def test_at_rest_a_cycle_is_one_list_and_the_renewals(storage: Storage) -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Event
-from pumphouse.processor.checkpointing import Pending, add, due_in, sequence_of
-from pumphouse.processor.feed import cut
 from pumphouse.processor.options import (
     RELAXED,
     CheckpointPolicy,
     PoisonPolicy,
     ProcessorOptions,
 )
+from pumphouse.processor.plan import Pending, add_pending, checkpoint_due_in, sequence_of
+from pumphouse.processor.pump import cut
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def event(sequence: int, size: int = 1) -> Event:
     ],
 )
 def test_when_a_checkpoint_is_due(policy: CheckpointPolicy, now_s: float, expected: float) -> None:
-    pending = add(add(None, [event(0), event(1)], 100.0), [event(2)], 102.0)
+    pending = add_pending(add_pending(None, [event(0), event(1)], 100.0), [event(2)], 102.0)
     assert pending == Pending(event(2), 3, 100.0)
-    assert due_in(policy, pending, now_s) == expected
-    assert due_in(policy, None, now_s) == float("inf")
+    assert checkpoint_due_in(policy, pending, now_s) == expected
+    assert checkpoint_due_in(policy, None, now_s) == float("inf")
 
 
 def test_an_event_that_was_not_read_has_no_place() -> None:

@@ -17,26 +17,26 @@ from pumphouse.processor.plan import (
     Lease,
     Outcome,
     Situation,
-    as_of,
     backoff,
     choose,
     due_in_cycle,
     due_on_watch,
-    epochs_needed,
-    hold,
-    is_old_news,
-    is_ours,
-    judge,
+    granted_lease,
+    is_expected,
+    is_stale,
+    needs_checkpoint_epochs,
     next_delay,
-    rate_of,
-    reconcile,
-    renewed,
+    next_lease,
+    pumps_to_start,
+    renewal_row,
+    row_at,
+    smoothed_rate,
     start_position,
 )
 
 OPTIONS = ProcessorOptions()
 MINE = Ownership("7", "me", epoch=5, etag="e1")
-HELD = hold(MINE, sent_s=100.0, now_s=101.0)
+HELD = granted_lease(MINE, sent_s=100.0, now_s=101.0)
 
 
 # -- what a row means for a lease ---------------------------------------------------------------
@@ -58,11 +58,11 @@ HELD = hold(MINE, sent_s=100.0, now_s=101.0)
     ],
 )
 def test_whether_it_is_still_ours(row: Ownership | None, ours: bool) -> None:
-    assert (judge(HELD, row, 110.0, 111.0) is not None) is ours
+    assert (next_lease(HELD, row, 110.0, 111.0) is not None) is ours
 
 
 def test_a_listing_from_before_our_write_says_nothing() -> None:
-    assert judge(HELD, replace(MINE, etag="e0", owner="b", epoch=9), 100.5, 102.0) is HELD
+    assert next_lease(HELD, replace(MINE, etag="e0", owner="b", epoch=9), 100.5, 102.0) is HELD
 
 
 @pytest.mark.parametrize(
@@ -77,57 +77,57 @@ def test_a_listing_from_before_our_write_says_nothing() -> None:
     ],
 )
 def test_a_listing_may_tell_our_own_row_as_it_was(row: Ownership | None, old: bool) -> None:
-    assert is_old_news(HELD, row, 110.0) is old
-    assert not is_old_news(replace(HELD, doubtful=True), row, 110.0)
+    assert is_stale(HELD, row, 110.0) is old
+    assert not is_stale(replace(HELD, doubtful=True), row, 110.0)
 
 
 def test_a_lease_counts_from_before_the_write_was_sent() -> None:
-    assert HELD.binds_until(30.0) == 130.0
+    assert HELD.valid_until(30.0) == 130.0
 
 
 @pytest.mark.parametrize("age_s", [0.0, 4.0, 50.0])
 def test_a_row_that_we_wrote_unheard_is_renewed_at_once_and_gives_nothing_yet(age_s: float) -> None:
     """Its age may be told in whole seconds, or not at all: only a granted write counts."""
-    after = judge(HELD, replace(MINE, etag="e2", age_s=age_s), 102.0, 103.0)
+    after = next_lease(HELD, replace(MINE, etag="e2", age_s=age_s), 102.0, 103.0)
     assert after is not None
-    assert after.binds_until(30.0) == 130.0
+    assert after.valid_until(30.0) == 130.0
     assert after.row.etag == "e2"
     assert due_in_cycle(after, 103.0, OPTIONS)
     assert due_on_watch(after, 103.0, OPTIONS)
     assert not due_on_watch(HELD, 103.0, OPTIONS)
-    asked = judge(HELD, replace(MINE, etag="e2", successor="b", deadline_s=9.0), 102.0, 103.0)
+    asked = next_lease(HELD, replace(MINE, etag="e2", successor="b", deadline_s=9.0), 102.0, 103.0)
     assert asked is not None
     assert not due_on_watch(asked, 103.0, OPTIONS), "that was somebody else's"
 
 
 def test_somebody_elses_write_does_not_renew_our_lease() -> None:
     asked = replace(MINE, etag="e2", successor="b", deadline_s=500.0, age_s=0.0)
-    after = judge(HELD, asked, 120.0, 121.0)
+    after = next_lease(HELD, asked, 120.0, 121.0)
     assert after is not None
-    assert after.binds_until(30.0) == 130.0
+    assert after.valid_until(30.0) == 130.0
 
 
 def test_a_deadline_nears_and_is_never_put_off() -> None:
     asked = replace(MINE, etag="e2", successor="b", deadline_s=5.0)
-    after = judge(HELD, asked, 120.0, 121.0)
+    after = next_lease(HELD, asked, 120.0, 121.0)
     assert after is not None
-    assert after.binds_until(30.0) == 124.0, "it may have been told in whole seconds"
-    assert renewed(after, 123.0, None).deadline_s == 2.0
-    assert as_of(after, 127.0).deadline_s == -2.0
-    old_news = judge(after, replace(MINE, etag="e3"), 122.0, 123.0)
+    assert after.valid_until(30.0) == 124.0, "it may have been told in whole seconds"
+    assert renewal_row(after, 123.0, None).deadline_s == 2.0
+    assert row_at(after, 127.0).deadline_s == -2.0
+    old_news = next_lease(after, replace(MINE, etag="e3"), 122.0, 123.0)
     assert old_news == after, "who has asked is not forgotten"
 
 
 def test_what_was_asked_for_is_ours_when_a_row_says_so() -> None:
-    assert is_ours(MINE, "me", {5})
-    assert not is_ours(MINE, "me", {4, 6})
-    assert not is_ours(MINE, "b", {5})
+    assert is_expected(MINE, "me", {5})
+    assert not is_expected(MINE, "me", {4, 6})
+    assert not is_expected(MINE, "b", {5})
 
 
 def test_doubt_ends_when_the_row_is_seen_again() -> None:
     doubtful = replace(HELD, doubtful=True)
     for etag in ("e1", "e2"):
-        after = judge(doubtful, replace(MINE, etag=etag), 110.0, 111.0)
+        after = next_lease(doubtful, replace(MINE, etag=etag), 110.0, 111.0)
         assert after is not None
         assert not after.doubtful
 
@@ -150,7 +150,7 @@ def test_when_a_lease_is_renewed(
     age_s: float, interval_s: float, renew_s: float, in_cycle: bool, on_watch: bool
 ) -> None:
     options = ProcessorOptions(interval_s=interval_s, renew_s=renew_s)
-    now_s = HELD.asked_s + age_s
+    now_s = HELD.renewal_sent_s + age_s
     assert due_in_cycle(HELD, now_s, options) is in_cycle
     assert due_on_watch(HELD, now_s, options) is on_watch
     doubtful = replace(HELD, doubtful=True)
@@ -159,9 +159,9 @@ def test_when_a_lease_is_renewed(
 
 
 def test_the_rate_is_smoothed() -> None:
-    assert rate_of(None, 50, 10.0) == 5.0
-    assert rate_of(5.0, 150, 10.0) == 10.0
-    assert rate_of(5.0, 150, 0.0) == 5.0
+    assert smoothed_rate(None, 50, 10.0) == 5.0
+    assert smoothed_rate(5.0, 150, 10.0) == 10.0
+    assert smoothed_rate(5.0, 150, 0.0) == 5.0
 
 
 # -- choosing: one letter per partition, a dot is free, a capital has expired ---------------------
@@ -189,12 +189,12 @@ def written(rows: tuple[Ownership, ...]) -> dict[str, tuple[str, int, str]]:
 
 
 def test_free_ones_are_claimed_and_held_ones_asked_for() -> None:
-    now = situation(listing(".Aa"), 3, wants=("0", "1", "2"))
+    now = situation(listing(".Aa"), 3, targets=("0", "1", "2"))
     choice = choose(now, OPTIONS, {"0": 8})
     assert written(choice.claims) == {"0": ("m", 9, ""), "1": ("m", 4, "")}
     assert written(choice.nominations) == {"2": ("a", 3, "m")}
     assert choice.nominations[0].deadline_s == OPTIONS.lease_s - 1.0  # its row is a second old
-    assert choice.asked == ("0", "1", "2")
+    assert choice.requested == ("0", "1", "2")
 
 
 @pytest.mark.parametrize(("hand_off_s", "granted_s"), [(None, 29.0), (60.0, 60.0), (12.0, 12.0)])
@@ -203,21 +203,21 @@ def test_asking_does_not_give_a_dead_owner_another_lease(
 ) -> None:
     """Found by the simulation: a partition of a host that had crashed rested for twice a lease."""
     options = replace(OPTIONS, hand_off_s=hand_off_s)
-    choice = choose(situation(listing("a"), 1, wants=("0",)), options, {})
+    choice = choose(situation(listing("a"), 1, targets=("0",)), options, {})
     assert choice.nominations[0].deadline_s == granted_s
 
 
 def test_what_a_successor_waits_for_is_given_back_and_not_claimed_anew() -> None:
     """Found by the simulation: a host that had lost its row to the clock forgot who had asked."""
     row = Ownership("0", "m", 3, "e0", age_s=99.0, successor="b", deadline_s=-1.0)
-    now = situation(Listing((row,)), 1, wants=("0",))
+    now = situation(Listing((row,)), 1, targets=("0",))
     choice = choose(now, OPTIONS, {})
     assert choice.claims == ()
     assert written(choice.returns) == {"0": ("b", 4, "")}
 
 
 def test_a_strategy_that_grabs_takes_held_ones() -> None:
-    choice = choose(situation(listing("a"), 1, wants=("0",), grabs=True), OPTIONS, {})
+    choice = choose(situation(listing("a"), 1, targets=("0",), grabs=True), OPTIONS, {})
     assert written(choice.claims) == {"0": ("m", 4, "")}
     assert choice.nominations == ()
 
@@ -225,7 +225,7 @@ def test_a_strategy_that_grabs_takes_held_ones() -> None:
 def test_a_row_of_an_official_sdk_is_taken_at_once() -> None:
     """It knows no epochs and no hand-offs: to be asked would only make it leave early."""
     theirs = Ownership("0", "a", epoch=0, etag="e0", age_s=1.0)
-    choice = choose(situation(listing("a", p0=theirs), 1, wants=("0",)), OPTIONS, {"0": 8})
+    choice = choose(situation(listing("a", p0=theirs), 1, targets=("0",)), OPTIONS, {"0": 8})
     assert written(choice.claims) == {"0": ("m", 9, "")}
     assert choice.nominations == ()
 
@@ -242,19 +242,19 @@ def test_an_official_sdk_that_was_kept_out_is_given_time_to_come_back(
     age_s: float, checkpoint_epoch: int, claimed: tuple[str, ...]
 ) -> None:
     row = Ownership("0", "", epoch=0, etag="e0", age_s=age_s)
-    now = situation(listing("a", p0=row), 1, wants=("0",), grabs=True)
-    assert choose(now, OPTIONS, {"0": checkpoint_epoch}).asked == claimed
+    now = situation(listing("a", p0=row), 1, targets=("0",), grabs=True)
+    assert choose(now, OPTIONS, {"0": checkpoint_epoch}).requested == claimed
 
 
 def test_what_a_fixed_host_takes_is_pinned() -> None:
-    choice = choose(situation(listing("."), 1, wants=("0",), pins=True), OPTIONS, {})
+    choice = choose(situation(listing("."), 1, targets=("0",), pins=True), OPTIONS, {})
     assert choice.claims[0].pinned
-    assert not choose(situation(listing("."), 1, wants=("0",)), OPTIONS, {}).claims[0].pinned
+    assert not choose(situation(listing("."), 1, targets=("0",)), OPTIONS, {}).claims[0].pinned
 
 
 def test_what_is_held_or_still_busy_is_not_claimed() -> None:
-    now = situation(listing("..."), 3, wants=("0", "1", "2"), held={"0"}, busy={"1"})
-    assert choose(now, OPTIONS, {}).asked == ("2",)
+    now = situation(listing("..."), 3, targets=("0", "1", "2"), held={"0"}, busy={"1"})
+    assert choose(now, OPTIONS, {}).requested == ("2",)
 
 
 def test_a_hand_off_that_is_overdue_is_taken() -> None:
@@ -265,7 +265,7 @@ def test_a_hand_off_that_is_overdue_is_taken() -> None:
 
 def test_a_hand_off_that_is_not_is_waited_for() -> None:
     soon = aged(nominate(Ownership("0", "a", 3, "e0"), "m", 20.0), 19.0)
-    choice = choose(situation(listing("a", p0=soon), 1, wants=()), OPTIONS, {})
+    choice = choose(situation(listing("a", p0=soon), 1, targets=()), OPTIONS, {})
     assert choice == type(choice)()
 
 
@@ -286,8 +286,8 @@ def test_no_more_rows_are_taken_up_than_we_may_have() -> None:
 @pytest.mark.parametrize(("epoch", "needed"), [(0, True), (3, False)])
 def test_checkpoints_are_asked_only_if_a_row_tells_no_epoch(epoch: int, needed: bool) -> None:
     row = Ownership("0", "a", epoch, "e0", age_s=99.0)
-    assert epochs_needed(situation(listing("a", p0=row), 1, wants=("0",))) is needed
-    assert not epochs_needed(situation(listing("a", p0=row), 1))
+    assert needs_checkpoint_epochs(situation(listing("a", p0=row), 1, targets=("0",))) is needed
+    assert not needs_checkpoint_epochs(situation(listing("a", p0=row), 1))
 
 
 # -- positions, pumps, delays ---------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_where_reading_starts(sequence: int | None, offset: str | None, position
 
 
 def test_pumps_follow_ownership() -> None:
-    assert reconcile({"1", "2", "3"}, {"3", "4"}) == (["1", "2"], ["4"])
+    assert pumps_to_start({"1", "2", "3"}, {"3", "4"}) == ["1", "2"]
 
 
 def test_back_off_doubles_up_to_a_limit() -> None:

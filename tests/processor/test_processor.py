@@ -20,7 +20,7 @@ from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.processor.term import StopReason
 from tests.processor.fleet import HUB, Fleet
-from tests.processor.virtual import LoopClock, run
+from tests.processor.virtual_time import LoopClock, run
 
 DEADLINE_S = 60.0
 
@@ -166,7 +166,7 @@ def test_a_checkpoint_cannot_pass_what_was_handed_out() -> None:
                 batch = await anext(batches)
                 with pytest.raises(OptionError, match="not handed out yet"):
                     await partition.checkpoint(replace(batch[-1], sequence=3))
-                with pytest.raises(OptionError, match="no place in a partition"):
+                with pytest.raises(OptionError, match="without a sequence number"):
                     await partition.checkpoint(Event(b"made up"))
                 await batches.aclose()
 
@@ -182,7 +182,7 @@ def test_a_lost_partition_cannot_be_checkpointed() -> None:
             ) as processor:
                 (partition,) = await take(processor, 1)
                 async for _ in partition.batches():
-                    processor.engine._house.leases.drop("0")
+                    processor.engine.leases.lose("0")
                     assert partition.reason is StopReason.LOST
                     with pytest.raises(OwnershipLost):
                         await partition.checkpoint()
@@ -426,6 +426,6 @@ async def test_a_failing_callback_stops_nothing() -> None:
             async with Processor(
                 hub.connection_string("eh"), store=MemoryStore(LoopClock()), on_error=callback
             ) as processor:
-                processor.engine.report("0", ValueError("something"))
+                processor.engine.reporter.failed("pump_failed", "0", ValueError("something"))
                 await asyncio.sleep(0)
     assert [str(failed) for failed in heard] == ["something"]

@@ -16,7 +16,7 @@ from pumphouse.processor.options import PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.fleet import HUB, Fleet
 from tests.processor.test_handling import Scene
-from tests.processor.virtual import LoopClock, run
+from tests.processor.virtual_time import LoopClock, run
 
 Work = Callable[[PartitionClient, list[Event]], Awaitable[None]]
 
@@ -84,13 +84,12 @@ def test_a_partition_may_be_resumed_by_whoever_hears_that_poison_stopped_it() ->
             if len(calls) < 3:
                 raise ValueError
 
-        async with Scene(handler, ProcessorOptions(poison=PoisonPolicy(retries=0))) as host:
+        def resume(partition: str | None, error: Exception) -> None:
+            if isinstance(error, PoisonEvent):
+                host.engine.resume(partition)
 
-            def heard(partition: str | None, failed: Exception) -> None:
-                if isinstance(failed, PoisonEvent):
-                    host.engine.resume(partition)
-
-            host.engine._on_error = heard
+        options = ProcessorOptions(poison=PoisonPolicy(retries=0))
+        async with Scene(handler, options, on_error=resume) as host:
             await host.send(b"x")
             await host.until(lambda: len(calls) == 3)
 

@@ -12,11 +12,10 @@ from pumphouse.events import Event
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
-from pumphouse.processor.host_options import EventProcessorOptions
-from pumphouse.processor.options import PoisonPolicy
+from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.place import Place, until
-from tests.processor.virtual import LoopClock, run
+from tests.processor.hub_and_store import Place, until
+from tests.processor.virtual_time import LoopClock, run
 
 
 class SlowStore(MemoryStore):
@@ -142,7 +141,7 @@ def test_a_host_whose_options_do_not_fit_can_be_registered_with_others() -> None
     async def scene() -> None:
         async with Place(1) as place, make_host(place, place.store) as host:
             nowhere = EventProcessorOptions(poison=PoisonPolicy(then="dead-letter"))
-            with pytest.raises(OptionError, match="say where"):
+            with pytest.raises(OptionError, match="dead_letters is missing"):
                 await host.register(Quiet, nowhere)
             await host.register(Quiet)
 

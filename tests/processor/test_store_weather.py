@@ -8,7 +8,7 @@ from random import Random
 from pumphouse.processor.options import ProcessorOptions
 from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.fleet import Fleet
-from tests.processor.virtual import run
+from tests.processor.virtual_time import run
 
 
 def test_old_listings_cost_time_and_nothing_else() -> None:
@@ -72,7 +72,7 @@ def test_calls_that_hang_are_given_up_and_the_fleet_goes_on_when_they_no_longer_
             for _ in range(60):
                 await fleet.send(1)
                 await asyncio.sleep(5)
-            assert any("did not answer" in str(failed) for _, _, failed in fleet.errors)
+            assert any("did not respond" in str(failed) for _, _, failed in fleet.errors)
             store.plan = NO_FAULTS
             await fleet.until_handled()
             await fleet.until_even()

@@ -17,12 +17,11 @@ from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
-from pumphouse.processor.host_options import EventProcessorOptions
-from pumphouse.processor.options import PoisonPolicy, ProcessorOptions
+from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.place import HUB, Place, until
+from tests.processor.hub_and_store import HUB, Place, until
 from tests.processor.test_handling import Scene
-from tests.processor.virtual import run
+from tests.processor.virtual_time import run
 
 SKIP = PoisonPolicy(retries=0, then="skip")
 
@@ -71,7 +70,7 @@ async def test_as_many_handlers_hang_as_there_are_threads_and_it_is_heard() -> N
             finally:
                 go.set()
     assert {type(failed) for failed in heard} == {HandlerStuck}
-    assert all(name.startswith("pumphouse processor") for name in names)
+    assert all(name.startswith("pumphouse on_error") for name in names)
 
 
 def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:

@@ -19,10 +19,8 @@ from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint, Granted, Listing, Ownership, Unknown
 from pumphouse.leases.store import ClaimOutcome
 from pumphouse.processor import lease_table, plan
-from pumphouse.processor.checkpointing import Checkpoints
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.engine import Engine
-from pumphouse.processor.feed import Feed
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.plan import Lease
@@ -76,29 +74,30 @@ def checkpoints_without_a_lease(patch: Patch) -> None:
 def readers_without_an_epoch(patch: Patch) -> None:
     """The hub cannot tell a later owner from an earlier one."""
 
-    async def opened(self: Feed) -> Any:
-        await self._settled()
-        self._reader = await self._client.reader(replace(self._wanted, epoch=None))
+    async def opened(self: Pump) -> Any:
+        await self._settled_epoch()
+        options = replace(self._reader_options, epoch=None)
+        self._reader = await self.host.client.reader(options)
         return self._reader
 
-    patch.setattr(Feed, "_open", opened)
+    patch.setattr(Pump, "_open", opened)
 
 
 @mutant("I1")
 def self_fencing_off(patch: Patch) -> None:
     """An owner that could not renew goes on as if nothing were."""
-    patch.setattr(Lease, "binds_until", lambda self, lease_s: math.inf)
+    patch.setattr(Lease, "valid_until", lambda self, lease_s: math.inf)
 
 
 @mutant("I1")
 def lease_counts_from_the_answer(patch: Patch) -> None:
     """A lease is counted from when the answer came, which may be long after the write."""
-    original = plan.hold
+    original = plan.granted_lease
 
-    def hold(row: Ownership, sent_s: float, now_s: float) -> Lease:
+    def granted_lease(row: Ownership, sent_s: float, now_s: float) -> Lease:
         return original(row, now_s + 20, now_s)
 
-    patch.setattr(lease_table, "hold", hold)
+    patch.setattr(lease_table, "granted_lease", granted_lease)
 
 
 @mutant("I1", face="functions")
@@ -156,8 +155,7 @@ def hearsay_is_believed(patch: Patch) -> None:
 
     async def confirm(self: LeaseTable, rows: Any) -> list[str]:
         for row in rows:
-            now_s = self.clock.monotonic()
-            self._take(plan.hold(replace(row, deadline_s=None), now_s, now_s))
+            self._gain(replace(row, deadline_s=None), self.clock.monotonic(), row)
         return [row.partition for row in rows]
 
     patch.setattr(LeaseTable, "confirm", confirm)
@@ -166,26 +164,26 @@ def hearsay_is_believed(patch: Patch) -> None:
 @mutant("I1", store="blob")
 def a_row_makes_a_lease_longer(patch: Patch) -> None:
     """The age of a row, in whole seconds, is taken for that of our lease."""
-    original = plan.changed
+    original = plan.updated_lease
 
-    def changed(lease: Lease, row: Ownership, sent_s: float, now_s: float) -> Lease:
+    def updated_lease(lease: Lease, row: Ownership, sent_s: float, now_s: float) -> Lease:
         after = original(lease, row, sent_s, now_s)
-        return replace(after, since_s=max(lease.since_s, sent_s - row.age_s), due=False)
+        return replace(after, since_s=max(lease.since_s, sent_s - row.age_s), renewal_due=False)
 
-    patch.setattr(plan, "changed", changed)
-    patch.setattr(lease_table, "changed", changed)
+    patch.setattr(plan, "updated_lease", updated_lease)
+    patch.setattr(lease_table, "updated_lease", updated_lease)
 
 
 @mutant("I6", face="functions")
 def a_part_of_a_batch_counts_for_nothing(patch: Patch) -> None:
     """What was handled of a batch that is not finished is handled again by the next owner."""
-    original = PartitionClient.handled
+    original = PartitionClient.mark_handled
 
-    def handled(self: PartitionClient, batch: list[Event]) -> None:
+    def mark_handled(self: PartitionClient, batch: list[Event]) -> None:
         if len(batch) != 1 or self._in_hand_s is None:
             original(self, batch)
 
-    patch.setattr(PartitionClient, "handled", handled)
+    patch.setattr(PartitionClient, "mark_handled", mark_handled)
 
 
 @mutant("I1")
@@ -196,7 +194,7 @@ def expiry_by_the_local_clock(patch: Patch) -> None:
     async def listed(self: Cycle) -> tuple[Listing, float]:
         listing, sent_s = await original(self)
         loop_s = asyncio.get_running_loop().time()
-        ahead_s = self.house.clock.now() - WALL_S - loop_s
+        ahead_s = self.host.clock.now() - WALL_S - loop_s
         rows = [replace(row, age_s=max(0, row.age_s + ahead_s)) for row in listing.ownerships]
         return replace(listing, ownerships=tuple(rows)), sent_s
 
@@ -206,12 +204,12 @@ def expiry_by_the_local_clock(patch: Patch) -> None:
 @mutant("I1 I2 I7 I8", strategy="eph")
 def renewal_after_loss(patch: Patch) -> None:
     """A row that somebody else has grabbed counts as ours still."""
-    original = plan.judge
+    original = plan.next_lease
 
-    def judge(lease: Lease, row: Any, sent_s: float, now_s: float) -> Lease | None:
+    def next_lease(lease: Lease, row: Any, sent_s: float, now_s: float) -> Lease | None:
         return original(lease, row, sent_s, now_s) or replace(lease, since_s=now_s)
 
-    patch.setattr(lease_table, "judge", judge)
+    patch.setattr(lease_table, "next_lease", next_lease)
 
 
 @mutant("I1 I6 I12")
@@ -238,7 +236,7 @@ EVICTED = {
 @mutant("I6", **EVICTED)
 def a_raise_that_took_effect_ends_the_stay(patch: Patch) -> None:
     """An owner that finds its row raised by itself takes it for lost, and what it handled too."""
-    patch.setattr(Engine, "raised", lambda self, lease: None)
+    patch.setattr(Engine, "epoch_raised", lambda self, lease: None)
 
 
 @mutant("I6 I15", **{**EVICTED, "face": "push"})
@@ -262,7 +260,7 @@ def taken_without_asking(patch: Patch) -> None:
 @mutant("I8")
 def asking_gives_the_dead_another_lease(patch: Patch) -> None:
     """Who asks for a partition grants its owner a whole lease, whatever is left of the last."""
-    patch.setattr(plan, "_grant_s", lambda row, options: options.granted_s)
+    patch.setattr(plan, "_grace_s", lambda row, options: options.granted_s)
 
 
 @mutant("I8")
@@ -277,12 +275,10 @@ def the_dead_keep_their_partitions(patch: Patch) -> None:
 def no_drain(patch: Patch) -> None:
     """A partition is handed over as soon as it is asked for, whatever is in hand."""
 
-    def asked_for(self: Engine, lease: Lease) -> None:
-        giving = asyncio.ensure_future(self._house.leases.give_up(lease.partition))
-        self._telling.add(giving)
-        giving.add_done_callback(self._told)
+    def requested(self: Engine, lease: Lease) -> None:
+        self.reporter.track(asyncio.ensure_future(self.leases.give_up(lease.partition)))
 
-    patch.setattr(Engine, "asked_for", asked_for)
+    patch.setattr(Engine, "requested", requested)
 
 
 @mutant("I2")
@@ -307,7 +303,7 @@ def a_pump_that_leaves_is_forgotten(patch: Patch) -> None:
 
 @mutant("I6")
 def no_checkpoint_when_leaving(patch: Patch) -> None:
-    async def finish(self: Pump, checkpoints: Checkpoints) -> None: ...
+    async def finish(self: Pump, client: PartitionClient) -> None: ...
 
     patch.setattr(Pump, "_finish", finish)
 
@@ -340,7 +336,7 @@ def stop_waits_for_ever(patch: Patch) -> None:
 
     async def stop(self: Engine) -> None:
         self._stopping.set()
-        self._house.leases.doubts.set()
+        self.leases.listing_needed.set()
         assert self._running is not None
         await asyncio.wait([self._running])
         await self._close()
@@ -352,22 +348,22 @@ def stop_waits_for_ever(patch: Patch) -> None:
 @mutant("I12")
 def a_hand_off_has_no_deadline(patch: Patch) -> None:
     """An owner that is asked does not answer, and who has asked waits for ever."""
-    patch.setattr(Engine, "asked_for", lambda self, lease: None)
+    patch.setattr(Engine, "requested", lambda self, lease: None)
     patch.setattr(model.Ownership, "overdue", property(lambda self: False))
-    patch.setattr(Lease, "binds_until", lambda self, lease_s: self.since_s + lease_s)
+    patch.setattr(Lease, "valid_until", lambda self, lease_s: self.since_s + lease_s)
 
 
 @mutant("I12")
 def an_owner_goes_on_after_the_deadline(patch: Patch) -> None:
     """What it was granted has passed, its lease has not: it hands out another batch."""
-    patch.setattr(Engine, "asked_for", lambda self, lease: None)
-    patch.setattr(Lease, "binds_until", lambda self, lease_s: self.since_s + lease_s)
+    patch.setattr(Engine, "requested", lambda self, lease: None)
+    patch.setattr(Lease, "valid_until", lambda self, lease_s: self.since_s + lease_s)
 
 
 @mutant("I12")
 def a_renewal_puts_the_deadline_off(patch: Patch) -> None:
     """The owner writes back what it was granted, counted from now: it never ends."""
     for module in (plan, lease_table):
-        patch.setattr(module, "as_of", lambda lease, now_s: lease.row)
-    patch.setattr(Engine, "asked_for", lambda self, lease: None)
-    patch.setattr(Lease, "binds_until", lambda self, lease_s: self.since_s + lease_s)
+        patch.setattr(module, "row_at", lambda lease, now_s: lease.row)
+    patch.setattr(Engine, "requested", lambda self, lease: None)
+    patch.setattr(Lease, "valid_until", lambda self, lease_s: self.since_s + lease_s)

@@ -15,10 +15,9 @@ from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint, Listing
 from pumphouse.leases.strategies import NAMED
 from pumphouse.processor import engine, pump
-from pumphouse.processor.checkpointing import Checkpoints
 from pumphouse.processor.cycle import Cycle
-from pumphouse.processor.feed import Feed
 from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.pump import Pump
 from pumphouse.processor.supervisor import PartitionSupervisor
 from pumphouse.processor.term import Stopped
 from tests.simulation.sabotage import Patch, mutant
@@ -58,7 +57,7 @@ def checkpoint_of_undelivered_events(patch: Patch) -> None:
     async def following(self: PartitionClient) -> list[Event] | None:
         batch = await original(self)
         if batch:
-            self._checkpoints.handled(batch)
+            self._add_pending(batch)
         return batch
 
     patch.setattr(PartitionClient, "_next", following)
@@ -66,26 +65,26 @@ def checkpoint_of_undelivered_events(patch: Patch) -> None:
 
 @mutant("I5", face="push")
 def a_part_of_a_batch_counts_as_all_of_it(patch: Patch) -> None:
-    patch.setattr(PartitionClient, "in_hand", lambda self, batch: None)
+    patch.setattr(PartitionClient, "set_in_hand", lambda self, batch: None)
 
 
 @mutant("I3 I15")
 def an_event_skipped_after_a_break(patch: Patch) -> None:
-    def go_on_behind(self: Feed, event: Event) -> None:
+    def continue_behind(self: Pump, event: Event) -> None:
         position = Position("sequence", str((event.sequence or 0) + 1))
-        self._wanted = replace(self._wanted, position=position)
+        self._reader_options = replace(self._reader_options, position=position)
 
-    patch.setattr(Feed, "_go_on_behind", go_on_behind)
+    patch.setattr(Pump, "_continue_behind", continue_behind)
 
 
 @mutant("I4")
 def events_out_of_order(patch: Patch) -> None:
-    original = Feed.receive
+    original = Pump.receive
 
-    async def receive(self: Feed, deadline_s: float) -> list[Event]:
+    async def receive(self: Pump, deadline_s: float) -> list[Event]:
         return (await original(self, deadline_s))[::-1]
 
-    patch.setattr(Feed, "receive", receive)
+    patch.setattr(Pump, "receive", receive)
 
 
 @mutant("I1 I5", hours=1.2, partitions=12)
@@ -107,13 +106,13 @@ def a_later_owner_is_overwritten(patch: Patch) -> None:
 def a_checkpoint_for_every_batch(patch: Patch) -> None:
     """Whatever the policy says."""
     due_in_s = property(lambda self: math.inf if self._pending is None else 0.0)
-    patch.setattr(Checkpoints, "due_in_s", due_in_s)
+    patch.setattr(PartitionClient, "_checkpoint_due_in_s", due_in_s)
 
 
 @mutant("I6")
 def no_checkpoint_by_the_policy(patch: Patch) -> None:
     """Only by hand, and when a partition is left: a crash repeats without a bound."""
-    patch.setattr(Checkpoints, "due_in_s", property(lambda self: math.inf))
+    patch.setattr(PartitionClient, "_checkpoint_due_in_s", property(lambda self: math.inf))
 
 
 # -- fleets ---------------------------------------------------------------------------------------
@@ -161,7 +160,7 @@ def restless(patch: Patch) -> None:
 
     async def act(self: Cycle, found: Any, listing: Listing, busy: Any) -> Any:
         whims = Random(len(found.mine))
-        held = [p for owner, ps in found.held.items() if owner != self.house.host for p in ps]
+        held = [p for owner, ps in found.held.items() if owner != self.host.name for p in ps]
         rule = replace(self.strategy, rule=lambda one, rng: [whims.choice(held)] if held else [])
         self.strategy = rule
         return await original(self, found, listing, busy)
@@ -183,4 +182,4 @@ def a_stuck_handler_is_nobodys_business(patch: Patch) -> None:
 def new_partitions_go_unnoticed(patch: Patch) -> None:
     async def ask(self: Cycle) -> None: ...
 
-    patch.setattr(Cycle, "_ask_partitions", ask)
+    patch.setattr(Cycle, "_read_partitions", ask)

@@ -117,7 +117,7 @@ class Served:
 
 async def insist(partition: PartitionClient, event: Event) -> str:
     """Write the checkpoint as a host would that does not know how late it is."""
-    writer = partition._checkpoints._writer
+    writer = partition._writer
     try:
         async with asyncio.timeout(INSIST_S):
             await writer.advance(sequence(event), event.offset, event.enqueued_ms)

@@ -198,7 +198,7 @@ async def insist(lodging: Lodging, sequence: int) -> list[str]:
     last = Event(b"", sequence=sequence, offset=str(sequence))
     tries = (
         lodging.client.write_checkpoint(last),
-        lodging.client._checkpoints._writer.advance(sequence, last.offset, 0),
+        lodging.client._writer.advance(sequence, last.offset, 0),
     )
     return [type(await each).__name__ for each in map(caught, tries)]
 

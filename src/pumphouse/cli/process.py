@@ -220,7 +220,7 @@ async def run(
     handling = Handling(
         counted,
         settings.options,
-        engine.report,
+        engine.reporter,
         dead_letters=letters,
         group=settings.group,
         host=engine.host,

@@ -1,16 +1,15 @@
-"""One cycle: renew, list, judge, confirm, decide, claim.
+"""One cycle of a host: renew, list, confirm, decide, claim.
 
-    renew what is mine -> list -> confirm -> census -> strategy -> choose -> claim, nominate
+    renew our leases -> list -> confirm -> census -> strategy -> choose -> claim, nominate
     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-At rest that is one listing and one write per partition that is due, and nothing else. If the
-listing fails the cycle ends there: what we hold stays ours until its lease runs out.
+In a settled fleet a cycle costs one listing and one write per lease that is due. If the listing
+fails, the cycle ends there: our partitions stay ours until their leases expire.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -25,38 +24,35 @@ from pumphouse.processor.plan import (
     Situation,
     choose,
     due_in_cycle,
-    epochs_needed,
     epochs_of,
+    needs_checkpoint_epochs,
 )
-from pumphouse.processor.pump import House
+from pumphouse.processor.term import Host
 
-log = logging.getLogger("pumphouse.processor")
-
-TELL_LIMIT_S = 3600.0  # stores forget members that have not beaten for a day
+MEMBER_EVERY_S = 3600.0  # stores forget members that were not written for a day
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a cycle found and did."""
+class CycleReport:
+    """What a cycle requested, gained and lost."""
 
-    asked: tuple[str, ...]
-    got: tuple[str, ...]
+    requested: tuple[str, ...]
+    gained: tuple[str, ...]
     lost: tuple[str, ...]
     owned: int
     partitions: int
-    processors: int
+    hosts: int
     settled: bool
     outcome: Outcome
 
-    @property
-    def changed(self) -> bool:
-        return bool(self.got or self.lost)
-
-    def __str__(self) -> str:
-        return (
-            f"cycle asked={names(self.asked)} got={names(self.got)} lost={names(self.lost)} "
-            f"owns={self.owned}/{self.partitions} processors={self.processors}"
-        )
+    def log_fields(self) -> dict[str, object]:
+        return {
+            "requested": names(self.requested),
+            "gained": names(self.gained),
+            "lost": names(self.lost),
+            "owned": f"{self.owned}/{self.partitions}",
+            "hosts": self.hosts,
+        }
 
 
 def names(partitions: Iterable[str]) -> str:
@@ -66,134 +62,147 @@ def names(partitions: Iterable[str]) -> str:
 class Cycle:
     """Runs cycles for one host. It keeps the partitions of the hub, and its last census."""
 
-    def __init__(self, house: House, strategy: Strategy, partitions: tuple[str, ...]) -> None:
-        self.house, self.strategy, self.partitions = house, strategy, partitions
+    def __init__(self, host: Host, strategy: Strategy, partitions: tuple[str, ...]) -> None:
+        self.host, self.strategy, self.partitions = host, strategy, partitions
         self.lost: list[str] = []  # since the last report
         self._before: Census | None = None
-        self._beaten_s = -math.inf
+        self._member_written_s = -math.inf
 
-    async def once(self, busy: Set[str]) -> Report:
-        """One cycle. `busy` are partitions of which an earlier pump has not ended yet."""
-        house, started_s = self.house, self.house.clock.monotonic()
-        held = set(house.leases.held)
-        house.leases.fence()
+    async def once(self, busy: Set[str]) -> CycleReport:
+        """Run one cycle. The earlier pumps of `busy` partitions have not ended yet."""
+        host, leases, started_s = self.host, self.host.leases, self.host.clock.monotonic()
+        held = set(leases.held)
+        leases.fence()
         await self._renew()
-        await self._ask_partitions()
+        await self._read_partitions()
         listing, sent_s = await self._list()
-        named = house.leases.heard(listing, sent_s)
-        found = await house.leases.confirm(named)
+        unheld = leases.apply_listing(listing, sent_s)
+        confirmed = await leases.confirm(unheld)
         if self.strategy.max_partitions is not None:
-            await self._beat()  # others shall know of the limit before they see what we own
+            await self._write_member()  # others must know our limit before they see what we own
         census = take_census(
-            house.host, self.partitions, listing, house.options.lease_s, before=self._before
+            host.name, self.partitions, listing, host.options.lease_s, before=self._before
         )
+        self._log_hosts(census)
         self._before = census
-        # What was ours in this cycle and is not any more has a pump that is still leaving. What is
-        # ours by the listing and could not be confirmed is looked at again in the next one.
-        held.update(row.partition for row in named)
-        leaving = held - house.leases.held.keys()
-        choice, got = await self._act(census, listing, busy | leaving)
+        # A partition that was ours in this cycle and is no longer has a pump that is still ending.
+        # One that is ours by the listing but was not confirmed waits for the next cycle.
+        held.update(row.partition for row in unheld)
+        ending = held - leases.held.keys()
+        choice, claimed = await self._act(census, listing, busy | ending)
         if self.strategy.max_partitions is None:
-            await self._beat()  # unless we are visible by what we have just claimed
-        return self._report(census, choice, (*found, *got), started_s)
+            await self._write_member()  # not needed if the rows we have just claimed show us
+        return self._report(census, choice, (*confirmed, *claimed), started_s)
 
     async def _renew(self) -> None:
-        now_s, leases = self.house.clock.monotonic(), self.house.leases
+        now_s, leases = self.host.clock.monotonic(), self.host.leases
         held = list(leases.held.values())
-        due = [h.partition for h in held if due_in_cycle(h, now_s, self.house.options)]
+        due = [lease.partition for lease in held if due_in_cycle(lease, now_s, self.host.options)]
         await leases.renew(due)
 
-    async def _ask_partitions(self) -> None:
-        """New partitions are noticed while we run; a hub that is away changes nothing."""
+    async def _read_partitions(self) -> None:
+        """Notice new partitions. If the hub does not respond, the known ones stay."""
         try:
-            async with asyncio.timeout(self.house.options.store_s):
-                self.partitions = (await self.house.client.properties()).partitions
-        except (TimeoutError, PumphouseError) as failed:
-            self.house.report(None, failed)
+            async with asyncio.timeout(self.host.options.store_s):
+                self.partitions = (await self.host.client.properties()).partitions
+        except (TimeoutError, PumphouseError) as error:
+            self.host.reporter.failed("hub_properties_failed", None, error)
+        else:
+            self.host.reporter.recovered("hub_properties_failed")
 
     async def _list(self) -> tuple[Listing, float]:
-        sent_s = self.house.clock.monotonic()
+        sent_s = self.host.clock.monotonic()
         try:
-            async with asyncio.timeout(self.house.options.store_s):
-                return await self.house.store.list_ownership(self.house.group), sent_s
+            async with asyncio.timeout(self.host.options.store_s):
+                return await self.host.store.list_ownership(self.host.group), sent_s
         except TimeoutError:
             raise StoreError(
-                f"the ownerships of {self.house.group} were not listed within "
-                f"{self.house.options.store_s:g} s"
+                f"the ownerships of {self.host.group} were not listed within "
+                f"{self.host.options.store_s:g} s"
             ) from None
 
-    async def _beat(self) -> None:
-        """Be visible. An owner is, by its rows; but those do not tell the limit that it has."""
-        house, most = self.house, self.strategy.max_partitions
-        told = most is None or house.clock.monotonic() < self._beaten_s + TELL_LIMIT_S
-        if house.leases.held and told:
+    async def _write_member(self) -> None:
+        """Make this host visible. The rows of an owner do so too, but do not carry its limit."""
+        host, limit = self.host, self.strategy.max_partitions
+        fresh = limit is None or host.clock.monotonic() < self._member_written_s + MEMBER_EVERY_S
+        if host.leases.held and fresh:
             return
         try:
-            async with asyncio.timeout(house.options.store_s):
-                await house.store.beat(house.group, house.host, most)
-            self._beaten_s = house.clock.monotonic()
-        except (TimeoutError, StoreError) as failed:
-            self.house.report(None, failed)
+            async with asyncio.timeout(host.options.store_s):
+                await host.store.beat(host.group, host.name, limit)
+            self._member_written_s = host.clock.monotonic()
+        except (TimeoutError, StoreError) as error:
+            host.reporter.failed("membership_write_failed", None, error)
+        else:
+            host.reporter.recovered("membership_write_failed")
 
     async def _act(
         self, census: Census, listing: Listing, busy: Set[str]
     ) -> tuple[Choice, list[str]]:
-        """Decide and write, again if a race was lost; what was chosen, and what is ours by it."""
-        choice, got = await self._act_once(census, listing, busy)
-        while self.strategy.tries_on and not got and (lost := self._lost_races(choice)):
+        """Decide and write, again after a lost race; the choice, and what was claimed by it."""
+        choice, claimed = await self._act_once(census, listing, busy)
+        while self.strategy.tries_on and not claimed and (lost := self._lost_races(choice)):
             census, busy = without(census, lost), busy | lost
-            choice, got = await self._act_once(census, listing, busy)
-        return choice, got
+            choice, claimed = await self._act_once(census, listing, busy)
+        return choice, claimed
 
     def _lost_races(self, choice: Choice) -> set[str]:
-        """What somebody else was quicker to claim. Of an unknown outcome that cannot be said."""
-        leases, wanted = self.house.leases, {row.partition for row in choice.claims}
-        return {p for p in wanted if p not in leases.held and not leases.asks_for(p)}
+        """The partitions that another host claimed first. An unknown outcome does not count."""
+        leases, requested = self.host.leases, {row.partition for row in choice.claims}
+        return {p for p in requested if p not in leases.held and not leases.may_become_ours(p)}
 
     async def _act_once(
         self, census: Census, listing: Listing, busy: Set[str]
     ) -> tuple[Choice, list[str]]:
         """Decide, then write what was decided."""
-        leases = self.house.leases
-        wants = tuple(self.strategy(census, self.house.rng))
+        leases, strategy = self.host.leases, self.strategy
+        targets = tuple(strategy(census, self.host.rng))
         held = frozenset(leases.held)
-        strategy = self.strategy
-        now = Situation(census, listing, held, busy, wants, strategy.grabs, not strategy.yields)
-        choice = choose(now, self.house.options, await self._epochs(now))
-        got = await leases.claim(choice.claims)
+        now = Situation(census, listing, held, busy, targets, strategy.grabs, not strategy.yields)
+        choice = choose(now, self.host.options, await self._epochs(now))
+        claimed = await leases.claim(choice.claims, now.rows)
         await leases.nominate(choice.nominations)
-        await leases.give_back(choice.returns)
-        return choice, got
+        await leases.return_rows(choice.returns)
+        return choice, claimed
 
     async def _epochs(self, now: Situation) -> Mapping[str, int]:
-        """The epochs of checkpoints, where a row does not tell any."""
-        if now.listing.epochs is not None or not epochs_needed(now):
+        """The epochs of checkpoints, if a row has none."""
+        if now.listing.epochs is not None or not needs_checkpoint_epochs(now):
             return now.listing.epochs or {}
-        async with asyncio.timeout(self.house.options.store_s):
-            return epochs_of(await self.house.store.list_checkpoints(self.house.group))
+        async with asyncio.timeout(self.host.options.store_s):
+            return epochs_of(await self.host.store.list_checkpoints(self.host.group))
 
-    def _stole(self, census: Census, got: tuple[str, ...]) -> bool:
-        """Whether we took what others held, and may soon find more."""
+    def _stole(self, census: Census, gained: tuple[str, ...]) -> bool:
+        """Whether we took partitions from other hosts, and may find more soon."""
         held = {p for p, host in census.whose.items() if host != census.me}
-        return self.strategy.looks_again and not held.isdisjoint(got)
+        return self.strategy.looks_again and not held.isdisjoint(gained)
+
+    def _log_hosts(self, census: Census) -> None:
+        before = set(self._before.members) if self._before is not None else {census.me}
+        joined = sorted(set(census.members) - before)
+        left = sorted(before - set(census.members))
+        if joined or left:
+            self.host.reporter.info(
+                "hosts_changed", joined=names(joined), left=names(left), hosts=len(census.members)
+            )
 
     def _report(
-        self, census: Census, choice: Choice, got: tuple[str, ...], started_s: float
-    ) -> Report:
+        self, census: Census, choice: Choice, gained: tuple[str, ...], started_s: float
+    ) -> CycleReport:
         lost, self.lost = tuple(self.lost), []
         outcome = Outcome(
-            elapsed_s=self.house.clock.monotonic() - started_s,
+            elapsed_s=self.host.clock.monotonic() - started_s,
             joined=census.joined or not self.strategy.joins_first,
-            waiting=bool(choice.nominations or census.coming) or self._stole(census, got),
-            hurries=self.strategy.eager and bool(got),
+            waiting=bool(choice.nominations or census.coming) or self._stole(census, gained),
+            hurries=self.strategy.eager and bool(gained),
         )
-        return Report(
-            asked=choice.asked,
-            got=got,
+        return CycleReport(
+            requested=choice.requested,
+            gained=gained,
             lost=lost,
-            owned=len(self.house.leases.held),
+            owned=len(self.host.leases.held),
             partitions=len(self.partitions),
-            processors=len(census.members),
-            settled=settled(census, choice.asked),
+            hosts=len(census.members),
+            settled=settled(census, choice.requested),
             outcome=outcome,
         )

@@ -1,6 +1,6 @@
 """The engine of a processor: cycles, renewals and pumps of one host, in one task group.
 
-All three faces stand on it. A face gives it one coroutine, `serve(partition_client)`, which is
+All three processor APIs use it. An API gives it one coroutine, `serve(partition_client)`, which is
 called for every partition that becomes ours and returns when that partition ends here:
 
     engine = Engine(connection, serve, group="$Default", store=store, strategy="steady")
@@ -13,24 +13,31 @@ called for every partition that becomes ours and returns when that partition end
             await partition.checkpoint()
         partition.reason                            # shutdown, lost, hand-off
 
-* `serve` runs once at a time per partition. Once it has returned, and not before, a partition that
-  was asked for is handed over, or, when we stop, released.
-* If it raises, or returns though the partition is still ours, that is reported, and after a
-  back-off it is called again with a new client, which starts behind the checkpoint.
-* `on_error(partition or None, exception)` hears of everything that went wrong; `on_ownership(word,
-  partition)` of claimed, renewed, asked, lost and released. Neither may block.
-* `pause(partition)` and `resume(partition)` (None: all) keep ownership. `owned`, `settled`, `host`,
-  `options`, `last_report` tell how it stands. `abandon()` ends like a crash: nothing is released.
+The objects of a host, and (below the line) of one partition:
 
-    connect, store -> Engine -> Cycle, watch -> LeaseTable -> OwnershipTerm, Pump -> serve
-                      ^^^^^^ this module
+    Engine --- Cycle           renews, lists, decides and claims
+       |------ LeaseTable      the only writer of ownership rows; one Lease per partition
+       |------ Reporter        the log, on_error and on_ownership
+    ---|------------------------------------------------------------------------------------------
+       PartitionSupervisor     restarts the pump, then gives the partition up
+          |--- OwnershipTerm   may we still act as the owner, and if not, why
+          Pump                 stamps the checkpoint, reads events, raises epochs
+             |- CheckpointWriter   writes the checkpoint, fenced by the epoch (leases)
+             PartitionClient   what `serve` gets: batches in, checkpoints out
+
+* `serve` runs once at a time per partition. A partition that was requested, or that we leave, is
+  handed over or released only after `serve` has returned.
+* If `serve` raises, or returns while the partition is still ours, that is reported. After a
+  back-off it is called again with a new client, which starts behind the checkpoint.
+* `on_error(partition or None, exception)` is called with every failure, `on_ownership(change,
+  partition)` with every change (see reporting.py). Neither may block.
+* `pause(partition)` and `resume(partition)` (None: all) keep ownership. `abandon()` ends like a
+  crash: nothing is released.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from random import Random
@@ -39,30 +46,32 @@ from typing import Any, Self
 from pumphouse.client.base import DEFAULT_GROUP, ConnectionString, HubClient
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock
-from pumphouse.errors import OptionError, OwnershipLost, PumphouseError, StoreError
+from pumphouse.errors import HandlerStuck, OptionError, OwnershipLost, PumphouseError, StoreError
 from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore, SupportsInitialise
 from pumphouse.leases.strategies import Strategy, limited, parse_strategy
-from pumphouse.processor.cycle import Cycle, Report
+from pumphouse.processor import reporting
+from pumphouse.processor.cycle import Cycle, CycleReport, names
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
-from pumphouse.processor.plan import Lease, Outcome, due_on_watch, next_delay, reconcile
-from pumphouse.processor.pump import House, Serve
+from pumphouse.processor.plan import Lease, Outcome, due_on_watch, next_delay, pumps_to_start
+from pumphouse.processor.pump import Serve
+from pumphouse.processor.reporting import OnError, OnOwnership, Reporter
 from pumphouse.processor.supervisor import PartitionSupervisor
-from pumphouse.processor.term import StopReason, to_end
-
-log = logging.getLogger("pumphouse.processor")
+from pumphouse.processor.term import StopReason, is_cancelled
 
 Connect = str | ConnectionString | Callable[[], HubClient]
-OnError = Callable[[str | None, Exception], Awaitable[None] | None]
-OnOwnership = Callable[[str, str], None]
 
-TWO_OF_A_NAME = "another host calls itself {!r} too; give every host a name of its own"
+NAME_SHARED = "another host is named {!r} too; give every host a name of its own"
 STOPPED_EARLY = "{} was stopped while it started"
 
 
 class Engine:
-    """One host: it owns partitions with others and serves what it owns."""
+    """One host: it shares the partitions of a hub with other hosts, and serves those it owns."""
+
+    client: HubClient  # these three are there once `start` has connected
+    group: Group
+    leases: LeaseTable
 
     def __init__(
         self,
@@ -81,12 +90,13 @@ class Engine:
     ) -> None:
         self.options = options or ProcessorOptions()
         self.rng = rng or Random()
-        self.host = host or f"host-{self.rng.getrandbits(32):08x}"
+        self.name = host or f"host-{self.rng.getrandbits(32):08x}"
         self.strategy = choose_strategy(strategy, self.options.max_partitions)
         self.clock: Clock = clock or SystemClock()
-        self.last_report: Report | None = None
-        self._connect, self._serve, self._store, self._group = connect, serve, store, group
-        self._on_error, self._on_ownership = on_error, on_ownership
+        self.store = store
+        self.reporter = Reporter(self.name, on_error, on_ownership)
+        self.last_report: CycleReport | None = None
+        self._connect, self._serve, self._group_name = connect, serve, group
         self._opened = AsyncExitStack()
         self._starting: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -95,19 +105,23 @@ class Engine:
         self._supervisors: dict[str, PartitionSupervisor] = {}
         self._paused: set[str] = set()
         self._all_paused = False
-        self._telling: set[asyncio.Future[Any]] = set()  # callbacks that are coroutines
 
     def __repr__(self) -> str:
         owned = " ".join(self.owned) or "nothing"
         state = "settled" if self.settled else "unsettled"
-        return f"<Engine {self.host} | owns {owned} | {self.pumps} pumps | {state}>"
+        return f"<Engine {self.name} | owns {owned} | {self.pumps} pumps | {state}>"
 
-    # -- how it stands ----------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------
+
+    @property
+    def host(self) -> str:
+        """The name of this host."""
+        return self.name
 
     @property
     def owned(self) -> tuple[str, ...]:
         """The partitions that are ours now."""
-        held = self._house.leases.held if self._running is not None else {}
+        held = self.leases.held if self._running is not None else {}
         return tuple(sorted(held, key=lambda p: (len(p), p)))
 
     @property
@@ -129,90 +143,89 @@ class Engine:
         await self.stop()
 
     async def start(self) -> None:
-        """Connect, and go on in the background. Raises what makes that impossible."""
+        """Connect, and continue in the background. Raises if the host cannot start."""
         if self._running is not None:
-            raise OptionError(f"{self.host} was started already; make a new one to start again")
+            raise OptionError(f"{self.name} was started already; make a new one to start again")
         if self._starting is not None:
-            raise OptionError(f"{self.host} is being started already")
+            raise OptionError(f"{self.name} is being started already")
         self._stopping.clear()
-        self._starting = asyncio.create_task(self._open(), name=f"start {self.host}")
+        self._starting = asyncio.create_task(self._open(), name=f"start {self.name}")
         try:
             await self._starting
         except asyncio.CancelledError:
             await self._close()  # it may have opened everything a moment ago
-            if to_end():
+            if is_cancelled():
                 raise
-            raise OptionError(STOPPED_EARLY.format(self.host)) from None
+            raise OptionError(STOPPED_EARLY.format(self.name)) from None
         finally:
             self._starting = None
-        self._running = asyncio.create_task(self._run(), name=f"pumphouse {self.host}")
+        self._running = asyncio.create_task(self._run(), name=f"pumphouse {self.name}")
+        self._log_joined()
 
     async def _open(self) -> None:
         async with AsyncExitStack() as undo:
-            await undo.enter_async_context(self._store)
-            client = self._connect() if callable(self._connect) else open_client(self._connect)
-            await undo.enter_async_context(client)
-            partitions = (await client.properties()).partitions
-            self._house = self._furnish(client)
-            if isinstance(self._store, SupportsInitialise):
-                await self._store.initialise(self._house.group, partitions)
-            self._cycle = Cycle(self._house, self.strategy, partitions)
+            await undo.enter_async_context(self.store)
+            self.client = self._connect() if callable(self._connect) else open_client(self._connect)
+            await undo.enter_async_context(self.client)
+            partitions = (await self.client.properties()).partitions
+            self.group = Group(self.client.namespace, self.client.hub, self._group_name)
+            self.leases = LeaseTable(
+                self.store, self.group, self.options, self.clock, self, self.reporter
+            )
+            if isinstance(self.store, SupportsInitialise):
+                await self.store.initialise(self.group, partitions)
+            self._cycle = Cycle(self, self.strategy, partitions)
             if self._stopping.is_set():
-                raise OptionError(STOPPED_EARLY.format(self.host))
+                raise OptionError(STOPPED_EARLY.format(self.name))
             self._opened = undo.pop_all()
 
-    def closes(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Call this too when we close, before the client and the store are closed."""
-        self._opened.push_async_callback(close)
-
-    def _furnish(self, client: HubClient) -> House:
-        group = Group(client.namespace, client.hub, self._group)
-        leases = LeaseTable(self._store, group, self.host, self.options, self.clock, self)
-        return House(
-            client,
-            self._store,
-            group,
-            self.host,
-            self.options,
-            self.clock,
-            self.rng,
-            leases,
-            self.report,
+    def _log_joined(self) -> None:
+        self.reporter.info(
+            "host_joined",
+            hub=self.group.hub,
+            group=self.group.name,
+            strategy=self.strategy.name,
+            partitions=len(self._cycle.partitions),
+            lease_s=self.options.lease_s,
         )
 
+    def call_on_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Call this too when the host closes, before client and store are closed."""
+        self._opened.push_async_callback(close)
+
     async def run(self) -> None:
-        """Until cancelled, or until the engine has stopped; raises why if it failed."""
+        """Until cancelled, or until the engine has stopped; raises if it failed."""
         if self._running is None:
-            raise OptionError(f"{self.host} was not started")
+            raise OptionError(f"{self.name} was not started")
         await asyncio.wait([self._running])
         if not self._running.cancelled():
             self._running.result()
 
     async def stop(self) -> None:
-        """Finish what is in hand, checkpoint, release, leave. Bounded, whatever handlers do.
+        """Finish the batches in hand, checkpoint, release, leave. Bounded, whatever handlers do.
 
-        A start under way is called off. A handler that calls this is itself in hand: to a handler
-        it returns at once, and we end when the handler has.
+        A start under way is cancelled. Called by a handler it returns at once, because the batch
+        of that handler is in hand too: the engine stops when the handler has returned.
         """
         if self._starting is not None:
-            await self._call_off(self._starting)
+            await self._cancel_start(self._starting)
         if self._running is None:
             return
         self._stopping.set()
-        self._house.leases.doubts.set()  # ends the wait for the next cycle
+        self.leases.listing_needed.set()  # ends the wait for the next cycle
         if self._ending is None:
-            self._ending = asyncio.create_task(self._end(self._running), name=f"end {self.host}")
-        if (caller := asyncio.current_task()) is not None:
-            self._telling.discard(caller)  # a callback that waits for us is not waited for
-        # Whoever stops waiting does not keep us from ending.
+            self._ending = asyncio.create_task(self._end(self._running), name=f"end {self.name}")
+        caller = asyncio.current_task()
+        self.reporter.ignore(caller)  # a callback that awaits stop() is not awaited by it
+        # Shielded: a caller that stops waiting does not prevent the end.
         if not self._is_serving(caller) and await asyncio.shield(self._ending):
             await self.run()
 
     def _is_serving(self, task: asyncio.Task[Any] | None) -> bool:
         return task in [supervisor.task for supervisor in self._supervisors.values()]
 
-    async def _call_off(self, starting: asyncio.Task[None]) -> None:
-        """Let a start close what it has opened; one that hangs is cut short."""
+    async def _cancel_start(self, starting: asyncio.Task[None]) -> None:
+        """Let a start close what it has opened; one that hangs is cancelled."""
         self._stopping.set()
         _, late = await asyncio.wait([starting], timeout=self.options.store_s)
         if late:
@@ -220,17 +233,19 @@ class Engine:
             await asyncio.wait([starting], timeout=self.options.store_s)
 
     async def _end(self, running: asyncio.Task[None]) -> bool:
-        """Wait until everything was left in good order, or cut it short; whether it was in time."""
-        bound_s = self.options.stop_s + 4 * self.options.store_s
-        _, late = await asyncio.wait([running], timeout=bound_s)
+        """Wait for a clean end, or cancel after a deadline; whether it was in time."""
+        limit_s = self.options.stop_s + 4 * self.options.store_s
+        _, late = await asyncio.wait([running], timeout=limit_s)
         if late:
             running.cancel()
-            log.warning("stop host=%s was cut short after %.0f s", self.host, bound_s)
+            self.reporter.warning(
+                "host_stop_timed_out", limit_s=limit_s, partitions=names(self.owned)
+            )
         await self._close()
         return not late
 
     def abandon(self) -> None:
-        """End at once, as a crash would: handlers are cancelled and nothing is released."""
+        """End at once, like a crash: handlers are cancelled and nothing is released."""
         if self._starting is not None:
             self._starting.cancel()
         if self._running is not None:
@@ -239,129 +254,131 @@ class Engine:
     async def _close(self) -> None:
         """Close the client and the store, within a deadline."""
         opened, self._opened = self._opened, AsyncExitStack()
-        if self._telling:
-            await asyncio.wait(self._telling, timeout=self.options.store_s)
+        await self.reporter.wait(self.options.store_s)
         try:
             async with asyncio.timeout(self.options.store_s):
                 await opened.aclose()
-        except (TimeoutError, PumphouseError) as failed:
-            self.report(None, failed)
+        except (TimeoutError, PumphouseError) as error:
+            self.reporter.failed("host_close_failed", None, error)
 
-    # -- the body ---------------------------------------------------------------------------------
+    # -- running ----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                watching = self._tasks.create_task(self._watch(), name=f"watch {self.host}")
-                cycling = self._tasks.create_task(self._cycles(), name=f"cycles {self.host}")
+                watching = self._tasks.create_task(self._watch(), name=f"watch {self.name}")
+                cycling = self._tasks.create_task(self._cycles(), name=f"cycles {self.name}")
                 await self._stopping.wait()
-                # A claim under way is worth waiting for: cut short, its row waits to expire.
+                # Wait for a claim under way: if it were cancelled, its row would have to expire.
                 await asyncio.wait([cycling], timeout=self.options.store_s)
                 cycling.cancel()
                 await self._drain()
                 watching.cancel()
-        except ExceptionGroup as failed:
-            self.report(None, failed)
+        except ExceptionGroup as error:
+            self.reporter.failed("host_failed", None, error)
             raise
         await self._leave()
 
     async def _cycles(self) -> None:
         while not self._stopping.is_set():
-            self._house.leases.doubts.clear()
+            self.leases.listing_needed.clear()
             started_s = self.clock.monotonic()
             try:
                 report = await self._cycle.once(self._busy())
-            except (TimeoutError, PumphouseError) as failed:
-                self.report(None, failed)
+            except (TimeoutError, PumphouseError) as error:
+                self.reporter.failed("cycle_failed", None, error)
                 outcome = Outcome(self.clock.monotonic() - started_s)
             else:
+                self.reporter.recovered("cycle_failed")
                 self.last_report, outcome = report, report.outcome
-                log.log(logging.INFO if report.changed else logging.DEBUG, "%s", report)
-            self._reconcile()
+                self.reporter.debug("cycle_completed", **report.log_fields())
+            self._start_pumps()
             await self._rest(next_delay(outcome, self.options, self.rng))
 
     def _busy(self) -> set[str]:
-        return self._supervisors.keys() - self._house.leases.held.keys()
+        return self._supervisors.keys() - self.leases.held.keys()
 
     async def _rest(self, delay_s: float) -> None:
-        """Wait for the next cycle; it comes early if we are to stop or something is in doubt."""
+        """Wait for the next cycle; it comes early if we stop or a listing is needed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
-                await self._house.leases.doubts.wait()
+                await self.leases.listing_needed.wait()
 
     async def _watch(self) -> None:
-        """Renew what no cycle renewed in time, and see whether a handler is stuck."""
-        leases, options = self._house.leases, self.options
+        """Renew leases that no cycle renewed in time, and report stuck handlers."""
+        leases, options = self.leases, self.options
         tick_s = min(options.renew_s, options.handler_timeout_s or options.renew_s) / 4
         while True:
             await self.clock.sleep(tick_s)
             leases.fence()
             now_s = self.clock.monotonic()
             held = list(leases.held.values())
-            self._look_for_stuck()
+            self._report_stuck()
             await leases.renew([h.partition for h in held if due_on_watch(h, now_s, options)])
 
-    def _look_for_stuck(self) -> None:
+    def _report_stuck(self) -> None:
         for supervisor in self._supervisors.values():
             if (stuck := supervisor.stuck()) is not None:
-                self.report(supervisor.partition, stuck)
+                self.reporter.failed("handler_stuck", supervisor.partition, stuck)
 
     async def _drain(self) -> None:
-        """Let every pump finish its batch and give its partition up; those that are late wait."""
+        """Let every pump finish its batch and give its partition up; cancel those that are late."""
         for supervisor in self._supervisors.values():
             supervisor.term.stop(StopReason.SHUTDOWN)
         if tasks := {supervisor.task for supervisor in self._supervisors.values()}:
             await asyncio.wait(tasks, timeout=self.options.stop_s)
         for supervisor in list(self._supervisors.values()):
-            self.report(supervisor.partition, supervisor.why_late())
+            late = supervisor.why_late()
+            event = "handler_stuck" if isinstance(late, HandlerStuck) else "release_failed"
+            self.reporter.failed(event, supervisor.partition, late)
             supervisor.task.cancel()
-        await self._release(sorted(self._house.leases.held.keys() - self._supervisors.keys()))
+        await self._release(sorted(self.leases.held.keys() - self._supervisors.keys()))
 
     async def _release(self, partitions: Iterable[str]) -> None:
-        """Give up what has no pump: it was claimed while we were about to stop."""
+        """Give up partitions without a pump: they were claimed while the host began to stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.options.store_s):
                 await asyncio.gather(*map(self._give_up, partitions))
 
     async def _give_up(self, partition: str) -> None:
-        if await self._house.leases.give_up(partition):
-            self._tell("released", partition)
+        if await self.leases.give_up(partition):
+            self.reporter.changed(reporting.RELEASED, partition)
 
     async def _leave(self) -> None:
         try:
             async with asyncio.timeout(self.options.store_s):
-                await self._store.leave(self._house.group, self.host)
-        except (TimeoutError, StoreError) as failed:
-            self.report(None, failed)
+                await self.store.leave(self.group, self.name)
+        except (TimeoutError, StoreError) as error:
+            self.reporter.failed("membership_write_failed", None, error)
+        self.reporter.info("host_left", hub=self.group.hub, group=self.group.name)
 
     # -- pumps ------------------------------------------------------------------------------------
 
-    def _reconcile(self) -> None:
-        """Every partition of ours has a pump. One that is not ours any more is on its way out."""
+    def _start_pumps(self) -> None:
+        """Start a pump for every partition that is ours and has none."""
         if self._stopping.is_set():
             return
-        self._house.leases.fence()  # a lease that has run out by now starts nothing
-        start, _ = reconcile(self._house.leases.held.keys(), self._supervisors.keys())
-        for partition in start:
-            self._start(self._house.leases.held[partition])
+        self.leases.fence()  # an expired lease starts nothing
+        for partition in pumps_to_start(self.leases.held.keys(), self._supervisors.keys()):
+            self._start_pump(self.leases.held[partition])
 
-    def _start(self, lease: Lease) -> None:
-        supervisor = PartitionSupervisor(self._house, lease, self._serve, self.is_paused)
+    def _start_pump(self, lease: Lease) -> None:
+        supervisor = PartitionSupervisor(self, lease, self._serve, self.is_paused)
         self._supervisors[lease.partition] = supervisor
         supervisor.task = self._tasks.create_task(
-            self._tend(supervisor), name=f"pump {lease.partition} of {self.host}"
+            self._supervise(supervisor), name=f"pump {lease.partition} of {self.name}"
         )
         if lease.row.successor:
-            self.asked_for(lease)
+            self.requested(lease)
 
-    async def _tend(self, supervisor: PartitionSupervisor) -> None:
+    async def _supervise(self, supervisor: PartitionSupervisor) -> None:
         try:
             if await supervisor.run():
-                self._tell("released", supervisor.partition)
+                self.reporter.changed(reporting.RELEASED, supervisor.partition)
         finally:
             del self._supervisors[supervisor.partition]
-        # It may have come back to us while its old pump was still leaving.
-        self._reconcile()
+        # The partition may have become ours again while its old pump was still ending.
+        self._start_pumps()
 
     def is_paused(self, partition: str) -> bool:
         return self._all_paused or partition in self._paused
@@ -375,7 +392,7 @@ class Engine:
         self._apply_pauses()
 
     def resume(self, partition: str | None = None) -> None:
-        """Go on, with one partition or with all. One that poison stopped is started again."""
+        """Hand out batches again. A partition that poison has stopped is started again."""
         if partition is None:
             self._all_paused = False
             self._paused.clear()
@@ -384,71 +401,49 @@ class Engine:
         self._apply_pauses()
         for supervisor in self._supervisors.values():
             if partition in (None, supervisor.partition):
-                supervisor.unpark()
+                supervisor.resume()
 
     def _apply_pauses(self) -> None:
         for supervisor in self._supervisors.values():
             supervisor.apply_pause()
 
-    # -- what leases tell us --------------------------------------------------------------------
+    # -- called by the lease table ----------------------------------------------------------------
 
     def gained(self, lease: Lease) -> None:
-        self._tell("claimed", lease.partition)
-        self._reconcile()
+        self.reporter.changed(reporting.CLAIMED, lease.partition)
+        self._start_pumps()
 
     def renewed(self, lease: Lease) -> None:
-        self._tell("renewed", lease.partition)
+        self.reporter.changed(reporting.RENEWED, lease.partition)
 
-    def raised(self, lease: Lease) -> None:
-        """Our own raise took effect: the same stay goes on with it, and loses nothing."""
+    def epoch_raised(self, lease: Lease) -> None:
+        """A raise of ours took effect without a response: the term continues with that epoch."""
         if (supervisor := self._supervisors.get(lease.partition)) is not None:
             supervisor.term.follow(lease.row.epoch)
 
-    def asked_for(self, lease: Lease) -> None:
+    def requested(self, lease: Lease) -> None:
         supervisor = self._supervisors.get(lease.partition)
-        if supervisor is not None and self.strategy.yields and supervisor.term.reason is None:
-            self._tell("asked", lease.partition)
-            supervisor.term.stop(StopReason.HAND_OFF)
+        if supervisor is None or not self.strategy.yields or supervisor.term.reason is not None:
+            return
+        self.reporter.info(
+            "partition_requested",
+            partition=lease.partition,
+            epoch=lease.row.epoch,
+            successor=lease.row.successor,
+            deadline_s=lease.deadline_s - self.clock.monotonic(),
+        )
+        self.reporter.changed(reporting.REQUESTED, lease.partition)
+        supervisor.term.stop(StopReason.HAND_OFF)
 
-    def lost(self, partition: str, why: OwnershipLost) -> None:
-        log.info("lose partition=%s epoch=%d by=%s", partition, why.held_epoch, why.owner or "-")
-        if why.owner == self.host:
-            self.report(partition, OptionError(TWO_OF_A_NAME.format(self.host)))
+    def lost(self, partition: str, error: OwnershipLost) -> None:
+        if error.owner == self.name:
+            shared = OptionError(NAME_SHARED.format(self.name))
+            self.reporter.failed("host_name_shared", partition, shared)
         self._cycle.lost.append(partition)
         supervisor = self._supervisors.get(partition)
-        if supervisor is not None and supervisor.term.epoch <= why.held_epoch:
+        if supervisor is not None and supervisor.term.epoch <= error.held_epoch:
             supervisor.term.stop(StopReason.LOST)
-        self._tell("lost", partition)
-
-    def _tell(self, word: str, partition: str) -> None:
-        if self._on_ownership is not None:
-            self._call(self._on_ownership, word, partition)
-
-    # -- errors -----------------------------------------------------------------------------------
-
-    def report(self, partition: str | None, failed: Exception) -> None:
-        """Say what went wrong, in the log and to whoever asked to hear it."""
-        place = "" if partition is None else f" partition={partition}"
-        log.warning("failed host=%s%s %s: %s", self.host, place, type(failed).__name__, failed)
-        if self._on_error is not None:
-            self._call(self._on_error, partition, failed)
-
-    def _call(self, callback: Callable[..., Any], *args: object) -> None:
-        """Call something of the user's that is to hear of something, and survive it."""
-        try:
-            told = callback(*args)
-        except Exception:
-            log.exception("a callback failed host=%s", self.host)
-            return
-        if inspect.isawaitable(told):
-            telling = asyncio.ensure_future(told)
-            self._telling.add(telling)
-            telling.add_done_callback(self._told)
-
-    def _told(self, telling: asyncio.Future[Any]) -> None:
-        self._telling.discard(telling)
-        if not telling.cancelled() and (failed := telling.exception()) is not None:
-            log.error("a callback failed host=%s", self.host, exc_info=failed)
+        self.reporter.changed(reporting.LOST, partition)
 
 
 def choose_strategy(strategy: str | Strategy, max_partitions: int | None) -> Strategy:

@@ -1,8 +1,8 @@
-"""The fixed face: a host that takes a given number of partitions and keeps them.
+"""FixedPartitionProcessor: a host that claims a fixed number of partitions and keeps them.
 
-For work that must not move: a day of data in memory, or a database that only one may write to. Once
-a second it takes one more free partition, up to its number; it never takes one from another host,
-and gives none up while it lives.
+For work that must not move: a day of data in memory, or a database with a single writer. Once a
+second it claims one more free partition, up to its number. It never takes a partition from another
+host, and gives none up while it lives.
 
     processor = FixedPartitionProcessor.from_env()
 
@@ -18,47 +18,53 @@ and gives none up while it lives.
 
 from __future__ import annotations
 
-import inspect
-import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from random import Random
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, Unpack
 
 from pumphouse.client.base import DEFAULT_GROUP
 from pumphouse.clock import Clock
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, Event, Position
 from pumphouse.leases.store import CheckpointStore
+from pumphouse.processor import reporting
 from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
-from pumphouse.processor.handlers import Handling
-from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy, ProcessorOptions
+from pumphouse.processor.handlers import CallbackThreads, Handling, call_user_code
+from pumphouse.processor.options import (
+    FixedPartitionOptions,
+    FixedPartitionSettings,
+    fixed_engine_options,
+)
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.threads import REPORT_THREADS, Calling, in_thread
 
-log = logging.getLogger("pumphouse.processor")
-
-ASSIGN_EVERY_S = 1.0  # one partition a second
-LEASE_S, RENEW_S = 60.0, 20.0  # a lease lasts for three renewals
-BATCH_EVENTS_MAX = 100
-
-Told = Awaitable[None] | None
-OnPartition = Callable[[str], Told]
-OnBatch = Callable[[PartitionClient, list[Event]], Told]
-OnError = Callable[[str | None, Exception], Told]
+MaybeAwaitable = Awaitable[None] | None
+OnPartition = Callable[[str], MaybeAwaitable]
+OnBatch = Callable[[PartitionClient, list[Event]], MaybeAwaitable]
+OnError = Callable[[str | None, Exception], MaybeAwaitable]
 P = TypeVar("P", bound=OnPartition)
 B = TypeVar("B", bound=OnBatch)
 E = TypeVar("E", bound=OnError)
 
 ASSIGNED, RENEWED, RELEASED = "assigned", "renewed", "released"
-# What the engine says of a partition, in the words of this face.
-WORDS = {"claimed": ASSIGNED, "renewed": RENEWED, "released": RELEASED, "lost": RELEASED}
+# The changes of ownership that the engine reports, by the names of this API.
+CHANGES = {
+    reporting.CLAIMED: ASSIGNED,
+    reporting.RENEWED: RENEWED,
+    reporting.RELEASED: RELEASED,
+    reporting.LOST: RELEASED,
+}
+OWNERSHIP, ERRORS = "ownership callbacks", "error callbacks"
 
 
 class FixedPartitionProcessor:
-    """Takes `partitions` partitions and keeps them."""
+    """Claims `partitions` partitions and keeps them.
+
+    The fields of `FixedPartitionOptions` (start, should_checkpoint, lease_s, renew_s,
+    max_batch_size, poison) may be given as keywords too.
+    """
 
     _made: ClassVar[dict[tuple[str, ...], FixedPartitionProcessor]] = {}
 
@@ -70,35 +76,20 @@ class FixedPartitionProcessor:
         partitions: int,
         store: CheckpointStore,
         host: str = "",
-        start: Position = EARLIEST,
-        should_checkpoint: bool = True,
-        lease_s: float = LEASE_S,
-        renew_s: float = RENEW_S,
-        max_batch_size: int = BATCH_EVENTS_MAX,
-        poison: PoisonPolicy | None = None,
+        options: FixedPartitionOptions | None = None,
         dead_letters: DeadLetters | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
+        **settings: Unpack[FixedPartitionSettings],
     ) -> None:
-        check(partitions, lease_s, renew_s)
-        # A renewal writes how far we are, so the checkpoints come as often as the renewals.
-        checkpoints = CheckpointPolicy(every_s=renew_s) if should_checkpoint else CheckpointPolicy()
-        options = ProcessorOptions(
-            interval_s=ASSIGN_EVERY_S,
-            lease_s=lease_s,
-            renew_s=renew_s,
-            batch_events_max=max_batch_size,
-            prefetch=max(300, max_batch_size),
-            start=start,
-            max_partitions=partitions,
-            checkpoints=checkpoints,
-            poison=poison or PoisonPolicy(),
-        )
-        self.should_checkpoint = should_checkpoint
+        if partitions < 1:
+            raise OptionError(f"partitions must be at least 1 (got {partitions})")
+        fixed = replace(options or FixedPartitionOptions(), **settings)
+        engine_options = fixed_engine_options(fixed, partitions)
+        self.should_checkpoint = fixed.should_checkpoint
         self._batch: list[OnBatch] = []
         self._ownership: dict[str, list[OnPartition]] = {ASSIGNED: [], RENEWED: [], RELEASED: []}
         self._errors: list[OnError] = []
-        self._reports: ThreadPoolExecutor | None = None
         self._engine = Engine(
             connect,
             self._serve,
@@ -106,26 +97,27 @@ class FixedPartitionProcessor:
             group=group,
             strategy=f"fixed:{partitions}",
             host=host,
-            options=options,
+            options=engine_options,
             on_error=self._failed,
             on_ownership=self._changed,
             clock=clock,
             rng=rng,
         )
+        self._callbacks = CallbackThreads(self.host, OWNERSHIP, ERRORS)
         self._handling = Handling(
             self._handle,
-            options,
-            self._engine.report,
+            engine_options,
+            self._engine.reporter,
             dead_letters=dead_letters,
             group=group,
-            host=self._engine.host,
+            host=self.host,
             rng=rng,
         )
 
     def __repr__(self) -> str:
         return repr(self._engine).replace("Engine", "FixedPartitionProcessor", 1)
 
-    # -- making one -------------------------------------------------------------------------------
+    # -- construction -----------------------------------------------------------------------------
 
     @classmethod
     def from_env(
@@ -136,23 +128,27 @@ class FixedPartitionProcessor:
         environ: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Self:
-        """One from the environment: STORAGE_CONNSTRING, STORAGE_CONTAINER_NAME,
+        """A processor from the environment variables STORAGE_CONNSTRING, STORAGE_CONTAINER_NAME,
         INBOUND_EVENTHUB_CONNSTRING, INBOUND_EVENTHUB_CONSUMER_GROUP,
         INBOUND_EVENTHUB_MAX_BATCH_SIZE, ASSIGN_TO_X_PARTITIONS, LEASE_FOR_X_SEC and
         RENEW_EVERY_X_SEC. Without a storage account, PUMPHOUSE_STORE may name another store.
         """
-        given = os.environ if environ is None else environ
-        lease_s = number(given, "LEASE_FOR_X_SEC", LEASE_S)
-        return cls(
-            need(given, "INBOUND_EVENTHUB_CONNSTRING"),
-            given.get("INBOUND_EVENTHUB_CONSUMER_GROUP") or DEFAULT_GROUP,
-            partitions=whole(given, "ASSIGN_TO_X_PARTITIONS", None),
-            store=store_from(given, lease_s),
+        variables = os.environ if environ is None else environ
+        default = FixedPartitionOptions()
+        size = read_integer(variables, "INBOUND_EVENTHUB_MAX_BATCH_SIZE", default.max_batch_size)
+        options = FixedPartitionOptions(
             start=start,
             should_checkpoint=should_checkpoint,
-            lease_s=lease_s,
-            renew_s=number(given, "RENEW_EVERY_X_SEC", RENEW_S),
-            max_batch_size=whole(given, "INBOUND_EVENTHUB_MAX_BATCH_SIZE", BATCH_EVENTS_MAX),
+            lease_s=read_seconds(variables, "LEASE_FOR_X_SEC", default.lease_s),
+            renew_s=read_seconds(variables, "RENEW_EVERY_X_SEC", default.renew_s),
+            max_batch_size=size,
+        )
+        return cls(
+            read_text(variables, "INBOUND_EVENTHUB_CONNSTRING"),
+            variables.get("INBOUND_EVENTHUB_CONSUMER_GROUP") or DEFAULT_GROUP,
+            partitions=read_integer(variables, "ASSIGN_TO_X_PARTITIONS", None),
+            store=read_store(variables, options.lease_s),
+            options=options,
             **more,
         )
 
@@ -165,17 +161,17 @@ class FixedPartitionProcessor:
         environ: Mapping[str, str] | None = None,
         **more: Any,
     ) -> FixedPartitionProcessor:
-        """The one of this process for this hub and group: made when it is first asked for."""
-        given = os.environ if environ is None else environ
+        """The processor of this process for this hub and group; the first call makes it."""
+        variables = os.environ if environ is None else environ
         key = (
-            given.get("INBOUND_EVENTHUB_CONNSTRING", ""),
-            given.get("INBOUND_EVENTHUB_CONSUMER_GROUP", ""),
+            variables.get("INBOUND_EVENTHUB_CONNSTRING", ""),
+            variables.get("INBOUND_EVENTHUB_CONSUMER_GROUP", ""),
         )
         if key not in cls._made or cls._made[key].stopped:
             cls._made[key] = cls.from_env(start, should_checkpoint, environ=environ, **more)
         return cls._made[key]
 
-    # -- what is called ---------------------------------------------------------------------------
+    # -- your callbacks ---------------------------------------------------------------------------
 
     def on_batch(self, handler: B) -> B:
         """Call this with every batch: the partition (it has an id, it can checkpoint), events."""
@@ -205,10 +201,9 @@ class FixedPartitionProcessor:
     # -- starting and stopping --------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin, and go on in the background. Raises what makes that impossible."""
+        """Start, and continue in the background. Raises if the host cannot start."""
         await self._engine.start()
-        self._reports = ThreadPoolExecutor(REPORT_THREADS, "pumphouse reports")
-        self._engine.closes(self._let_go)
+        self._engine.call_on_close(self._close)
 
     async def stop(self) -> None:
         """Wait for work in progress, write checkpoints, release the partitions. Bounded."""
@@ -217,9 +212,8 @@ class FixedPartitionProcessor:
 
     stopped = False
 
-    async def _let_go(self) -> None:
-        if self._reports is not None:
-            self._reports.shutdown(wait=False, cancel_futures=True)
+    async def _close(self) -> None:
+        self._callbacks.close()
         await self._handling.close()
 
     async def run(self) -> None:
@@ -241,68 +235,40 @@ class FixedPartitionProcessor:
     def owned(self) -> tuple[str, ...]:
         return self._engine.owned
 
-    # -- from the engine --------------------------------------------------------------------------
+    # -- called by the engine ---------------------------------------------------------------------
 
     async def _serve(self, partition: PartitionClient) -> None:
         await self._handling.serve(partition)
 
     async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
         for handler in self._batch:
-            await told(None, handler, partition, batch)
+            await call_user_code(None, handler, partition, batch)
 
-    def _changed(self, word: str, partition: str) -> Any:
-        handlers = self._ownership.get(WORDS.get(word, ""), [])
-        if handlers:
-            return self._tell_all(handlers, partition)
-        return None
+    def _changed(self, change: str, partition: str) -> Any:
+        handlers = self._ownership.get(CHANGES.get(change, ""), [])
+        return self._call_all(OWNERSHIP, handlers, partition) if handlers else None
 
-    async def _tell_all(self, handlers: list[OnPartition], partition: str) -> None:
+    async def _failed(self, partition: str | None, error: Exception) -> None:
+        await self._call_all(ERRORS, self._errors, partition, error)
+
+    async def _call_all(
+        self, lane: str, handlers: Iterable[Callable[..., Any]], *args: object
+    ) -> None:
         for handler in handlers:
-            await self._tell(handler, partition)
-
-    async def _failed(self, partition: str | None, failed: Exception) -> None:
-        for handler in self._errors:
-            await self._tell(handler, partition, failed)
-
-    async def _tell(self, handler: Callable[..., Any], *args: object) -> None:
-        """Call one of them; what it raises keeps nobody else from hearing."""
-        try:
-            await told(self._reports, handler, *args)
-        except Exception:
-            log.exception("a callback failed host=%s", self.host)
-
-
-async def told(threads: Executor | None, handler: Callable[..., Any], *args: object) -> None:
-    """Call a handler: await a coroutine function, let a plain one run in a thread."""
-    if inspect.iscoroutinefunction(handler):
-        await handler(*args)
-        return
-    answer = await in_thread(threads, Calling(handler, *args))
-    if inspect.isawaitable(answer):
-        await answer
-
-
-def check(partitions: int, lease_s: float, renew_s: float) -> None:
-    if partitions < 1:
-        raise OptionError(f"partitions must be at least 1 (got {partitions})")
-    if lease_s < 3 * renew_s:
-        raise OptionError(
-            "lease_s must be at least 3 x renew_s, so that renewals may fail "
-            f"(got lease_s={lease_s:g}, renew_s={renew_s:g})"
-        )
+            await self._callbacks.call(lane, handler, *args)
 
 
 # -- the environment ------------------------------------------------------------------------------
 
 
-def need(given: Mapping[str, str], name: str) -> str:
-    if not given.get(name):
+def read_text(variables: Mapping[str, str], name: str) -> str:
+    if not variables.get(name):
         raise OptionError(f"the environment variable {name} is not set")
-    return given[name]
+    return variables[name]
 
 
-def number(given: Mapping[str, str], name: str, default: float) -> float:
-    text = given.get(name)
+def read_seconds(variables: Mapping[str, str], name: str, default: float) -> float:
+    text = variables.get(name)
     if not text:
         return default
     try:
@@ -311,24 +277,24 @@ def number(given: Mapping[str, str], name: str, default: float) -> float:
         raise OptionError(f"{name} is {text!r}; it must be a number of seconds") from None
 
 
-def whole(given: Mapping[str, str], name: str, default: int | None) -> int:
-    text = given.get(name)
-    if not text:
-        if default is None:
-            raise OptionError(f"the environment variable {name} is not set")
+def read_integer(variables: Mapping[str, str], name: str, default: int | None) -> int:
+    if not variables.get(name) and default is not None:
         return default
+    text = read_text(variables, name)
     if not text.strip().isdecimal():
         raise OptionError(f"{name} is {text!r}; it must be a whole number")
     return int(text)
 
 
-def store_from(given: Mapping[str, str], lease_s: float) -> CheckpointStore:
-    if not given.get("STORAGE_CONNSTRING") and given.get("PUMPHOUSE_STORE"):
+def read_store(variables: Mapping[str, str], lease_s: float) -> CheckpointStore:
+    if not variables.get("STORAGE_CONNSTRING") and variables.get("PUMPHOUSE_STORE"):
         from pumphouse.leases.store_url import open_store
 
-        return open_store(given["PUMPHOUSE_STORE"])
+        return open_store(variables["PUMPHOUSE_STORE"])
     from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 
     return BlobLeaseStore.from_connection_string(
-        need(given, "STORAGE_CONNSTRING"), need(given, "STORAGE_CONTAINER_NAME"), lease_s=lease_s
+        read_text(variables, "STORAGE_CONNSTRING"),
+        read_text(variables, "STORAGE_CONTAINER_NAME"),
+        lease_s=lease_s,
     )

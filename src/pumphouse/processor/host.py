@@ -1,4 +1,4 @@
-"""The push face: an Event Processor Host. Register a class, or two functions, and it is called.
+"""EventProcessorHost, the push API: register a class, or two functions, and they are called.
 
     host = EventProcessorHost(EventProcessorHost.create_host_name("vm"), connection, store=store)
     await host.register(SimpleEventProcessor)      # one object per partition that is ours
@@ -9,29 +9,27 @@
               ^^^^^^^^^^^^^^^^^^ this module
 
 * Per partition, calls never overlap; partitions run in parallel. Only `process_error` may be called
-  beside the others: it must be able to tell of a `process_events` that hangs.
-* A checkpoint without an event says that everything handed out so far is handled; with an event,
-  that everything up to it is. Neither moves backwards.
-* `close` says why: the lease is lost (somebody else has the partition, or was given it), or we shut
-  down. It may still checkpoint, unless the lease is lost for good.
-  It is not called for a partition whose plain `process_events` still runs when we have to leave.
-* Methods may be coroutines or plain; plain ones run in threads and hold up nothing else.
+  during another call: it must be able to report a `process_events` that hangs.
+* A checkpoint without an event covers everything handed out so far; with an event, everything up to
+  it. Neither moves backwards.
+* `close` gets the reason: the lease is lost (another host has the partition, or was given it), or
+  the host shuts down. It may still checkpoint, unless the lease has ended.
+  It is not called for a partition whose plain `process_events` still runs when the host must leave.
+* Methods may be coroutines or plain functions. Plain ones run in threads and block nothing else.
 """
 
 from __future__ import annotations
 
 import inspect
-import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 from typing import Any, Protocol, Self
 
-from pumphouse.client.base import DEFAULT_GROUP, HubClient, read_connection_string
-from pumphouse.client.factory import open_client
+from pumphouse.client.base import DEFAULT_GROUP, read_connection_string
 from pumphouse.clock import Clock
 from pumphouse.errors import OptionError, OwnershipLost
 from pumphouse.events import Event
@@ -39,21 +37,25 @@ from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
 from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
-from pumphouse.processor.handlers import Handling, is_async
-from pumphouse.processor.host_options import (
+from pumphouse.processor.handlers import (
+    CallbackThreads,
+    Handling,
+    ThreadCall,
+    in_thread,
+    is_async,
+)
+from pumphouse.processor.options import (
     EventProcessorOptions,
     ExceptionReceived,
     PartitionManagerOptions,
-    engine_options,
+    ProcessorOptions,
+    host_engine_options,
 )
-from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.term import StopReason
-from pumphouse.processor.threads import REPORT_THREADS, Calling, in_thread
 
-log = logging.getLogger("pumphouse.processor")
-
-Told = Awaitable[None] | None
+MaybeAwaitable = Awaitable[None] | None
+PROCESS_ERROR, ON_EXCEPTION, ON_ERROR = "process_error", "on_exception", "on_error"
 
 
 class CloseReason(StrEnum):
@@ -64,25 +66,27 @@ class CloseReason(StrEnum):
 
 
 class EventProcessor(Protocol):
-    """What a class must offer to be registered. One object serves one partition."""
+    """The methods of a class that can be registered. One object serves one partition."""
 
-    def open(self, context: PartitionContext) -> Told: ...
+    def open(self, context: PartitionContext) -> MaybeAwaitable: ...
 
-    def close(self, context: PartitionContext, reason: CloseReason) -> Told: ...
+    def close(self, context: PartitionContext, reason: CloseReason) -> MaybeAwaitable: ...
 
-    def process_events(self, context: PartitionContext, messages: list[Event]) -> Told: ...
+    def process_events(
+        self, context: PartitionContext, messages: list[Event]
+    ) -> MaybeAwaitable: ...
 
-    def process_error(self, context: PartitionContext, error: Exception) -> Told: ...
+    def process_error(self, context: PartitionContext, error: Exception) -> MaybeAwaitable: ...
 
 
 Factory = Callable[..., EventProcessor]
-OnMessage = Callable[["PartitionContext", Event], Told]
-OnError = Callable[[Exception], Told]
+OnMessage = Callable[["PartitionContext", Event], MaybeAwaitable]
+OnError = Callable[[Exception], MaybeAwaitable]
 
 
 @dataclass(slots=True)
 class PartitionContext:
-    """Which partition it is, and the way to checkpoint it."""
+    """The partition that an event processor serves, and its checkpoint."""
 
     host_name: str
     consumer_group: str
@@ -121,7 +125,7 @@ class EventProcessorHost:
         rng: Random | None = None,
     ) -> None:
         if not host_name:
-            raise OptionError("a host needs a name of its own; create_host_name makes one")
+            raise OptionError("host_name is empty: use EventProcessorHost.create_host_name()")
         self.host_name = host_name
         self.consumer_group = consumer_group
         self.partition_manager_options = partition_manager_options or PartitionManagerOptions()
@@ -129,12 +133,12 @@ class EventProcessorHost:
         self._dead_letters, self._on_error = dead_letters, on_error
         self._clock, self._rng = clock, rng
         self._options = EventProcessorOptions()
-        self._stays: dict[str, Stay] = {}
+        self._served: dict[str, ServedPartition] = {}
         self._engine: Engine | None = None
         self._handling: Handling | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._reports: ThreadPoolExecutor | None = None
-        self._in_thread: dict[str, Calling] = {}  # the last call of each partition
+        self._callbacks: CallbackThreads | None = None
+        self._thread_calls: dict[str, ThreadCall] = {}  # the last call of each partition
 
     def __repr__(self) -> str:
         if self._engine is None:
@@ -187,36 +191,36 @@ class EventProcessorHost:
         """Serve every partition that is ours with an object of its own, made by `factory`.
 
         `factory` is a class, or a function that may take the PartitionContext. Returns once the
-        host takes part; raises what makes that impossible.
+        host has joined; raises if it cannot.
         """
         if self._engine is not None:
             raise OptionError(f"{self.host_name} is registered already; unregister it first")
         self._options = options or EventProcessorOptions()
-        settings = engine_options(self._options, self.partition_manager_options)
+        settings = host_engine_options(self._options, self.partition_manager_options)
         self._factory = factory
         engine = self._make_engine(settings)
         self._handling = Handling(
             self._handle,
             settings,
-            engine.report,
+            engine.reporter,
             dead_letters=self._dead_letters,
             group=self.consumer_group,
             host=self.host_name,
             rng=self._rng,
         )
         self._threads = ThreadPoolExecutor(settings.handler_threads, "pumphouse processor")
-        self._reports = ThreadPoolExecutor(REPORT_THREADS, "pumphouse processor reports")
-        self._in_thread, self._engine, self._report = {}, engine, engine.report
+        self._callbacks = CallbackThreads(self.host_name, PROCESS_ERROR, ON_EXCEPTION, ON_ERROR)
+        self._thread_calls, self._engine = {}, engine
         try:
             await engine.start()
         except BaseException:
-            await self._let_go()
+            await self._close_threads()
             raise
-        engine.closes(self._let_go)
+        engine.call_on_close(self._close_threads)
 
     def _make_engine(self, settings: ProcessorOptions) -> Engine:
         return Engine(
-            self._open_client,
+            self._connect,
             self._serve,
             store=self._store,
             group=self.consumer_group,
@@ -228,11 +232,6 @@ class EventProcessorHost:
             rng=self._rng,
         )
 
-    def _open_client(self) -> HubClient:
-        connect = self._connect
-        self._client = connect() if callable(connect) else open_client(connect)
-        return self._client
-
     async def start(
         self,
         on_message: OnMessage,
@@ -242,7 +241,7 @@ class EventProcessorHost:
         """Call `on_message` for every event, one at a time per partition; `on_error` for errors."""
 
         def make() -> EventProcessor:
-            return OneByOne(on_message, on_error, self._call, self._tell)
+            return OneByOne(on_message, on_error, self._call, self._call_on_error)
 
         await self.register(make, options)
 
@@ -259,12 +258,13 @@ class EventProcessorHost:
 
     stop = unregister
 
-    async def _let_go(self) -> None:
-        """The engine has ended, or never began."""
+    async def _close_threads(self) -> None:
+        """Called when the engine has ended, or could not start."""
         self._engine = None
-        for threads in (self._threads, self._reports):
-            if threads is not None:
-                threads.shutdown(wait=False, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._callbacks is not None:
+            self._callbacks.close()
         if self._handling is not None:
             await self._handling.close()
 
@@ -274,7 +274,7 @@ class EventProcessorHost:
     async def __aexit__(self, *exc: object) -> None:
         await self.unregister()
 
-    # -- how it stands ----------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------
 
     @property
     def owned(self) -> tuple[str, ...]:
@@ -292,95 +292,87 @@ class EventProcessorHost:
     # -- serving ----------------------------------------------------------------------------------
 
     async def _serve(self, partition: PartitionClient) -> None:
-        assert self._handling is not None
-        hub = self._client.hub
+        engine, handling = self._engine, self._handling
+        assert engine is not None
+        assert handling is not None
+        hub = engine.client.hub
         context = PartitionContext(self.host_name, self.consumer_group, hub, partition)
-        stay = Stay(context, make_processor(self._factory, context))
-        await self._call(context, stay.processor.open, context)
-        self._stays[partition.id] = stay
+        served = ServedPartition(context, make_processor(self._factory, context))
+        await self._call(context, served.processor.open, context)
+        self._served[partition.id] = served
         try:
-            await self._handling.serve(partition)
+            await handling.serve(partition)
         finally:
-            del self._stays[partition.id]
+            del self._served[partition.id]
             if not self._is_in_thread(partition.id):
-                await self._close(stay)
+                await self._close(engine, served)
 
-    async def _close(self, stay: Stay) -> None:
-        """Whatever it raises, why the partition ends here is more important."""
-        context, reason = stay.context, close_reason(stay.context.partition)
+    async def _close(self, engine: Engine, served: ServedPartition) -> None:
+        """An exception of `close` must not replace the reason why the partition ends."""
+        context, reason = served.context, close_reason(served.context.partition)
         try:
-            await self._call(context, stay.processor.close, context, reason)
+            await self._call(context, served.processor.close, context, reason)
         except OwnershipLost as lost:
-            if reason is not CloseReason.LEASE_LOST:  # otherwise it knows already
-                self._report(context.partition_id, lost)
-        except Exception as failed:
-            self._report(context.partition_id, failed)
+            if reason is not CloseReason.LEASE_LOST:  # otherwise it is expected
+                engine.reporter.failed("close_failed", context.partition_id, lost)
+        except Exception as error:
+            engine.reporter.failed("close_failed", context.partition_id, error)
 
     async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
-        stay = self._stays[partition.id]
-        await self._call(stay.context, stay.processor.process_events, stay.context, batch)
+        served = self._served[partition.id]
+        await self._call(served.context, served.processor.process_events, served.context, batch)
 
     async def _call(
         self, context: PartitionContext, method: Callable[..., Any], *args: object
     ) -> None:
-        """Await a coroutine function; let a plain one run in a thread."""
+        """Await a coroutine function; run a plain one in a thread."""
         if is_async(method):
             await method(*args)
             return
-        call = self._in_thread[context.partition_id] = Calling(method, *args)
-        told = await in_thread(self._threads, call)
-        if inspect.isawaitable(told):
-            await told
+        call = self._thread_calls[context.partition_id] = ThreadCall(method, *args)
+        result = await in_thread(self._threads, call)
+        if inspect.isawaitable(result):
+            await result
 
     def _is_in_thread(self, partition: str) -> bool:
-        """Whether a plain method runs on, though nobody waits for it any more."""
-        call = self._in_thread.get(partition)
+        """Whether a plain method still runs, though its call was cancelled."""
+        call = self._thread_calls.get(partition)
         return call is not None and call.runs
 
     # -- errors -----------------------------------------------------------------------------------
 
-    async def _failed(self, partition: str | None, failed: Exception) -> None:
-        """Everybody who asked to hear of errors hears of this one."""
-        received = ExceptionReceived(self.host_name, partition, failed)
-        stay = self._stays.get(partition or "")
-        if stay is not None:
-            await self._tell(stay.processor.process_error, stay.context, failed)
-        for listener, word in self._listeners(received, failed):
-            await self._tell(listener, word)
-
-    async def _tell(self, listener: Callable[..., Any], *args: object) -> None:
-        """Call one of them; what it raises keeps nobody else from hearing."""
-        try:
-            if is_async(listener):
-                await listener(*args)
-                return
-            told = await in_thread(self._reports, Calling(listener, *args))
-            if inspect.isawaitable(told):
-                await told
-        except Exception:
-            log.exception("a callback failed host=%s", self.host_name)
-
-    def _listeners(
-        self, received: ExceptionReceived, failed: Exception
-    ) -> Iterable[tuple[Callable[..., Any], object]]:
+    async def _failed(self, partition: str | None, error: Exception) -> None:
+        """Call `process_error` of the partition first, then `on_exception` and `on_error`."""
+        served, callbacks = self._served.get(partition or ""), self._callbacks
+        assert callbacks is not None
+        if served is not None:
+            await callbacks.call(
+                PROCESS_ERROR, served.processor.process_error, served.context, error
+            )
         if self._options.on_exception is not None:
-            yield self._options.on_exception, received
+            received = ExceptionReceived(self.host_name, partition, error)
+            await callbacks.call(ON_EXCEPTION, self._options.on_exception, received)
         if self._on_error is not None:
-            yield self._on_error, failed
+            await callbacks.call(ON_ERROR, self._on_error, error)
+
+    async def _call_on_error(self, on_error: OnError, error: Exception) -> None:
+        """For `start`: its `on_error` takes the place of `process_error`."""
+        assert self._callbacks is not None
+        await self._callbacks.call(PROCESS_ERROR, on_error, error)
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """One partition while it is ours, and the object that serves it."""
+class ServedPartition:
+    """A partition while it is ours, and the object that serves it."""
 
     context: PartitionContext
     processor: EventProcessor
 
 
 class OneByOne:
-    """Two functions in the place of a class: one call per event.
+    """An event processor made of two functions, with one call per event.
 
-    When a batch is tried again, the events that went well are not handled twice.
+    When a batch is retried, its events that were handled are not handled twice.
     """
 
     def __init__(
@@ -388,43 +380,43 @@ class OneByOne:
         on_message: OnMessage,
         on_error: OnError | None,
         call: Callable[..., Awaitable[None]],
-        tell: Callable[..., Awaitable[None]],
+        call_on_error: Callable[[OnError, Exception], Awaitable[None]],
     ) -> None:
         self._on_message, self._on_error = on_message, on_error
-        self._call, self._tell = call, tell
-        self._done = -1  # the last sequence number that was handled
+        self._call, self._call_on_error = call, call_on_error
+        self._handled = -1  # the last sequence number that was handled
 
     async def open(self, context: PartitionContext) -> None:
         """Nothing to prepare."""
 
     async def close(self, context: PartitionContext, reason: CloseReason) -> None:
-        """Nothing to tidy up."""
+        """Nothing to close."""
 
     async def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
         for event in messages:
-            if event.sequence is not None and event.sequence <= self._done:
+            if event.sequence is not None and event.sequence <= self._handled:
                 continue
-            if not context.partition.live:  # each event is handed out by itself
+            if not context.partition.live:  # the lease may expire between two events
                 raise OwnershipLost(context.partition_id, context.epoch)
             context.at = event
             await self._call(context, self._on_message, context, event)
-            self._done = self._done if event.sequence is None else event.sequence
-            context.partition.handled([event])
+            self._handled = self._handled if event.sequence is None else event.sequence
+            context.partition.mark_handled([event])
 
     async def process_error(self, context: PartitionContext, error: Exception) -> None:
         if self._on_error is not None:
-            await self._tell(self._on_error, error)
+            await self._call_on_error(self._on_error, error)
 
 
 def make_processor(factory: Factory, context: PartitionContext) -> EventProcessor:
-    """An object for one partition; a factory that asks for the context gets it."""
-    return factory(context) if wants_context(factory) else factory()
+    """An object for one partition; a factory with a parameter gets the context."""
+    return factory(context) if takes_context(factory) else factory()
 
 
-def wants_context(factory: Factory) -> bool:
+def takes_context(factory: Factory) -> bool:
     try:
         parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # something of C without a signature
+    except (TypeError, ValueError):  # a C function without a signature
         return False
     return any(
         parameter.default is parameter.empty

@@ -1,16 +1,18 @@
-"""A partition as its handler sees it: batches to go through, and a checkpoint to set.
+"""PartitionClient: a partition as its handler sees it, with its batches and its checkpoint.
 
     async for batch in partition.batches():     # ends when the partition is lost, moved or stopped
         ...
         await partition.checkpoint()
 
-    Feed, Checkpoints, OwnershipTerm -> PartitionClient -> your code
-                                 ^^^^^^^^^^^^^^^ this module
+    Pump, OwnershipTerm, CheckpointWriter -> PartitionClient -> your code
+                                             ^^^^^^^^^^^^^^^ this module
 
-* Asking for the next batch says that the one before is handled. A clean move waits for that, so
-  the next owner starts behind it, and nothing is handled twice.
-* Right before a batch is handed out it is asked once more whether we may: an owner whose lease ran
-  out hands out nothing, whatever it has received.
+* Requesting the next batch means that the one before is handled. A clean move waits for that: the
+  next owner starts behind it, and nothing is handled twice.
+* The lease is checked right before a batch is handed out: an owner whose lease has expired hands
+  out nothing, whatever it has received.
+* Checkpoints that the policy asks for are written between batches, and when the partition is left
+  cleanly. One write is under way at a time, always the newest.
 * An owner that reads by other means (tasks of Spark, in other processes) does not call `batches`.
   It starts behind `start_checkpoint`, awaits `wait_until_stopping()`, and records what was handled
   elsewhere with `write_checkpoint()`.
@@ -19,21 +21,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import math
+from collections.abc import AsyncGenerator
 from contextlib import suppress
-from random import Random
+from typing import Protocol
 
-from pumphouse.clock import Clock
-from pumphouse.errors import AmqpError, OptionError, OwnershipLost, PumphouseError, ReaderEvicted
+from pumphouse.errors import (
+    AmqpError,
+    OptionError,
+    OwnershipLost,
+    PumphouseError,
+    ReaderEvicted,
+    StoreError,
+)
 from pumphouse.events import Event
+from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint
-from pumphouse.processor.checkpointing import Checkpoints, sequence_of
-from pumphouse.processor.feed import Feed
-from pumphouse.processor.options import ProcessorOptions
-from pumphouse.processor.plan import backoff
-from pumphouse.processor.term import OwnershipTerm, Stopped, StopReason
+from pumphouse.processor.plan import Pending, add_pending, backoff, checkpoint_due_in, sequence_of
+from pumphouse.processor.term import Host, OwnershipTerm, Stopped, StopReason
 
-PATIENCE_S = 60.0  # of one wait for events; it ends early when there is anything to do
+RECEIVE_S = 60.0  # one wait for events; it ends early when there is anything to do
+RETRY_S = 1.0  # after a checkpoint of the policy could not be written
+
+
+class EventSource(Protocol):
+    """What a partition client needs of its pump."""
+
+    async def receive(self, deadline_s: float) -> list[Event]: ...
+
+    async def raise_epoch_above(self, refused: ReaderEvicted) -> int: ...
+
+    async def close(self) -> None: ...
 
 
 class PartitionClient:
@@ -41,31 +59,30 @@ class PartitionClient:
 
     def __init__(
         self,
+        host: Host,
         term: OwnershipTerm,
-        feed: Feed,
-        checkpoints: Checkpoints,
-        options: ProcessorOptions,
-        clock: Clock,
-        rng: Random,
-        report: Callable[[str, Exception], None],
-        found: Checkpoint,
+        source: EventSource,
+        writer: CheckpointWriter,
+        start_checkpoint: Checkpoint,
     ) -> None:
-        self.start_checkpoint = (
-            found  # the checkpoint when we took the partition: under our epoch by now
-        )
-        self._term, self._feed, self._checkpoints = term, feed, checkpoints
-        self._options, self._clock, self._rng, self._report = options, clock, rng, report
-        self._going = asyncio.Event()  # not paused
-        self._going.set()
-        self._last: Event | None = None  # the last event that was handed out
-        self._at: Event | None = None  # the last of those that are in hand now
-        self._done = -1  # the last sequence number of the batch in hand that was handled
-        self._in_hand_s: float | None = None  # since when a batch is being handled
-        self._open = False  # somebody goes through the batches
-        self._left = asyncio.Event()  # nobody does any more
-        self._failures = 0
-        self._ended: StopReason | None = None  # for this client, though the term may go on
+        self.start_checkpoint = start_checkpoint  # as stored when this client began, stamped
         self.batches_handed_out = 0
+        self._host, self._term, self._source, self._writer = host, term, source, writer
+        self._clock, self._options = host.clock, host.options
+        self._unpaused = asyncio.Event()
+        self._unpaused.set()
+        self._last: Event | None = None  # the last event that was handed out
+        self._in_hand: Event | None = None  # the last event of those in hand now
+        self._in_hand_s: float | None = None  # since when a batch is being handled
+        self._handled = -1  # the last handled sequence number of the batch in hand
+        self._iterating = False  # `batches` is being iterated
+        self._left = asyncio.Event()  # the iteration has ended
+        self._failures = 0
+        self._ended: StopReason | None = None  # for this client, though the term may continue
+        self._pending: Pending | None = None  # handled, but not in the checkpoint
+        self._requested: Event | None = None  # the furthest checkpoint that was requested
+        self._retry_s = -math.inf  # the policy writes no checkpoint before this, after a failure
+        self._write_lock = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<PartitionClient {self.id} | epoch {self.epoch} | {self.reason or 'open'}>"
@@ -80,17 +97,17 @@ class PartitionClient:
 
     @property
     def reason(self) -> StopReason | None:
-        """Why it ends: shutdown, lost, hand-off or error; None while it goes on."""
+        """Why it ends: shutdown, lost, hand-off or error; None while it is active."""
         return self._term.reason or self._ended
 
     @property
     def live(self) -> bool:
         """Whether this host may still handle events of this partition."""
-        return self._term.binds
+        return self._term.has_lease
 
     @property
     def paused(self) -> bool:
-        return not self._going.is_set()
+        return not self._unpaused.is_set()
 
     @property
     def last(self) -> Event | None:
@@ -104,90 +121,84 @@ class PartitionClient:
     # -- what your code calls ---------------------------------------------------------------------
 
     async def batches(self) -> AsyncGenerator[list[Event], None]:
-        """Batches in order, until the partition ends here. Only one may go through them at once."""
-        if self._open:
+        """Batches in order, until the partition ends here. Only one iteration at a time."""
+        if self._iterating:
             raise OptionError(f"the batches of partition {self.id} are being read already")
-        self._open = True
+        self._iterating = True
         try:
             while (batch := await self._next()) is not None:
                 self._in_hand_s = self._clock.monotonic()
                 yield batch
                 self._in_hand_s = None
-                self.handled(batch)
+                self.mark_handled(batch)
+                self._host.reporter.recovered("pump_failed", self.id)
         finally:
             self._in_hand_s = None
-            self._open = False
+            self._iterating = False
             self._left.set()
 
     async def checkpoint(self, event: Event | None = None) -> None:
-        """Say that everything up to this event (or the end of the batch in hand) is handled.
+        """Record that everything up to this event (or the end of the batch in hand) is handled.
 
-        OwnershipLost if the partition is no longer ours: somebody else handles its events now.
+        OwnershipLost if the partition is no longer ours: another host handles its events now.
         """
-        event = event if event is not None else self._at
+        event = event if event is not None else self._in_hand
         if event is None:
             return  # nothing was handed out yet
         if self._last is None or sequence_of(event) > sequence_of(self._last):
             raise OptionError(
-                f"event {event.sequence} of partition {self.id} was not handed out yet"
+                f"cannot checkpoint event {event.sequence} of partition {self.id}: "
+                "it was not handed out yet"
             )
-        try:
-            await self._checkpoints.write(event)
-        except OwnershipLost:
-            await self._fenced_off()
-            raise
+        await self._write_or_end(event)
 
-    def in_hand(self, batch: list[Event]) -> None:
-        """Only these are in hand: a batch may be tried again event by event."""
-        self._at = batch[-1] if batch else self._at
+    def set_in_hand(self, batch: list[Event]) -> None:
+        """Only these events are in hand: a failed batch is retried event by event."""
+        self._in_hand = batch[-1] if batch else self._in_hand
 
-    def handled(self, batch: list[Event]) -> None:
-        """These are handled, whatever becomes of the rest: a move or a stop now begins behind them.
+    def mark_handled(self, batch: list[Event]) -> None:
+        """These events are handled, even if the rest of the batch fails.
 
-        For whoever goes through a batch event by event; of a whole batch it is said by asking for
-        the next.
+        A move or a stop then starts behind them. A whole batch is marked by requesting the next.
         """
-        done, self._done = self._done, max(self._done, sequence_of(batch[-1]) if batch else -1)
+        done = self._handled
+        self._handled = max(done, sequence_of(batch[-1]) if batch else -1)
         new = batch
         if batch and sequence_of(batch[0]) <= done:
             new = [event for event in batch if sequence_of(event) > done]
         self._term.count(len(new))
-        self._checkpoints.handled(new)
+        self._add_pending(new)
 
     async def sleep(self, seconds: float) -> bool:
-        """Wait, unless the partition ends here meanwhile; whether it goes on."""
+        """Wait, unless the partition stops meanwhile; whether it is still active."""
         try:
             await self._term.unless_stopped(self._clock.sleep(seconds))
         except Stopped:
             return False
-        return self._term.goes_on
+        return self._term.is_active
 
     async def wait_until_left(self) -> None:
-        """Until nobody handles anything of it: for whoever hands partitions to other tasks."""
+        """Until no batch is in hand and none will follow. For partitions given to other tasks."""
         try:
             await self._term.unless_stopped(self._left.wait())
         except Stopped:
-            if self._open and self._in_hand_s is not None:
+            if self._iterating and self._in_hand_s is not None:
                 await self._left.wait()
 
     # -- for owners that read by other means ------------------------------------------------------
 
     async def wait_until_stopping(self) -> None:
-        """Until the partition is to end here; `reason` says why."""
+        """Until the partition is to stop here; `reason` is set then."""
         with suppress(Stopped):
             await self._term.unless_stopped(asyncio.Event().wait())
 
     async def write_checkpoint(self, last: Event, events: int = 0) -> None:
-        """Say that everything up to this event was handled, though not by way of `batches`.
+        """Record that everything up to this event was handled, though not through `batches`.
 
-        OwnershipLost if the partition is no longer ours: somebody else handles its events now.
+        OwnershipLost if the partition is no longer ours: another host handles its events now.
         """
         self._term.count(events)
-        try:
-            await self._checkpoints.write(last)
-        except OwnershipLost:
-            await self._fenced_off()
-            raise
+        await self._write_or_end(last)
 
     async def confirm(self) -> bool:
         """Ask the store whether the partition is still ours."""
@@ -195,92 +206,158 @@ class PartitionClient:
         return self.live
 
     async def raise_epoch_above(self, refused: ReaderEvicted) -> int:
-        """An epoch above that of a reader which keeps ours out; OwnershipLost if it has a right to.
+        """Raise our epoch above that of a reader which refuses ours; the new epoch.
 
-        Only the rightful owner can raise it: the write is compared and set.
+        OwnershipLost if the other reader belongs to the rightful owner: the row is written by
+        compare-and-set.
         """
-        return await self._feed.raise_epoch_above(refused)
+        return await self._source.raise_epoch_above(refused)
+
+    # -- for the pump and its supervisor ----------------------------------------------------------
 
     def end(self, reason: StopReason) -> None:
-        """No more batches come from this client, whoever still holds it."""
+        """Hand out no more batches from this client."""
         if self._ended is None:
             self._ended = reason
-            self._term.wake()  # whoever waits for a batch of it waits in vain
+            self._term.wake()  # a wait for a batch would not end otherwise
 
     def pause(self) -> None:
         """Hand out no more batches; the partition stays ours."""
-        self._going.clear()
+        self._unpaused.clear()
 
     def resume(self) -> None:
-        self._going.set()
+        self._unpaused.set()
 
     # -- the next batch ---------------------------------------------------------------------------
 
     async def _next(self) -> list[Event] | None:
-        """The next batch that may be handed out; None once there is none to come."""
+        """The next batch that may be handed out; None when the partition ends."""
         asked_s = self._clock.monotonic()
-        while self._goes_on:
+        while self._is_active:
             try:
                 batch = await self._receive(asked_s)
                 if self.paused:
-                    await self._term.unless_stopped(self._going.wait())
+                    await self._term.unless_stopped(self._unpaused.wait())
             except Stopped:
                 break
             except OwnershipLost:
                 await self._fenced_off()
             except ReaderEvicted as evicted:
                 await self._term.confirm()
-                await self._mend(evicted)
-            except PumphouseError as failed:
-                if is_misplaced(failed):  # a new pump looks where the checkpoint is by then
-                    self._report(self.id, failed)
+                await self._reopen(evicted)
+            except PumphouseError as error:
+                if is_unknown_position(error):  # a new pump reads the checkpoint again
+                    self._failed("receive_failed", error)
                     self.end(StopReason.ERROR)
                 else:
-                    await self._mend(failed)
+                    await self._reopen(error)
             else:
-                self._failures = 0
-                if (batch or self._waited_enough(asked_s)) and self._goes_on:
-                    self._last = self._at = batch[-1] if batch else self._last
-                    self._done = -1
+                if self._failures:
+                    self._failures = 0
+                    self._host.reporter.recovered("receive_failed", self.id)
+                if (batch or self._waited_enough(asked_s)) and self._is_active:
+                    self._last = self._in_hand = batch[-1] if batch else self._last
+                    self._handled = -1
                     self.batches_handed_out += 1
                     return batch
         return None
 
     @property
-    def _goes_on(self) -> bool:
-        return self._term.goes_on and self._ended is None
+    def _is_active(self) -> bool:
+        return self._term.is_active and self._ended is None
 
     async def _receive(self, asked_s: float) -> list[Event]:
-        await self._checkpoints.keep()
-        patience_s = min(PATIENCE_S, self._checkpoints.due_in_s)
+        await self._write_if_due()
+        wait_s = min(RECEIVE_S, self._checkpoint_due_in_s)
         if self._options.max_wait_s is not None:
             left_s = asked_s + self._options.max_wait_s - self._clock.monotonic()
-            patience_s = min(patience_s, max(0.0, left_s))
-        return await self._term.unless_stopped(self._feed.receive(patience_s))
+            wait_s = min(wait_s, max(0.0, left_s))
+        return await self._term.unless_stopped(self._source.receive(wait_s))
 
     def _waited_enough(self, asked_s: float) -> bool:
         max_wait_s = self._options.max_wait_s
         return max_wait_s is not None and self._clock.monotonic() >= asked_s + max_wait_s
 
     async def _fenced_off(self) -> None:
-        """Somebody else speaks for the checkpoint: a later owner, or whoever moved it by hand.
+        """A later owner has stamped the checkpoint, or it was moved by hand.
 
-        Whose the partition is, the row tells. If it is still ours, a new pump starts from what is
-        stored now.
+        The row decides who owns the partition. If it is still ours, a new pump starts from the
+        checkpoint that is stored now.
         """
         self.end(StopReason.LOST)
         await self._term.confirm()
 
-    async def _mend(self, failed: PumphouseError) -> None:
-        """Report, wait and read on behind the last event that was received."""
-        if not self._term.goes_on:
+    async def _reopen(self, error: PumphouseError) -> None:
+        """Report, close the reader and wait; the next one starts behind the last event."""
+        if not self._term.is_active:
             return
         self._failures += 1
-        self._report(self.id, failed)
-        await self._feed.close()
-        await self.sleep(backoff(self._failures, self._options, self._rng))
+        self._failed("receive_failed", error)
+        await self._source.close()
+        await self.sleep(backoff(self._failures, self._options, self._host.rng))
+
+    # -- the checkpoint ---------------------------------------------------------------------------
+
+    def _add_pending(self, batch: list[Event]) -> None:
+        if batch and self._options.checkpoints.on:
+            self._pending = add_pending(self._pending, batch, self._clock.monotonic())
+
+    @property
+    def _checkpoint_due_in_s(self) -> float:
+        now_s = self._clock.monotonic()
+        due_s = checkpoint_due_in(self._options.checkpoints, self._pending, now_s)
+        return max(due_s, self._retry_s - now_s)
+
+    async def _write_if_due(self) -> None:
+        """Write the pending checkpoint if it is due. A failing store does not block reading."""
+        if self._checkpoint_due_in_s > 0:
+            return
+        try:
+            await self.flush()
+        except StoreError as error:
+            self._retry_s = self._clock.monotonic() + RETRY_S
+            self._failed("checkpoint_failed", error)
+
+    async def flush(self) -> None:
+        """Write the pending checkpoint."""
+        if self._pending is not None:
+            await self._write(self._pending.last)
+
+    async def _write_or_end(self, event: Event) -> None:
+        try:
+            await self._write(event)
+        except OwnershipLost:
+            await self._fenced_off()
+            raise
+
+    async def _write(self, event: Event) -> None:
+        """Write the checkpoint at this event. OwnershipLost if we may not.
+
+        A batch that is handled again requests its checkpoints again: the furthest one counts.
+        """
+        async with self._write_lock:
+            if self._requested is not None and sequence_of(event) < sequence_of(self._requested):
+                event = self._requested
+            self._requested = event
+            await self._advance(event)
+        self._host.reporter.recovered("checkpoint_failed", self.id)
+        if self._pending is not None and sequence_of(self._pending.last) <= sequence_of(event):
+            self._pending = None
+
+    async def _advance(self, event: Event) -> None:
+        deadline_s = self._options.store_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._writer.advance(sequence_of(event), event.offset, event.enqueued_ms)
+        except TimeoutError:
+            raise StoreError(
+                f"the checkpoint of partition {self.id} was not written within {deadline_s:g} s"
+            ) from None
+
+    def _failed(self, event: str, error: Exception) -> None:
+        self._host.reporter.failed(event, self.id, error)
 
 
-def is_misplaced(failed: PumphouseError) -> bool:
-    """Whether the hub knows no such position: it was made anew, and we are ahead of it."""
-    return isinstance(failed, AmqpError) and failed.condition == "com.microsoft:argument-error"
+def is_unknown_position(error: PumphouseError) -> bool:
+    """Whether the hub does not know the position: it was re-created, and we are ahead of it."""
+    return isinstance(error, AmqpError) and error.condition == "com.microsoft:argument-error"

@@ -1,18 +1,17 @@
-"""What a host does next, from what it holds and what it has just heard.
+"""Decisions of a host: what a stored row means for a lease, what to write, when to run next.
 
-Everything here is a function of its arguments: what a row that came back means for what we hold,
-until when a lease binds, which rows to write, which pumps to start and stop, how long to wait.
+Every function here is pure: it decides from its arguments.
 
-    listing, census, wants -> judge, choose, reconcile, next_delay -> cycle, leases, pumps
-                              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    listing, census, targets -> next_lease, choose, next_delay -> lease table, cycle, engine
+                                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
 Times are seconds of the host's own monotonic clock. Two rules keep them safe:
 
-* A lease runs from *before* a write that was granted was sent: whatever the store's clock says, it
-  has begun counting later than we have. Nothing else makes it longer: how old a row is, a store may
-  tell in whole seconds only, or not at all.
-* News is as old as its question. A listing that was asked for before a write of ours came back says
-  nothing about that write.
+* A lease runs from *before* its granted write was sent, so it ends here no later than by the
+  store's clock. Nothing else extends it: some stores report the age of a row in whole seconds, or
+  not at all.
+* A response is only as fresh as its request. A listing that was requested before one of our writes
+  returned proves nothing about that write.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from random import Random
 
-from pumphouse.events import Position
+from pumphouse.errors import OptionError
+from pumphouse.events import Event, Position
 from pumphouse.leases.census import Census
 from pumphouse.leases.model import (
     Checkpoint,
@@ -34,82 +34,82 @@ from pumphouse.leases.model import (
     release,
     renew,
 )
-from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 
-JOIN_S = 1.0  # a newcomer's first cycle only joins; whoever joins with it is seen by then
-RERUN_S = 0.015  # "at once" leaves the loop a breath, as the .NET processor does
+JOIN_S = 1.0  # the first cycle of a host only joins; hosts that start with it are visible by then
+RERUN_S = 0.015  # "at once" still lets other tasks run, as in the .NET processor
 JITTER = 0.1
-WHOLE_S = 1.0  # by so much a store that tells whole seconds may tell a deadline too late
-RENEW_SLACK = 1.1  # renewals belong to the cycle; the watch steps in when it is this late
+WHOLE_S = 1.0  # a store that reports whole seconds may report a deadline this much too late
+RENEW_SLACK = 1.1  # the cycle renews; the watch renews a lease that is late by this factor
 
 
-# -- what we hold ---------------------------------------------------------------------------------
+# -- leases ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A partition that is ours, by the last word we have of its row."""
+    """The lease on one partition of ours: its row as last known, and until when it is valid."""
 
     row: Ownership
-    since_s: float  # the lease counts from here: before its last granted write was sent
-    seen_s: float  # when that word reached us; what was asked for before is older news
-    asked_s: float  # when a renewal was last sent, whatever came of it
+    since_s: float  # the lease runs from here: before its last granted write was sent
+    known_s: float  # when `row` arrived; a response requested before that is older
+    renewal_sent_s: float  # when a renewal was last sent, whatever its outcome
     deadline_s: float = math.inf  # a successor waits until then
-    doubtful: bool = False  # somebody wrote over our row, and the store could not say what
-    due: bool = False  # a write of ours was never answered: it counts only once it is renewed
+    doubtful: bool = False  # a write was refused, and the store did not return the current row
+    renewal_due: bool = False  # a write of ours got no response: the lease counts from a renewal
 
     @property
     def partition(self) -> str:
         return self.row.partition
 
-    def binds_until(self, lease_s: float) -> float:
+    def valid_until(self, lease_s: float) -> float:
         """From then on nothing may be delivered or checkpointed."""
         return min(self.since_s + lease_s, self.deadline_s - WHOLE_S)
 
 
-def hold(row: Ownership, sent_s: float, now_s: float) -> Lease:
-    """What a write that was granted gives us."""
+def granted_lease(row: Ownership, sent_s: float, now_s: float) -> Lease:
+    """The lease that a granted write gives."""
     return Lease(row, sent_s, now_s, sent_s, _deadline(row, sent_s))
 
 
 def _deadline(row: Ownership, sent_s: float) -> float:
-    # The store looked at the row after we asked, so the successor cannot be earlier than this.
+    # The store read the row after the request was sent: the successor's deadline is not earlier.
     return math.inf if row.deadline_s is None or not row.successor else sent_s + row.deadline_s
 
 
-def judge(lease: Lease, row: Ownership | None, sent_s: float, now_s: float) -> Lease | None:
-    """What a lease becomes once its row was seen; None if it is no longer ours."""
-    if lease.seen_s > sent_s or row is None:
+def next_lease(lease: Lease, row: Ownership | None, sent_s: float, now_s: float) -> Lease | None:
+    """The lease after its row was read in a request of `sent_s`; None if it is no longer ours."""
+    if lease.known_s > sent_s or row is None:
         return lease
     if row.etag == lease.row.etag:
         return replace(lease, doubtful=False)
     if row.owner == lease.row.owner and row.epoch == lease.row.epoch:
-        return changed(lease, row, sent_s, now_s)
-    # Epochs only rise, so this row is from before our claim. (0 is none: an official SDK wrote it.)
+        return updated_lease(lease, row, sent_s, now_s)
+    # Epochs only rise, so this row is from before our claim. (0: an official SDK wrote it.)
     if 0 < row.epoch < lease.row.epoch:
         return lease
     return None
 
 
-def changed(lease: Lease, row: Ownership, sent_s: float, now_s: float) -> Lease:
-    """Still ours. Somebody asks for it, or something of ours was written though we never heard."""
+def updated_lease(lease: Lease, row: Ownership, sent_s: float, now_s: float) -> Lease:
+    """Our lease with a newer row: it was requested, or the response to a write of ours was lost."""
     if lease.row.successor and not row.successor:
-        return lease  # old news: who has asked is never forgotten
+        return lease  # stale: a request is never withdrawn
     return replace(
         lease,
         row=row,
-        seen_s=now_s,
+        known_s=now_s,
         deadline_s=min(lease.deadline_s, _deadline(row, sent_s)),
         doubtful=False,
-        due=lease.due or row.successor == lease.row.successor,
+        renewal_due=lease.renewal_due or row.successor == lease.row.successor,
     )
 
 
-def is_old_news(lease: Lease, row: Ownership | None, sent_s: float) -> bool:
-    """Whether a listing tells our own row as it was before our last write.
+def is_stale(lease: Lease, row: Ownership | None, sent_s: float) -> bool:
+    """Whether a listing has our row from before our last write.
 
-    By its etag we would renew in vain, and a few old listings in a row would cost us the lease. One
-    that is in doubt is judged all the same: a refusal has told that there is something newer.
+    Its etag would make renewals fail, and a few stale listings in a row would cost the lease. A
+    doubtful lease takes any row: a refusal has proved that the row we know is not the newest.
     """
     if row is None or lease.doubtful or row.etag == lease.row.etag:
         return False
@@ -117,40 +117,52 @@ def is_old_news(lease: Lease, row: Ownership | None, sent_s: float) -> bool:
     return ours and sent_s - row.age_s < lease.since_s
 
 
-def is_ours(row: Ownership, me: str, asked: Set[int]) -> bool:
-    """Whether a row that we do not hold is one we asked for: unknown claims, and hand-offs."""
-    return row.owner == me and row.epoch in asked
+def is_expected(row: Ownership, host: str, epochs: Set[int]) -> bool:
+    """Whether a row became ours by a claim without a response, or by a hand-over."""
+    return row.owner == host and row.epoch in epochs
+
+
+def merged_lease(new: Lease, old: Lease) -> Lease:
+    """Both leases on one partition as one: validity is only extended, a deadline only nears."""
+    since_s = max(new.since_s, old.since_s)
+    return replace(new, since_s=since_s, deadline_s=min(new.deadline_s, old.deadline_s))
+
+
+def expiry_reason(lease: Lease, lease_s: float) -> str:
+    """Why a lease is no longer valid. For the log."""
+    expired = lease.since_s + lease_s <= lease.deadline_s - WHOLE_S
+    return "lease_expired" if expired else "handover_deadline"
 
 
 # -- renewing -------------------------------------------------------------------------------------
 
 
 def due_in_cycle(lease: Lease, now_s: float, options: ProcessorOptions) -> bool:
-    """Whether a cycle renews it: it would be late by the next one, and is not quite fresh."""
-    age_s = now_s - lease.asked_s
+    """Whether a cycle renews it: the next cycle would be late, and the last renewal is not new."""
+    age_s = now_s - lease.renewal_sent_s
     late = age_s >= options.renew_s / 2 and age_s + options.interval_s > options.renew_s
-    return (late or lease.due) and not lease.doubtful
+    return (late or lease.renewal_due) and not lease.doubtful
 
 
 def due_on_watch(lease: Lease, now_s: float, options: ProcessorOptions) -> bool:
     """Whether it must be renewed at once because no cycle did."""
-    late = now_s - lease.asked_s >= options.renew_s * RENEW_SLACK
-    # One that is in doubt would be refused again; it waits for a listing.
-    return (late or lease.due) and not lease.doubtful
+    late = now_s - lease.renewal_sent_s >= options.renew_s * RENEW_SLACK
+    # The renewal of a doubtful lease would be refused again; a listing has to come first.
+    return (late or lease.renewal_due) and not lease.doubtful
 
 
-def renewed(lease: Lease, now_s: float, rate: float | None) -> Ownership:
-    """The row that renews a lease. A successor's deadline is not put off by it."""
-    return renew(as_of(lease, now_s), rate)
+def renewal_row(lease: Lease, now_s: float, rate: float | None) -> Ownership:
+    """The row that renews a lease. It does not move the deadline of a successor."""
+    return renew(row_at(lease, now_s), rate)
 
 
-def as_of(lease: Lease, now_s: float) -> Ownership:
-    """Its row, with what is left of a successor's deadline."""
+def row_at(lease: Lease, now_s: float) -> Ownership:
+    """The row of a lease, with the remaining time of its successor's deadline."""
     left_s = None if lease.row.deadline_s is None else lease.deadline_s - now_s
     return replace(lease.row, deadline_s=left_s)
 
 
-def rate_of(before: float | None, events: int, elapsed_s: float) -> float | None:
+def smoothed_rate(before: float | None, events: int, elapsed_s: float) -> float | None:
     """Events per second, smoothed over a few renewals."""
     if elapsed_s <= 0:
         return before
@@ -168,10 +180,10 @@ class Situation:
     census: Census
     listing: Listing
     held: Set[str]  # partitions that are ours
-    busy: Set[str]  # partitions of which an earlier pump of ours has not ended yet
-    wants: tuple[str, ...]  # the strategy's wishes, in its order
-    grabs: bool  # whether the strategy takes what others hold, rather than ask for it
-    pins: bool = False  # whether it gives to nobody what it has once taken
+    busy: Set[str]  # partitions whose earlier pump of ours has not ended yet
+    targets: tuple[str, ...]  # the partitions that the strategy asks for, in its order
+    grabs: bool  # whether the strategy takes held partitions instead of requesting them
+    pins: bool = False  # whether the strategy keeps its partitions for as long as it lives
 
     @property
     def rows(self) -> dict[str, Ownership]:
@@ -183,47 +195,51 @@ class Choice:
     """Rows to write."""
 
     claims: tuple[Ownership, ...] = ()  # ours once granted
-    nominations: tuple[Ownership, ...] = ()  # ours once the owner, or the deadline, says so
+    nominations: tuple[Ownership, ...] = ()  # ours after a hand-over, or after the deadline
     returns: tuple[Ownership, ...] = ()  # rows in our name that we do not hold and cannot keep
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def requested(self) -> tuple[str, ...]:
         return tuple(row.partition for row in (*self.claims, *self.nominations))
 
 
 def choose(now: Situation, options: ProcessorOptions, epochs: Mapping[str, int]) -> Choice:
-    """What to write after a listing. `epochs` are those known from checkpoints."""
-    rows, me = now.rows, now.census.me
+    """The rows to write after a listing. `epochs` are those known from checkpoints."""
+    rows, host = now.rows, now.census.me
     kept, returned = _strays(now, options.max_partitions)
-    wanted = dict.fromkeys((*now.census.due, *now.wants))
-    # What goes to its successor, or was ours once and is one too many, is not taken up again.
-    left = {*now.held, *now.busy, *kept, *(row.partition for row in returned)}
-    chosen = [p for p in wanted if p not in left and not _is_let_in(rows.get(p), options, epochs)]
+    targets = dict.fromkeys((*now.census.due, *now.targets))
+    # A partition that goes to its successor, or is beyond our limit, is not claimed again.
+    excluded = {*now.held, *now.busy, *kept, *(row.partition for row in returned)}
+    chosen = [
+        p
+        for p in targets
+        if p not in excluded and not _is_left_to_sdk(rows.get(p), options, epochs)
+    ]
     taken = [p for p in chosen if _is_takable(p, now)]
     return Choice(
         claims=tuple(
-            claim(rows.get(p), p, me, epochs.get(p, 0), pinned=now.pins) for p in (*kept, *taken)
+            claim(rows.get(p), p, host, epochs.get(p, 0), pinned=now.pins) for p in (*kept, *taken)
         ),
         nominations=tuple(
-            nominate(rows[p], me, _grant_s(rows[p], options)) for p in chosen if p not in taken
+            nominate(rows[p], host, _grace_s(rows[p], options)) for p in chosen if p not in taken
         ),
-        returns=tuple(given_up(row, options) for row in returned),
+        returns=tuple(given_up_row(row, options) for row in returned),
     )
 
 
-def given_up(row: Ownership, options: ProcessorOptions) -> Ownership:
-    """The row that follows when we leave: its successor's, or nobody's.
+def given_up_row(row: Ownership, options: ProcessorOptions) -> Ownership:
+    """The row that gives a partition up: handed over to its successor, or released.
 
-    A successor that lives looks often while it waits; as long as between two renewals is plenty.
+    A successor polls often while it waits, so one renewal interval is enough to confirm.
     """
     return hand_over(row, options.renew_s) if row.successor else release(row)
 
 
-def _grant_s(row: Ownership, options: ProcessorOptions) -> float:
-    """What an owner is granted to finish: as long as was said, or else what its lease has left.
+def _grace_s(row: Ownership, options: ProcessorOptions) -> float:
+    """The time an owner gets to finish: the configured one, or the rest of its lease.
 
-    Asking for a partition writes its row, which makes it young again. An owner that is dead would
-    otherwise keep it for a lease more. One that lives hears of it at its next renewal.
+    A request writes the row, which resets its age: without this bound a dead owner would keep the
+    partition for another lease. A live owner sees the request at its next renewal.
     """
     if options.hand_off_s is not None:
         return options.hand_off_s
@@ -233,17 +249,19 @@ def _grant_s(row: Ownership, options: ProcessorOptions) -> float:
 def _is_takable(partition: str, now: Situation) -> bool:
     if now.grabs or partition in now.census.free or partition in now.census.due:
         return True
-    # Without an epoch it is a row of an official SDK. Its owner does not know of hand-offs: our
-    # asking makes its next renewal fail, it leaves, and the partition would rest to the deadline.
+    # Epoch 0: an official SDK owns the row and does not know of hand-overs. A request would make
+    # its next renewal fail; it would leave, and the partition would be idle until the deadline.
     return now.rows[partition].epoch == 0
 
 
-def _is_let_in(row: Ownership | None, options: ProcessorOptions, epochs: Mapping[str, int]) -> bool:
-    """Whether an official SDK is at the door: what it could not keep is left to it for a lease.
+def _is_left_to_sdk(
+    row: Ownership | None, options: ProcessorOptions, epochs: Mapping[str, int]
+) -> bool:
+    """Whether an official SDK is about to take the partition: it is left to it for one lease.
 
-    It had taken the row from one of us, whose reader was still attached. Theirs have the epoch 0
-    and are refused at that, upon which they release the row and come back at their next cycle. If
-    they had been let in, the checkpoint would be theirs by now, without an epoch of ours.
+    The SDK took the row from one of our hosts, whose reader was still attached. SDK readers have
+    epoch 0 and are refused then; the SDK releases the row and retries in its next cycle. If its
+    reader had been admitted, the checkpoint would be the SDK's, without an epoch of ours.
     """
     if row is None or row.owner or row.epoch or row.expired(options.lease_s):
         return False
@@ -251,9 +269,9 @@ def _is_let_in(row: Ownership | None, options: ProcessorOptions, epochs: Mapping
 
 
 def _strays(now: Situation, most: int | None) -> tuple[list[str], list[Ownership]]:
-    """Rows in our name that we do not hold: those to take up again, and those to give away.
+    """Rows in our name that we do not hold: partitions to claim again, and rows to give away.
 
-    They are from an earlier life of ours, or were given up while the store was silent.
+    They are from an earlier run of this host, or were given up while the store did not respond.
     """
     strays = [row for row in now.listing.ownerships if _is_stray(row, now)]
     room = len(strays) if most is None else max(0, most - len(now.held))
@@ -266,21 +284,33 @@ def _is_stray(row: Ownership, now: Situation) -> bool:
     return ours and row.partition not in now.held and row.partition not in now.busy
 
 
-def epochs_needed(now: Situation) -> bool:
-    """Whether a row that we may claim tells no epoch, so that the checkpoints must be asked."""
+def needs_checkpoint_epochs(now: Situation) -> bool:
+    """Whether a row that may be claimed has no epoch, so that its checkpoint must be read."""
     rows = now.rows
-    return any(p not in rows or rows[p].epoch == 0 for p in (*now.wants, *now.census.due))
+    return any(p not in rows or rows[p].epoch == 0 for p in (*now.targets, *now.census.due))
 
 
 def epochs_of(checkpoints: Iterable[Checkpoint]) -> dict[str, int]:
-    return {found.partition: found.epoch for found in checkpoints}
+    return {checkpoint.partition: checkpoint.epoch for checkpoint in checkpoints}
 
 
-# -- where reading starts -------------------------------------------------------------------------
+def claim_reason(before: Ownership | None, host: str, lease_s: float) -> str:
+    """Why a partition can be claimed, from its row before the claim. For the log."""
+    if before is None or not before.owner:
+        return "free"
+    if before.owner == host:
+        # Otherwise it is from an earlier run of this host, or by a claim without a response.
+        return "handed_over" if before.handed else "own_row"
+    if before.overdue:
+        return "handover_deadline"
+    return "owner_expired" if before.expired(lease_s) else "stolen"
+
+
+# -- where reading starts, and when a checkpoint is due -------------------------------------------
 
 
 def start_position(checkpoint: Checkpoint, otherwise: Position) -> Position:
-    """Behind the checkpoint if it says where (by its offset first, as all clients do)."""
+    """Behind the checkpoint if it has a position (by its offset first, as in all clients)."""
     if checkpoint.offset is not None:
         return Position("offset", checkpoint.offset)
     if checkpoint.sequence is not None:
@@ -288,40 +318,75 @@ def start_position(checkpoint: Checkpoint, otherwise: Position) -> Position:
     return otherwise
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Events that were handled and are not in the checkpoint yet."""
+
+    last: Event
+    events: int
+    since_s: float
+
+
+def add_pending(pending: Pending | None, batch: list[Event], now_s: float) -> Pending:
+    if pending is None:
+        return Pending(batch[-1], len(batch), now_s)
+    return replace(pending, last=batch[-1], events=pending.events + len(batch))
+
+
+def checkpoint_due_in(policy: CheckpointPolicy, pending: Pending | None, now_s: float) -> float:
+    """Seconds until a checkpoint is due: 0 if it is due now, infinity if it never will be."""
+    if pending is None:
+        return math.inf
+    if policy.every_events is not None and pending.events >= policy.every_events:
+        return 0.0
+    if policy.every_s is None:
+        return math.inf
+    return max(0.0, pending.since_s + policy.every_s - now_s)
+
+
+def sequence_of(event: Event) -> int:
+    """The sequence number of an event that was read from a hub."""
+    if event.sequence is None:
+        raise OptionError(
+            "cannot checkpoint an event without a sequence number: read it from a hub"
+        )
+    return event.sequence
+
+
 # -- pumps ----------------------------------------------------------------------------------------
 
 
-def reconcile(owned: Set[str], pumping: Set[str]) -> tuple[list[str], list[str]]:
-    """Which pumps to start and which to stop, so that exactly what we own is pumped."""
-    return sorted(owned - pumping), sorted(pumping - owned)
+def pumps_to_start(owned: Set[str], pumping: Set[str]) -> list[str]:
+    """The owned partitions that have no pump yet. A pump stops by the end of its own term."""
+    return sorted(owned - pumping)
 
 
 def backoff(failures: int, options: ProcessorOptions, rng: Random) -> float:
-    """How long a pump that died so many times in a row waits before it is started again."""
+    """Seconds before a pump that failed this many times in a row is started again."""
     delay_s = options.backoff_first_s * 2.0 ** min(failures - 1, 30)
     return min(delay_s, options.backoff_most_s) * (1 - JITTER * rng.random())
 
 
-# -- when to look again ---------------------------------------------------------------------------
+# -- the next cycle -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a cycle came to, as far as the next one depends on it."""
+    """The outcome of a cycle, as far as the next one depends on it."""
 
     elapsed_s: float
-    joined: bool = True  # others can see us; if not, the cycle was a newcomer's first
-    waiting: bool = False  # an owner was asked for a partition, or there may be more to take
+    joined: bool = True  # False after the first cycle of a host: others may not see it yet
+    waiting: bool = False  # a partition was requested, or there may be more to take
     hurries: bool = False  # the strategy is eager, and there may be more to claim
 
 
-def next_delay(came: Outcome, options: ProcessorOptions, rng: Random) -> float:
-    """How long to wait for the next cycle."""
+def next_delay(outcome: Outcome, options: ProcessorOptions, rng: Random) -> float:
+    """Seconds to wait before the next cycle."""
     jitter = 1 - JITTER * rng.random()
-    if not came.joined:
+    if not outcome.joined:
         return min(JOIN_S, options.interval_s) * jitter
-    if came.hurries:
+    if outcome.hurries:
         return RERUN_S
-    # A partition that was handed over rests until we look: look often while we wait.
-    pace_s = options.interval_s / 10 if came.waiting else options.interval_s
-    return max(RERUN_S, pace_s * jitter - came.elapsed_s)
+    # A partition that was handed over is idle until we list it: list often while waiting.
+    pace_s = options.interval_s / 10 if outcome.waiting else options.interval_s
+    return max(RERUN_S, pace_s * jitter - outcome.elapsed_s)

@@ -1,4 +1,4 @@
-"""The pull face: partition clients as they are claimed.
+"""Processor, the pull API: it yields partition clients as they are claimed.
 
     async with Processor(connection, group="$Default", store=store) as processor:
         async for partition in processor.partitions():
@@ -12,8 +12,8 @@
     Engine -> Processor.partitions -> PartitionClient -> your tasks
               ^^^^^^^^^ this module
 
-Checkpoint inside the loop: once it is left, the partition counts as done and moves on. A loop that
-is left early, or that ends because of an error, gets its partition offered again after a back-off.
+Checkpoint inside the loop: after it the partition may move on. If a loop is left early, or ends
+with an error, its partition is offered again after a back-off.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from pumphouse.client.base import DEFAULT_GROUP
 from pumphouse.clock import Clock
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
-from pumphouse.processor.engine import Connect, Engine, OnError
+from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.reporting import OnError
 
 __all__ = ["Engine", "PartitionClient", "Processor"]
 
-OFFERED_MAX = 2000  # as many as a hub can have partitions: offering never waits
+OFFERED_MAX = 2000  # as many partitions as a hub can have: `put` never waits
 
 
 class Processor:
@@ -94,7 +95,7 @@ class Processor:
         await self.engine.run()
 
     async def stop(self) -> None:
-        """Finish what is in hand, checkpoint, release, leave. Bounded by `options.stop_s`."""
+        """Finish the batches in hand, checkpoint, release, leave. Bounded by `options.stop_s`."""
         await self.engine.stop()
 
     def pause(self, partition: str | None = None) -> None:
@@ -113,7 +114,7 @@ class Processor:
         stopped = asyncio.ensure_future(self.engine.run())
         try:
             while (partition := await self._next(stopped)) is not None:
-                if partition.reason is None:  # it may have gone while nobody took it
+                if partition.reason is None:  # it may have ended while it was queued
                     yield partition
         finally:
             stopped.cancel()

@@ -1,10 +1,10 @@
-"""One stay of ours at a partition: from the claim until the pump has left.
+"""OwnershipTerm: one term of ownership of a partition, from its claim until its pump has ended.
 
-A term says whether we may still act as the owner, and why we stop. Stopping ends waiting, never
-working: whoever waits for events, for a back-off or for a resume is woken; a handler finishes.
+A term knows whether this host may still act as the owner, and why it stops. Stopping wakes whatever
+waits for events, for a back-off or for a resume. It does not interrupt a handler.
 
-    leases, engine -> OwnershipTerm -> feed, checkpoints, partition client
-                        ^^^^^^ this module
+    lease table, engine -> OwnershipTerm -> supervisor, pump, partition client
+                           ^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -12,93 +12,114 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from enum import StrEnum
-from typing import Any, TypeVar
+from random import Random
+from typing import Any, Protocol, TypeVar
 
+from pumphouse.client.base import HubClient
+from pumphouse.clock import Clock
+from pumphouse.leases.model import Group
+from pumphouse.leases.store import CheckpointStore
 from pumphouse.processor.lease_table import LeaseTable
+from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.reporting import Reporter
 
 T = TypeVar("T")
 
 
+class Host(Protocol):
+    """What cycle, supervisor, pump and partition client use of the engine that runs them."""
+
+    name: str
+    client: HubClient
+    store: CheckpointStore
+    group: Group
+    options: ProcessorOptions
+    clock: Clock
+    rng: Random
+    leases: LeaseTable
+    reporter: Reporter
+
+
 class StopReason(StrEnum):
-    """Why a partition is no longer served here."""
+    """Why a partition is no longer served by this host."""
 
     SHUTDOWN = "shutdown"
-    LOST = "lost"  # somebody else has it, or our lease ran out
-    HAND_OFF = "hand-off"  # another host has asked for it and gets it, in order
-    ERROR = "error"  # the pump died; it is started again
+    LOST = "lost"  # another host owns it, or our lease expired
+    HAND_OFF = "hand-off"  # another host requested it and gets it in good order
+    ERROR = "error"  # the pump failed; it is started again
 
 
 class Stopped(Exception):
-    """What was waited for does not matter any more."""
+    """The term stops: the awaited result is no longer needed."""
 
 
-def to_end() -> bool:
-    """Whether our own task was cancelled, rather than something else that its code waited for."""
+def is_cancelled() -> bool:
+    """Whether the current task itself is being cancelled, and not only something it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class OwnershipTerm:
-    """The partition, the epoch we hold it with, and the reason to leave once there is one."""
+    """A partition, the epoch it is held with, and the reason to stop once there is one."""
 
     def __init__(self, partition: str, epoch: int, leases: LeaseTable) -> None:
         self.partition, self.epoch = partition, epoch
         self.reason: StopReason | None = None
-        self._holdings = leases
+        self._leases = leases
         self._waits: list[asyncio.Timeout] = []
 
     def __repr__(self) -> str:
-        return f"<OwnershipTerm {self.partition} epoch {self.epoch} {self.reason or 'goes on'}>"
+        return f"<OwnershipTerm {self.partition} epoch {self.epoch} {self.reason or 'active'}>"
 
     @property
-    def binds(self) -> bool:
-        """Whether we may deliver and checkpoint at this moment."""
-        return self.reason is not StopReason.LOST and self._holdings.binds(
+    def has_lease(self) -> bool:
+        """Whether this host may deliver and checkpoint at this moment."""
+        return self.reason is not StopReason.LOST and self._leases.is_valid(
             self.partition, self.epoch
         )
 
     @property
-    def goes_on(self) -> bool:
-        """Whether another batch may be delivered; a lease that has run out ends the term."""
-        if self.reason is None and not self.binds:
+    def is_active(self) -> bool:
+        """Whether another batch may be delivered. An expired lease ends the term."""
+        if self.reason is None and not self.has_lease:
             self.stop(StopReason.LOST)
         return self.reason is None
 
     async def confirm(self) -> None:
-        """Ask the store whether it is still ours."""
-        await self._holdings.renew([self.partition])
+        """Renew the lease, to learn from the store whether the partition is still ours."""
+        await self._leases.renew([self.partition])
 
     async def settle_epoch(self) -> None:
-        """Make sure with which epoch it is ours, before anything is done in its name."""
-        self.epoch = await self._holdings.settle_epoch(self.partition)
+        """Make sure which epoch the stored row has, before it is used."""
+        self.epoch = await self._leases.settle_epoch(self.partition)
 
     async def raise_epoch(self, above: int) -> int:
-        """Hold on with an epoch above this one. OwnershipLost if it is not ours to raise."""
-        self.epoch = await self._holdings.raise_epoch(self.partition, above)
+        """Continue with an epoch above this one. OwnershipLost if the partition is not ours."""
+        self.epoch = await self._leases.raise_epoch(self.partition, above)
         return self.epoch
 
     def follow(self, epoch: int) -> None:
-        """Our row has this epoch now; who has lost it before has nothing to follow."""
+        """Use the epoch that our row has now. Ignored once ownership is lost."""
         if self.reason is not StopReason.LOST:
             self.epoch = epoch
 
     def count(self, events: int) -> None:
-        self._holdings.count(self.partition, events)
+        self._leases.count(self.partition, events)
 
     def stop(self, reason: StopReason) -> None:
-        """Leave as soon as the batch in hand is done. Being lost overrides every other reason."""
+        """Stop after the batch in hand. LOST replaces every other reason."""
         if self.reason is None or reason is StopReason.LOST:
             self.reason = reason
         self.wake()
 
     def wake(self) -> None:
-        """End every wait: what was waited for does not matter any more."""
+        """End every `unless_stopped` with Stopped."""
         for wait in self._waits:
             wait.reschedule(asyncio.get_running_loop().time())
         self._waits.clear()
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for this, or raise Stopped as soon as we are to leave."""
+        """The result of this coroutine; raises Stopped as soon as the term stops."""
         if self.reason is not None:
             work.close()
             raise Stopped

@@ -26,8 +26,11 @@ from pumphouse.leases.strategies import Strategy
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
-from pumphouse.processor.host_options import EventProcessorOptions, PartitionManagerOptions
-from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.options import (
+    EventProcessorOptions,
+    PartitionManagerOptions,
+    ProcessorOptions,
+)
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.simulation.handler import SimulatedHandler

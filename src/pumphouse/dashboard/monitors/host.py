@@ -26,8 +26,12 @@ from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.store_url import open_store
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.host import EventProcessorHost, PartitionContext
-from pumphouse.processor.host_options import EventProcessorOptions, PartitionManagerOptions
-from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
+from pumphouse.processor.options import (
+    CheckpointPolicy,
+    EventProcessorOptions,
+    PartitionManagerOptions,
+    ProcessorOptions,
+)
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# What is written to a socket of this machine can be read at once, or very nearly so.
-QUIET_S = 0.002
+# What is written to a socket of this machine can be read at once, or very nearly so. A thread
+# needs a moment longer.
+QUIET_S, THREADS_QUIET_S = 0.0002, 0.002
 
 
 class JumpingSelector(selectors.DefaultSelector):
@@ -23,9 +24,11 @@ class JumpingSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
+        self.threads_busy = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0) or (super().select(QUIET_S) if timeout != 0 else [])
+        quiet_s = THREADS_QUIET_S if self.threads_busy else QUIET_S
+        ready = super().select(0) or (super().select(quiet_s) if timeout != 0 else [])
         if ready or timeout == 0:
             return ready
         if timeout is None:  # no timer at all: whatever comes, comes from outside
@@ -44,6 +47,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self.jumping.now
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        future = super().run_in_executor(executor, func, *args)
+        self.jumping.threads_busy += 1
+        future.add_done_callback(self._thread_ended)
+        return future
+
+    def _thread_ended(self, future: object) -> None:
+        self.jumping.threads_busy -= 1
 
 
 class LoopClock:

@@ -11,7 +11,7 @@ from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Checkpoint, Group
 from pumphouse.leases.stores.memory import MemoryStore
-from tests.processor.virtual import LoopClock
+from tests.processor.virtual_time import LoopClock
 
 HUB = "eh"
 
