@@ -136,10 +136,10 @@ class Ledger:
     def row_written(self, process: HostProcess, before: Ownership | None, row: Ownership) -> None:
         self.wrote(row.partition, row.owner)
 
-    def row_answered(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
+    def row_granted(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
         """When its writer hears of it does not matter here."""
 
-    def row_heard(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
+    def row_received(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
         """Nor what a host knows."""
 
     def checkpoint_sent(self, process: HostProcess, mark: Checkpoint) -> None:
@@ -150,7 +150,7 @@ class Ledger:
     ) -> None:
         """Where somebody is does not matter here."""
 
-    def misused(self, process: HostProcess, why: StoreMisused) -> None:
+    def store_misused(self, process: HostProcess, why: StoreMisused) -> None:
         raise why
 
     def store_failed(self, process: HostProcess, kind: str, partitions: Sequence[str]) -> None:

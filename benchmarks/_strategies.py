@@ -17,7 +17,7 @@ from statistics import median
 from benchmarks._ledger import Measured
 from benchmarks._stage import SCENES, WATCH_S, Scene, Turn, ours, play
 from benchmarks._stage_official import official
-from pumphouse.leases.strategies import NAMED
+from pumphouse.leases.strategies import STRATEGIES
 from pumphouse.processor.options import RELAXED, ProcessorOptions
 
 ROUNDS = 3
@@ -35,10 +35,10 @@ COLUMNS = (
 
 
 def sides() -> Iterator[tuple[str, Turn]]:
-    yield "`steady`", ours(NAMED["steady"], ProcessorOptions())
-    yield "`steady`, `RELAXED` (30 s)", ours(NAMED["steady"], RELAXED)
+    yield "`steady`", ours(STRATEGIES["steady"], ProcessorOptions())
+    yield "`steady`, `RELAXED` (30 s)", ours(STRATEGIES["steady"], RELAXED)
     for name in ("greedy", "balanced", "eph", "eph_js"):
-        yield f"`{name}`", ours(NAMED[name], ProcessorOptions())
+        yield f"`{name}`", ours(STRATEGIES[name], ProcessorOptions())
     for kind in ("greedy", "balanced"):
         yield f"azure-eventhub, {kind} (30 s)", official(kind)
 

@@ -102,9 +102,9 @@ def test_what_cannot_be_handled_becomes_a_dead_letter(
         (["nowhere_at_all:handle"], "there is no module 'nowhere_at_all' here or installed"),
         (["app_of_a_user:missing"], "module app_of_a_user has no function 'missing'"),
         (["app_of_a_user:number"], "module app_of_a_user has no function 'number'"),
-        (["app_of_a_user:plain", "--strategy", "clever"], "'clever' is no strategy"),
+        (["app_of_a_user:plain", "--strategy", "clever"], "unknown strategy 'clever'"),
         (["app_of_a_user:plain", "--checkpoint-every", "often"], "'often' is no rhythm"),
-        (["app_of_a_user:plain", "--store", "ftp://x"], "ftp: names no store"),
+        (["app_of_a_user:plain", "--store", "ftp://x"], "ftp: is not a store"),
     ],
 )
 def test_what_cannot_be_run(here: Path, call: Call, args: list[str], why: str) -> None:

@@ -160,7 +160,7 @@ def test_partitions_that_could_move_are_refused() -> None:
     for assignment in ("steady", "balanced", "eph"):
         with pytest.raises(OptionError, match=f"'{assignment}' of watch: use fixed:N"):
             Sharing(assignment, "leases.db", "a")
-    with pytest.raises(OptionError, match="'fix' is no strategy"):
+    with pytest.raises(OptionError, match="unknown strategy 'fix'"):
         Sharing("fix", "leases.db", "a")
 
 

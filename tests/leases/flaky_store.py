@@ -1,11 +1,11 @@
-"""A store around a store, with mishaps: answers that get lost, calls that fail, lists that are old.
+"""A store around another store, with injected faults: lost writes, lost responses, stale listings.
 
-Every outcome it gives is one that the contract of store.py allows, so whoever stands above must
-keep its promises with it too. Tests script the mishaps one by one; a simulation draws them by rate
-from a die with a known seed, and sets `plan` to NO_FAULTS when the weather is to clear.
+Every outcome is one that the contract of store.py allows, so the code above it must keep its
+invariants with this store too. Tests script the faults one by one, or draw them by rate from a
+seeded generator, and set `plan` to NO_FAULTS to end them.
 
-    processor.cycle -> FlakyStore -> FaultPlan -> Fault -> the store within, and what is told of it
-                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    processor.cycle -> FlakyStore -> FaultPlan -> Fault -> the inner store
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutc
 
 Call = Literal["read", "write"]
 Fault = Literal[
-    "",  # all goes well
+    "",  # none
     "before",  # a write that never arrives: unknown, and not written
-    "after",  # a write whose answer is lost: unknown, and written unless it was refused
-    "failed",  # a read, a beat or a farewell that fails
-    "stale",  # a read that tells what was told before
+    "after",  # a write whose response is lost: unknown, and written unless it was refused
+    "failed",  # a read, a beat or a leave that fails
+    "stale",  # a read that returns the previous listing
 ]
-FITTING: dict[Call, tuple[Fault, ...]] = {
+APPLICABLE: dict[Call, tuple[Fault, ...]] = {
     "read": ("", "failed", "stale"),
     "write": ("", "before", "after"),
 }
 
 
 class FaultPlan(Protocol):
-    """Which mishap befalls the next call, and how long it takes."""
+    """The fault of the next call, and how long the call takes."""
 
     def draw(self, call: Call) -> Fault: ...
 
@@ -44,7 +44,7 @@ class FaultPlan(Protocol):
 
 
 class RandomFaults:
-    """Mishaps by chance; each rate is a probability, and each write of a call draws its own."""
+    """Random faults. Each rate is a probability, and each write of a call draws its own fault."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class RandomFaults:
         delay_s_max: float = 0.0,
     ) -> None:
         if not all(0 <= rate <= 1 for rate in (before, after, failed, stale)):
-            raise OptionError("every rate of a mishap lies between 0 and 1")
+            raise OptionError("every rate of a fault must be between 0 and 1")
         if before + after > 1 or failed + stale > 1:
-            raise OptionError("the rates of the mishaps of one kind of call exceed 1 together")
+            raise OptionError("the rates of one kind of call must not exceed 1 together")
         self._rng, self._delay_s_max = rng, delay_s_max
         self._rates: dict[Call, list[tuple[Fault, float]]] = {
             "write": [("before", before), ("after", after)],
@@ -67,11 +67,11 @@ class RandomFaults:
         }
 
     def draw(self, call: Call) -> Fault:
-        thrown = self._rng.random()
-        for mishap, rate in self._rates[call]:
-            if thrown < rate:
-                return mishap
-            thrown -= rate
+        drawn = self._rng.random()
+        for fault, rate in self._rates[call]:
+            if drawn < rate:
+                return fault
+            drawn -= rate
         return ""
 
     def delay_s(self) -> float:
@@ -79,13 +79,13 @@ class RandomFaults:
 
 
 class ScriptedFaults:
-    """Exactly these mishaps, one per call that they fit; then all goes well."""
+    """Exactly these faults, one per call that they apply to; then none."""
 
-    def __init__(self, mishaps: Iterable[Fault] = ()) -> None:
-        self.left = deque(mishaps)
+    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+        self.left = deque(faults)
 
     def draw(self, call: Call) -> Fault:
-        if self.left and self.left[0] in FITTING[call]:
+        if self.left and self.left[0] in APPLICABLE[call]:
             return self.left.popleft()
         return ""
 
@@ -94,19 +94,17 @@ class ScriptedFaults:
 
 
 NO_FAULTS: FaultPlan = ScriptedFaults()
-WHY = "the store did not answer (a mishap on purpose)"
+WHY = "the store did not respond (injected fault)"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A listing as it was told, and when."""
-
+class PreviousListing:
     listing: Listing
     at: float
 
 
 class FlakyStore:
-    """The store within, with mishaps as `plan` draws them; `injected` counts them by kind.
+    """The inner store with the faults that `plan` draws; `injected` counts them by kind.
 
     Delays pass by `clock`, half of them before a call reaches the store and half after.
     """
@@ -118,8 +116,8 @@ class FlakyStore:
         self.injected: Counter[Fault] = Counter()
         self._store = store
         self._clock: Clock = clock or SystemClock()
-        self._rows_seen: dict[Group, Seen] = {}
-        self._checkpoints_seen: dict[Group, list[Checkpoint]] = {}
+        self._previous_rows: dict[Group, PreviousListing] = {}
+        self._previous_checkpoints: dict[Group, list[Checkpoint]] = {}
 
     async def __aenter__(self) -> Self:
         await self._store.__aenter__()
@@ -131,26 +129,26 @@ class FlakyStore:
     # -- reading ----------------------------------------------------------------------------------
 
     async def list_ownership(self, group: Group) -> Listing:
-        mishap = await self._set_out("read")
-        seen = self._rows_seen.get(group)
-        if mishap == "stale" and seen is not None:
+        fault = await self._begin("read")
+        previous = self._previous_rows.get(group)
+        if fault == "stale" and previous is not None:
             self.injected["stale"] += 1
-            return aged_listing(seen.listing, self._clock.monotonic() - seen.at)
+            return aged_listing(previous.listing, self._clock.monotonic() - previous.at)
         listing = await self._store.list_ownership(group)
-        self._rows_seen[group] = Seen(listing, self._clock.monotonic())
+        self._previous_rows[group] = PreviousListing(listing, self._clock.monotonic())
         await self._wait()
         return listing
 
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
-        mishap = await self._set_out("read")
-        seen = self._checkpoints_seen.get(group)
-        if mishap == "stale" and seen is not None:
+        fault = await self._begin("read")
+        previous = self._previous_checkpoints.get(group)
+        if fault == "stale" and previous is not None:
             self.injected["stale"] += 1
-            return list(seen)
-        found = await self._store.list_checkpoints(group)
-        self._checkpoints_seen[group] = list(found)
+            return list(previous)
+        checkpoints = await self._store.list_checkpoints(group)
+        self._previous_checkpoints[group] = list(checkpoints)
         await self._wait()
-        return found
+        return checkpoints
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -158,13 +156,13 @@ class FlakyStore:
         self, group: Group, claims: Sequence[Ownership]
     ) -> list[ClaimOutcome]:
         await self._wait()
-        fates = [(row, self._draw("write")) for row in claims]
-        arriving = [row for row, mishap in fates if mishap != "before"]
-        answers = iter(await self._store.claim_ownership(group, arriving) if arriving else [])
+        drawn = [(row, self._draw("write")) for row in claims]
+        arriving = [row for row, fault in drawn if fault != "before"]
+        responses = iter(await self._store.claim_ownership(group, arriving) if arriving else [])
         outcomes: list[ClaimOutcome] = []
-        for row, mishap in fates:
-            answer = Unknown(row, WHY) if mishap == "before" else next(answers)
-            outcomes.append(Unknown(row, WHY) if mishap == "after" else answer)
+        for row, fault in drawn:
+            response = Unknown(row, WHY) if fault == "before" else next(responses)
+            outcomes.append(Unknown(row, WHY) if fault == "after" else response)
         await self._wait()
         return outcomes
 
@@ -172,35 +170,35 @@ class FlakyStore:
         self, checkpoint: Checkpoint, *, rewind: bool = False
     ) -> CheckpointOutcome:
         await self._wait()
-        mishap = self._draw("write")
-        if mishap == "before":
+        fault = self._draw("write")
+        if fault == "before":
             return Unknown(checkpoint, WHY)
         outcome = await self._store.update_checkpoint(checkpoint, rewind=rewind)
         await self._wait()
-        return Unknown(checkpoint, WHY) if mishap == "after" else outcome
+        return Unknown(checkpoint, WHY) if fault == "after" else outcome
 
     async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
-        await self._set_out("read")
+        await self._begin("read")
         await self._store.beat(group, name, max_partitions)
 
     async def leave(self, group: Group, name: str) -> None:
-        await self._set_out("read")
+        await self._begin("read")
         await self._store.leave(group, name)
 
-    # -- mishaps ----------------------------------------------------------------------------------
+    # -- faults -----------------------------------------------------------------------------------
 
-    async def _set_out(self, call: Call) -> Fault:
+    async def _begin(self, call: Call) -> Fault:
         await self._wait()
-        mishap = self._draw(call)
-        if mishap == "failed":
+        fault = self._draw(call)
+        if fault == "failed":
             raise StoreError(WHY)
-        return mishap
+        return fault
 
     def _draw(self, call: Call) -> Fault:
-        mishap = self.plan.draw(call)
-        if mishap not in ("", "stale"):  # an old listing is counted where there is one to tell
-            self.injected[mishap] += 1
-        return mishap
+        fault = self.plan.draw(call)
+        if fault not in ("", "stale"):  # a stale listing is counted only if there is a previous one
+            self.injected[fault] += 1
+        return fault
 
     async def _wait(self) -> None:
         if (delay_s := self.plan.delay_s() / 2) > 0:

@@ -48,7 +48,7 @@ def test_a_lease_ends_when_it_is_as_old_as_it_may_be() -> None:
 
 def test_my_own_lease_ends_too() -> None:
     census = census_of("Aa", "a")
-    assert (census.mine, census.free, census.have) == (("1",), ("0",), 1)
+    assert (census.mine, census.free, census.own_count) == (("1",), ("0",), 1)
 
 
 def test_owners_members_and_i_are_members() -> None:
@@ -62,10 +62,10 @@ def test_a_member_that_stopped_beating_is_none() -> None:
 
 def test_what_is_asked_for_is_on_its_way() -> None:
     census = census_of("aaa>bb", "b")
-    assert (census.mine, census.coming, census.have) == (("3",), ("2",), 2)
+    assert (census.mine, census.incoming, census.own_count) == (("3",), ("2",), 2)
     assert census.counts == {"a": 2, "b": 2}
     asked = census_of("aaa>bb", "a")
-    assert (asked.mine, asked.going, asked.have) == (("0", "1"), ("2",), 2)
+    assert (asked.mine, asked.outgoing, asked.own_count) == (("0", "1"), ("2",), 2)
 
 
 def test_what_is_on_its_way_cannot_be_asked_for() -> None:
@@ -95,7 +95,7 @@ def test_what_was_handed_over_is_its_new_owners_until_it_does_not_come() -> None
 
 def test_an_overdue_hand_off_is_mine_to_take() -> None:
     census = census_of("aa>b!a>b", "b")
-    assert (census.coming, census.due) == (("1", "2"), ("1",))
+    assert (census.incoming, census.due) == (("1", "2"), ("1",))
     assert census_of("aa>b!a>b", "a").due == ()
 
 
@@ -146,8 +146,8 @@ def test_the_order_of_a_listing_does_not_matter(picture: str, rng: Random) -> No
 @given(st.text("abcABC._", min_size=1, max_size=12))
 def test_every_partition_is_free_or_counts_for_one_host(picture: str) -> None:
     census = census_of(picture, "a")
-    assert sorted([*census.free, *census.whose]) == sorted(partitions_of(picture))
-    assert sum(census.counts.values()) == len(census.whose)
+    assert sorted([*census.free, *census.assigned]) == sorted(partitions_of(picture))
+    assert sum(census.counts.values()) == len(census.assigned)
 
 
 # -- joining, and what is neglected ---------------------------------------------------------------
@@ -165,12 +165,12 @@ def test_a_newcomer_has_joined_by_its_second_census_whatever_became_of_its_beat(
 
 def test_what_stays_free_is_neglected() -> None:
     census = census_of("a..A|b", "b", before="a.bA|b")
-    assert census.neglected == ("1", "3")
+    assert census.unclaimed == ("1", "3")
 
 
 def test_nothing_is_neglected_while_everybody_joins() -> None:
-    assert census_of("....", "b", before="....").neglected == ()
-    assert census_of("....|b", "b", before="....|b").neglected == ("0", "1", "2", "3")
+    assert census_of("....", "b", before="....").unclaimed == ()
+    assert census_of("....|b", "b", before="....|b").unclaimed == ("0", "1", "2", "3")
 
 
 # -- shares ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pumphouse.leases.stores.memory import MemoryStore
 from tests.leases.contract.calls import checkpoints, granted, mark_of
 from tests.leases.contract.stores import GROUP
 from tests.leases.flaky_store import Fault, FlakyStore, RandomFaults, ScriptedFaults
+from tests.leases.sdk_writes import update_checkpoint_as_sdk
 
 
 def writer(store: CheckpointStore, epoch: int = 5) -> CheckpointWriter:
@@ -354,7 +355,7 @@ async def test_a_fight_has_an_end() -> None:
 
     class Fought(FlakyStore):
         async def list_checkpoints(self, group: object) -> list[Checkpoint]:
-            await store.update_checkpoint_as_sdk(Checkpoint(GROUP, "0", 1, "1"))
+            update_checkpoint_as_sdk(store, Checkpoint(GROUP, "0", 1, "1"))
             return await store.list_checkpoints(GROUP)
 
     one = await stamped(store)
@@ -408,7 +409,7 @@ async def test_a_chain_of_owners_under_mishaps(seed: int, sdk: float, stale: flo
             handled = max(handled, at)
             if rng.random() < sdk:
                 theirs = Checkpoint(GROUP, "0", rng.randrange(handled + 1), None)
-                await store.update_checkpoint_as_sdk(theirs)
+                update_checkpoint_as_sdk(store, theirs)
                 happened["sdk"] += 1
                 reached = min(reached, theirs.sequence or 0)  # until one of us mends it
             elif old is not None and rng.random() < 0.3:

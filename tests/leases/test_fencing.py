@@ -13,7 +13,7 @@ from pumphouse.leases.fencing import (
     is_ahead,
     is_erased,
     next_step,
-    same_place,
+    same_position,
 )
 from pumphouse.leases.model import Checkpoint
 from tests.leases.contract.stores import GROUP
@@ -155,7 +155,7 @@ def check(
         case RetryWrite(checkpoint):
             assert (checkpoint.epoch, checkpoint.etag) == (wanted.epoch, "new")
             # Not past what was handled: it is our place or one that somebody wrote down ...
-            assert same_place(checkpoint, wanted) or same_place(checkpoint, found)
+            assert same_position(checkpoint, wanted) or same_position(checkpoint, found)
             # ... and not back from what is stored.
             assert not is_ahead(found, checkpoint)
         case FencedOff(epoch):

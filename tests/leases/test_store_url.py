@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from pumphouse.errors import OptionError
-from pumphouse.leases.store_url import StoreUrl, open_store, parse_store_url
+from pumphouse.leases.store_url import (
+    STORE_KINDS,
+    StoreUrl,
+    open_store,
+    parse_store_url,
+    store_forms,
+)
 from pumphouse.leases.stores.blob.machine_identity import MachineIdentity
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.leases.stores.sqlite.store import SqliteStore
@@ -66,12 +72,12 @@ def test_what_a_text_means(text: str | Path, place: StoreUrl) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no store is named"),
-        ("sqlite:", "no store is named"),
+        ("", "the store is empty"),
+        ("sqlite:", "the store is empty"),
         ("sqlite://", r"names a machine.*sqlite:///PATH"),
         ("sqlite://host/leases.db", r"names a machine.*sqlite:///PATH"),
-        ("memory:somewhere", "memory: names no store"),
-        ("redis://localhost", "redis: names no store; use memory:"),
+        ("memory:somewhere", "memory: is not a store"),
+        ("redis://localhost", "redis: is not a store: use memory:"),
         ("blob://acct", "blob://ACCOUNT/CONTAINER"),
         ("blob:///leases", "blob://ACCOUNT/CONTAINER"),
         ("bloblease://acct/leases/more", "bloblease://ACCOUNT/CONTAINER"),
@@ -90,7 +96,7 @@ def test_what_means_nothing(text: str, words: str) -> None:
 def test_a_container_given_apart() -> None:
     assert parse_store_url(STRING, "leases").container == "leases"
     assert parse_store_url(f"{STRING};Container=leases", "leases").container == "leases"
-    with pytest.raises(OptionError, match="two containers"):
+    with pytest.raises(OptionError, match="two different containers"):
         parse_store_url(f"{STRING};Container=leases", "others")
 
 
@@ -134,3 +140,12 @@ async def test_the_machines_identity_is_asked_in_a_thread(monkeypatch: pytest.Mo
     async with identity:
         assert await identity.get_token("scope", enable_cae=True) == "token"
     assert asked == [(("scope",), {"enable_cae": True})]
+
+
+def test_the_docs_list_every_kind_of_store() -> None:
+    docs = Path(__file__).parents[2] / "docs/leases.md"
+    _, _, table = docs.read_text().partition("| store | for | named as |")
+    named = table.partition("\n\n")[0]
+    for kind in STORE_KINDS.values():
+        assert f"`{kind.form}`" in named
+        assert kind.form in store_forms()

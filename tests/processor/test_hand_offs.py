@@ -24,6 +24,7 @@ from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.term import StopReason
 from tests.leases.flaky_store import FlakyStore, RandomFaults
+from tests.leases.sdk_writes import claim_as_sdk
 from tests.processor.fleet import Fleet
 from tests.processor.virtual_time import LoopClock, run
 
@@ -113,7 +114,7 @@ class MuteStore(FlakyStore):
     ) -> list[ClaimOutcome]:
         outcomes = await super().claim_ownership(group, claims)
         return [
-            Refused(outcome.wanted) if isinstance(outcome, Refused) else outcome
+            Refused(outcome.requested) if isinstance(outcome, Refused) else outcome
             for outcome in outcomes
         ]
 
@@ -134,7 +135,7 @@ def test_a_refusal_that_says_nothing_is_looked_into() -> None:
             assert [word for _, word, _ in fleet.words].count("lost") == 0
             lost = fleet.hosts["a"].owned[0]
             row = (await fleet.rows())[lost]
-            await inner.claim_as_sdk(fleet.group, replace(row, owner="sdk"))
+            claim_as_sdk(inner, fleet.group, replace(row, owner="sdk"))
             await fleet.until(lambda: ("a", "lost", lost) in fleet.words, "a to notice")
             await fleet.send()
             await fleet.until_handled()

@@ -11,6 +11,7 @@ from pumphouse.client.base import ReaderOptions
 from pumphouse.errors import ReaderEvicted
 from pumphouse.leases.model import Checkpoint
 from pumphouse.leases.stores.memory import MemoryStore
+from tests.leases.sdk_writes import claim_as_sdk
 from tests.processor.fleet import Fleet
 from tests.processor.virtual_time import LoopClock, run
 
@@ -83,7 +84,7 @@ def test_a_row_that_an_official_sdk_rewrote_is_followed_by_a_higher_epoch() -> N
             await fleet.send()
             await fleet.until_handled()
             row = (await fleet.rows())["0"]
-            await store.claim_as_sdk(fleet.group, replace(row, owner="sdk"))
+            claim_as_sdk(store, fleet.group, replace(row, owner="sdk"))
             await fleet.until(lambda: not fleet.hosts["a"].owned, "a to lose it")
             await fleet.until(lambda: fleet.hosts["a"].owned, "a to take it back")
             assert (await fleet.rows())["0"].epoch == 2

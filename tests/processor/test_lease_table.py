@@ -216,7 +216,7 @@ async def test_a_successor_is_heard_of_and_gets_it(table: Table) -> None:
     assert await table.leases.give_up("0")
     row = await table.row()
     assert (row.owner, row.epoch, row.successor) == ("b", 2, "")
-    assert row.handed
+    assert row.unconfirmed
     assert row.deadline_s == OPTIONS.renew_s, "so long b has to say that it is there"
 
 
@@ -276,7 +276,7 @@ async def test_what_was_handed_over_is_written_before_it_binds(
     table.clock.time = 9.0
     assert await table.list() == ["0"]
     assert (await table.row()).age_s == 0.0
-    assert not (await table.row()).handed
+    assert not (await table.row()).unconfirmed
     assert table.leases.held["0"].valid_until(OPTIONS.lease_s) == 9.0 + OPTIONS.lease_s
 
 

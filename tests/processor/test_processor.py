@@ -389,7 +389,7 @@ async def test_a_processor_starts_once() -> None:
 
 
 def test_an_unknown_strategy_is_said() -> None:
-    with pytest.raises(OptionError, match="'best' is no strategy"):
+    with pytest.raises(OptionError, match="unknown strategy 'best'"):
         Processor("", store=MemoryStore(), strategy="best")
 
 

@@ -41,7 +41,7 @@ def no_stamp(patch: Patch) -> None:
     """A new owner reads the checkpoint and does not fence the one before it off."""
 
     async def stamp(self: CheckpointWriter, current: Checkpoint | None = None) -> Checkpoint:
-        found = await self._find()
+        found = await self._read()
         return self._keep(found or Checkpoint(self._group, self.partition, epoch=self.epoch))
 
     patch.setattr(CheckpointWriter, "stamp", stamp)
@@ -53,8 +53,8 @@ def unconditional_checkpoint(patch: Patch) -> None:
 
     async def write(self: CheckpointWriter, wanted: Checkpoint) -> Checkpoint:
         for _ in range(5):
-            self._demand_lease()
-            found = await self._find()
+            self._require_lease()
+            found = await self._read()
             etag = "" if found is None else found.etag
             outcome = await self._store.update_checkpoint(replace(wanted, etag=etag), rewind=True)
             if isinstance(outcome, Granted):
@@ -67,7 +67,7 @@ def unconditional_checkpoint(patch: Patch) -> None:
 @mutant("I1")
 def checkpoints_without_a_lease(patch: Patch) -> None:
     """Nobody asks whether the lease has run out; only the store would refuse."""
-    patch.setattr(CheckpointWriter, "_demand_lease", lambda self: None)
+    patch.setattr(CheckpointWriter, "_require_lease", lambda self: None)
 
 
 @mutant("I1")
@@ -115,7 +115,7 @@ def unknown_taken_as_owned(patch: Patch) -> None:
 
     async def write(self: LeaseTable, rows: Any) -> list[ClaimOutcome]:
         return [
-            Granted(outcome.wanted) if isinstance(outcome, Unknown) else outcome
+            Granted(outcome.requested) if isinstance(outcome, Unknown) else outcome
             for outcome in await original(self, rows)
         ]
 
@@ -265,7 +265,7 @@ def asking_gives_the_dead_another_lease(patch: Patch) -> None:
 
 @mutant("I8")
 def the_dead_keep_their_partitions(patch: Patch) -> None:
-    patch.setattr(census, "lives", lambda row, lease_s: row.owner != "")
+    patch.setattr(census, "is_live", lambda row, lease_s: row.owner != "")
 
 
 # -- moves ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pumphouse.events import EARLIEST, Event, Position
 from pumphouse.leases import checkpoints, fencing
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint, Listing
-from pumphouse.leases.strategies import NAMED
+from pumphouse.leases.strategies import STRATEGIES
 from pumphouse.processor import engine, pump
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.partition import PartitionClient
@@ -41,7 +41,7 @@ def old_listing_believed(patch: Patch) -> None:
     original = CheckpointWriter.stamp
 
     async def stamp(self: CheckpointWriter, current: Checkpoint | None = None) -> Checkpoint:
-        found = await self._find()
+        found = await self._read()
         if found is not None and found.epoch == self.epoch:
             return self._keep(found)
         return await original(self, found)
@@ -99,7 +99,7 @@ def a_later_owner_is_overwritten(patch: Patch) -> None:
         return fencing.RetryWrite(replace(wanted, etag=etag, epoch=epoch))
 
     patch.setattr(checkpoints, "next_step", next_step)
-    patch.setattr(CheckpointWriter, "_demand_lease", lambda self: None)
+    patch.setattr(CheckpointWriter, "_require_lease", lambda self: None)
 
 
 @mutant("I10", burst_s=1.0)
@@ -149,8 +149,8 @@ def who_has_nothing_asks_for_nothing(patch: Patch) -> None:
 def nobody_is_asked_for_what_is_fair(patch: Patch) -> None:
     """Who has less than its share takes what is free, and nothing from those that have more."""
     for name in ("eph", "steady"):
-        original = NAMED[name]
-        patch.setitem(NAMED, name, replace(original, rule=lambda one, rng: list(one.free)))
+        original = STRATEGIES[name]
+        patch.setitem(STRATEGIES, name, replace(original, rule=lambda one, rng: list(one.free)))
 
 
 @mutant("I7 I10", strategy="balanced")

@@ -8,12 +8,12 @@ from benchmarks._ledger import Ledger
 from benchmarks._stage import LEAVE, Scene, Turn, ours, play
 from benchmarks._stage_official import official
 from benchmarks._strategies import cells, sides
-from pumphouse.leases.strategies import NAMED
+from pumphouse.leases.strategies import STRATEGIES
 from pumphouse.processor.options import ProcessorOptions
 
 SMALL = Scene("4 partitions, 1 -> 2 hosts", 4, 1, joins=1, fewest=2)
 DEATH = Scene("4 partitions, one of two dies", 4, 2, dies=1)
-STEADY = ours(NAMED["steady"], ProcessorOptions())
+STEADY = ours(STRATEGIES["steady"], ProcessorOptions())
 
 
 def test_ours_move_as_little_as_possible_and_nothing_twice() -> None:

@@ -174,7 +174,7 @@ def test_positions() -> None:
             Position("offset", "128"): 2,
             Position("time", "0"): 0,
         }
-        assert {position: log.after(position) for position in positions} == positions
+        assert {position: log.start_of(position) for position in positions} == positions
 
     run(scene())
 
@@ -208,7 +208,7 @@ def test_what_a_store_tells(semantics: str, age_s: float, tells: bool) -> None:
 
 
 def test_an_unknown_semantics_is_refused() -> None:
-    with pytest.raises(OptionError, match="'etcd' is no store"):
+    with pytest.raises(OptionError, match="unknown store 'etcd'"):
         simulate(Scenario(**SMALL, store="etcd"))
 
 
@@ -231,7 +231,7 @@ def test_a_violation_says_what_and_where() -> None:
 
 def handing(checks: Checks, process: HostProcess, first: int, last: int) -> None:
     batch = [Event(b"", {}, None, "0", n, str(128 * n), 0) for n in range(first, last + 1)]
-    checks.done(checks.start(process, Client, 1, batch))
+    checks.handler_returned(checks.handler_started(process, Client, 1, batch))
 
 
 class Client:
@@ -247,7 +247,7 @@ def test_what_retention_took_is_no_gap_and_what_it_left_is(first: int, broken: l
         process = HostProcess("one")
         row = Ownership("0", "one", 1, "a")
         checks.row_written(process, None, row)
-        checks.row_answered(process, row, checks.now_s)
+        checks.row_granted(process, row, checks.now_s)
         handing(checks, process, 0, 3)
         assert checks.expired("0", 7) == 3
         handing(checks, process, first, 9)
@@ -267,12 +267,12 @@ def test_an_owner_obeys_the_deadline_that_it_was_told(late_s: float, broken: lis
         one, two = HostProcess("one"), HostProcess("two")
         row = Ownership("0", "one", 1, "a")
         checks.row_written(one, None, row)
-        checks.row_answered(one, row, checks.now_s)
+        checks.row_granted(one, row, checks.now_s)
         asked_s = checks.now_s
         asked = replace(row, etag="b", successor="two", deadline_s=30.0)
         checks.row_written(two, row, asked)
         handing(checks, one, 0, 3)
-        checks.row_heard(one, replace(asked, deadline_s=30.0 - late_s), asked_s)
+        checks.row_received(one, replace(asked, deadline_s=30.0 - late_s), asked_s)
         checks.row_written(one, asked, Ownership("0", "two", 2, "c", deadline_s=10.0))
         return checks
 
@@ -287,8 +287,8 @@ def test_profiles_can_be_changed() -> None:
     assert parse_faults("harsh,crash=0, stale=0.5").stale == 0.5
     assert parse_faults("crash=3").crash == 3
     for text, sentence in (
-        ("mild", "'mild' is no profile"),
-        ("default,flood=1", "'flood' is no fault"),
+        ("mild", "unknown fault profile 'mild'"),
+        ("default,flood=1", "unknown fault 'flood'"),
         ("default,crash=much", "must be a number"),
         ("default,stale=2", "a probability"),
         ("default,crash=-1", "below 0"),
@@ -319,7 +319,7 @@ def test_a_scenario_needs_something_to_simulate() -> None:
     for wrong in ({"hosts": 0}, {"partitions": 0}, {"hours": 0.0}):
         with pytest.raises(OptionError, match="at least one host"):
             Scenario(**{**SMALL, **wrong})
-    with pytest.raises(OptionError, match="is no face"):
+    with pytest.raises(OptionError, match="unknown face"):
         simulate(Scenario(**SMALL, face="poker"))
 
 

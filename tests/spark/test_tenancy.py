@@ -223,11 +223,14 @@ def test_a_tenant_and_its_times() -> None:
     ("options", "why"),
     [
         ({"assignment": "steady"}, "needs a store"),
-        ({"store": "sqlite:///x.db"}, "store needs assignment=steady"),
-        ({"host": "a"}, "host needs assignment=steady"),
+        ({"store": "sqlite:///x.db"}, "store needs an assignment: use steady"),
+        ({"host": "a"}, "host needs an assignment: use steady"),
         ({"assignment": "steady", "store": "memory:"}, "of one process"),
-        ({"assignment": "some", "store": "x.db"}, "'some' is no strategy"),
-        ({"assignment": "eph", "store": "x.db"}, "use steady, balanced, greedy or fixed:N"),
+        ({"assignment": "some", "store": "x.db"}, "unknown strategy 'some'"),
+        (
+            {"assignment": "eph", "store": "x.db"},
+            "use steady, steady:rates, greedy, balanced, fixed:N",
+        ),
         ({"assignment": "fixed:0", "store": "x.db"}, "at least 1"),
         ({"assignment": "steady", "store": "x.db", "partitions": "0"}, "partitions and assignment"),
         ({"assignment": "steady", "store": "x.db", "checkpointStore": "y.db"}, "checkpointStore"),

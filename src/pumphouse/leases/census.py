@@ -1,23 +1,23 @@
-"""Who owns what at one instant, and how much should be whose?
+"""The census: all partitions and hosts of a group at one instant, and each host's share.
 
-A census judges the rows and members that one listing found. It does no IO, reads no clock (ages are
-in the rows, by the store's clock) and keeps no state. Whatever a strategy needs to know is in it.
+A census is computed from one listing of rows and members. It does no IO, reads no clock (ages are
+in the rows, by the store's clock) and keeps no state. It holds everything that a strategy needs.
 
     store.list_ownership -> take_census -> strategy -> store.claim_ownership
                             ^^^^^^^^^^^ this module
 
-* A partition is *free* if it never had an owner, was released, or its owner's lease ran out, even
-  if a successor waits for it.
-* A row with a live successor counts as the successor's: it is on its way. So two hosts never make
-  room twice for the same host, and a fleet is judged by where it will be.
-* A row that was handed over is its new owner's, who cannot be asked for it before it has confirmed
-  that it is there. If it does not in time, it is dead, and the partition free.
-* A row that somebody has asked for cannot be asked for by another until that deadline has passed,
-  even if who asked is dead by now; until then it counts as its owner's and is left alone.
-* What somebody else has pinned is left out, and so is a host that has nothing else: there is
+* A partition is *free* if it never had an owner, was released, or its owner's lease has expired,
+  even if a successor waits for it.
+* A row with a live successor counts as the successor's. So two hosts never make room twice for the
+  same host, and a fleet is measured by where it will be.
+* A row that was handed over counts as its new owner's, and cannot be requested before that owner
+  has confirmed it. If the owner does not confirm in time, it is dead and the partition free.
+* A requested row cannot be requested by another host until its deadline has passed, even if the
+  requesting host is dead. Until then it counts as its owner's.
+* Partitions pinned by another host are left out, and so is a host that has no others: there is
   nothing to share with it.
-* Everybody alive counts as a member: who has a live row, and who has a live member record, even if
-  it owns nothing.
+* Every live host is a member: one with a live row, and one with a live member record, even if it
+  owns nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNLIMITED = 1 << 62
 
 
 class Level(NamedTuple):
-    """Everybody gets `floor`, or its own limit if that is lower; `extra` hosts get one more."""
+    """Every host gets `floor`, or its own limit if that is lower; `extra` hosts get one more."""
 
     floor: int
     extra: int
@@ -41,40 +41,40 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """All partitions of a hub and all hosts of a group, judged at one instant for one of them.
+    """All partitions of a hub and all hosts of a group at one instant, seen by one of the hosts.
 
-    Partitions are in the order of their numbers and hosts in that of their names, so that the same
-    listing gives the same census, in whatever order the store told it.
+    Partitions are ordered by number and hosts by name, so that the same listing gives the same
+    census whatever the order of its rows.
     """
 
     me: str
     members: tuple[str, ...]
     free: tuple[str, ...]
-    mine: tuple[str, ...]  # I own them, and nobody alive has asked for them
-    coming: tuple[str, ...]  # I have asked for them: they count as mine
-    going: tuple[str, ...]  # I own them, and they count as somebody else's
-    due: tuple[str, ...]  # of those coming: the deadline has passed, I may take them now
-    held: Mapping[str, tuple[str, ...]]  # by every host (me too): what it could be asked for
-    whose: Mapping[str, str]  # partition -> the host that it counts as belonging to
-    counts: Mapping[str, int]  # by every member: how many partitions count as its own
-    limits: Mapping[str, int] = field(default_factory=dict)  # of those that said they have one
-    rates: Mapping[str, float | None] = field(default_factory=dict)  # events/s; None: not known
-    joined: bool = True  # I have said that I am here, and others have had time to see it
-    neglected: tuple[str, ...] = ()  # free now, and at my last census too
+    mine: tuple[str, ...]  # owned by me, and not requested by a live host
+    incoming: tuple[str, ...]  # requested by me: they count as mine
+    outgoing: tuple[str, ...]  # owned by me, but they count as another host's
+    due: tuple[str, ...]  # incoming ones whose deadline has passed: I may claim them now
+    held: Mapping[str, tuple[str, ...]]  # by host (me too): the partitions that can be requested
+    assigned: Mapping[str, str]  # partition -> the host that it counts as belonging to
+    counts: Mapping[str, int]  # by member: how many partitions count as its own
+    limits: Mapping[str, int] = field(default_factory=dict)  # of the members that have one
+    rates: Mapping[str, float | None] = field(default_factory=dict)  # events/s; None: unknown
+    joined: bool = True  # my member record is written, and others have had time to read it
+    unclaimed: tuple[str, ...] = ()  # free now, and at my last census too
 
     @property
     def total(self) -> int:
-        return len(self.free) + len(self.whose)
+        return len(self.free) + len(self.assigned)
 
     @property
-    def have(self) -> int:
-        """What is mine, or on its way to me."""
+    def own_count(self) -> int:
+        """How many partitions are mine or incoming."""
         return self.counts[self.me]
 
     @property
     def room(self) -> int:
-        """How many more I may have at all, by my own limit."""
-        return max(0, self.limits.get(self.me, UNLIMITED) - self.have)
+        """How many more I may own by my own limit."""
+        return max(0, self.limits.get(self.me, UNLIMITED) - self.own_count)
 
     @property
     def level(self) -> Level:
@@ -83,11 +83,11 @@ class Census:
 
     @property
     def shares(self) -> dict[str, int]:
-        """How many partitions are whose once balanced.
+        """How many partitions each host owns in the balanced fleet.
 
-        Those that have the most get the extra ones, for then the fewest have to move. Among those
-        with no more than the floor names decide: what is claimed meanwhile, and how busy they are
-        just now, does not change who is meant.
+        The hosts with the most partitions get the extra ones, because then the fewest have to
+        move. Among hosts at or below the floor the name decides: claims made meanwhile, and how
+        busy a host is, do not change the result.
         """
         floor, extra = self.level
 
@@ -98,26 +98,26 @@ class Census:
         shares = {host: min(floor, self.limits.get(host, UNLIMITED)) for host in self.members}
         return shares | {host: floor + 1 for host in sorted(roomy, key=rank)[:extra]}
 
-    def limited(self, most: int | None) -> Census:
-        """The same, knowing that I take at most so many."""
-        if most is None:
+    def limited(self, max_partitions: int | None) -> Census:
+        """The same census with a limit to what I own."""
+        if max_partitions is None:
             return self
-        return replace(self, limits={**self.limits, self.me: most})
+        return replace(self, limits={**self.limits, self.me: max_partitions})
 
 
-def without(census: Census, partitions: Set[str]) -> Census:
-    """The same, as if these were not free: somebody else was quicker."""
+def without_free(census: Census, partitions: Set[str]) -> Census:
+    """The same census as if these partitions were not free: another host has claimed them."""
     free = tuple(partition for partition in census.free if partition not in partitions)
-    return replace(census, free=free, neglected=())
+    return replace(census, free=free, unclaimed=())
 
 
 def water_level(total: int, hosts: int, limits: Iterable[int]) -> Level:
-    """Spread `total` over hosts as evenly as their limits allow."""
+    """Spread `total` over hosts as evenly as their limits allow (water filling)."""
     left = total
     for limit in sorted(limits):
         if limit > left // hosts:
             break
-        # It is full below the level of the others, who share what it leaves.
+        # This host is full below the level of the others, which share the rest.
         left, hosts = left - limit, hosts - 1
         if hosts == 0:
             return Level(limit, 0)
@@ -132,76 +132,78 @@ def take_census(
     *,
     before: Census | None = None,
 ) -> Census:
-    """Judge what a listing found. Rows of partitions that the hub does not have are ignored.
+    """The census of a listing. Rows of partitions that the hub does not have are ignored.
 
-    `before` is my census of the cycle before. It tells which partitions stay free though everybody
-    has had time to claim them, and the rates of those that have changed hands since.
+    `before` is my census of the previous cycle. It shows which partitions stay free although every
+    host has had time to claim them, and the rates of those that have changed owners since.
 
-    A cycle lists first and says that it is there afterwards. So a newcomer's first listing does not
-    show it, and its first census has not `joined`: others have had no time to see it.
+    A cycle lists first and writes its member record afterwards. So a new host's first listing does
+    not contain it, and its first census has not `joined`: others could not see it yet.
     """
-    others = {row.partition for row in listing.ownerships if is_pinned(row, me, lease_s)}
-    shared = (partition for partition in partitions if partition not in others)
-    order = {partition: None for partition in sorted(shared, key=by_number)}
+    pinned = {row.partition for row in listing.ownerships if is_pinned_by_other(row, me, lease_s)}
+    shared = (partition for partition in partitions if partition not in pinned)
+    order = {partition: None for partition in sorted(shared, key=partition_order)}
     rows = {row.partition: row for row in listing.ownerships if row.partition in order}
-    live = {partition: row for partition, row in rows.items() if lives(row, lease_s)}
-    seen = {row.owner for row in live.values()}
-    seen |= {member.name for member in listing.members if member.age_s < lease_s}
-    members = {*seen, me}
-    whose = {p: heir(live[p], members) for p in order if p in live}
+    live = {partition: row for partition, row in rows.items() if is_live(row, lease_s)}
+    listed = {row.owner for row in live.values()}
+    listed |= {member.name for member in listing.members if member.age_s < lease_s}
+    members = {*listed, me}
+    assigned = {p: future_owner(live[p], members) for p in order if p in live}
     free = tuple(p for p in order if p not in live)
-    tally = Counter(whose.values())
+    tally = Counter(assigned.values())
     return Census(
         me=me,
         members=tuple(sorted(members)),
         free=free,
-        mine=tuple(p for p, host in whose.items() if host == me == live[p].owner),
-        coming=tuple(p for p, host in whose.items() if host == me != live[p].owner),
-        going=tuple(p for p, host in whose.items() if host != me == live[p].owner),
+        mine=tuple(p for p, host in assigned.items() if host == me == live[p].owner),
+        incoming=tuple(p for p, host in assigned.items() if host == me != live[p].owner),
+        outgoing=tuple(p for p, host in assigned.items() if host != me == live[p].owner),
         due=tuple(
-            p for p, host in whose.items() if host == me != live[p].owner and live[p].overdue
+            p for p, host in assigned.items() if host == me != live[p].owner and live[p].overdue
         ),
-        held=what_is_held(live, whose),
-        whose=whose,
+        held=requestable(live, assigned),
+        assigned=assigned,
         counts={host: tally[host] for host in sorted(members)},
         limits={
             member.name: member.max_partitions
             for member in listing.members
             if member.name in members and member.max_partitions is not None
         },
-        # What nobody owns has the rate that its row tells: what hosts remember of it differs.
+        # A free partition has the rate of its row: what hosts remember of it differs.
         rates={p: rate_of(rows.get(p), before if p in live else None) for p in order},
-        joined=me in seen or before is not None,
-        neglected=still_free(free, before),
+        joined=me in listed or before is not None,
+        unclaimed=still_free(free, before),
     )
 
 
-def by_number(partition: str) -> tuple[int, str]:
-    """The order of partitions: 10 comes after 9."""
+def partition_order(partition: str) -> tuple[int, str]:
+    """Sort key of partitions: 10 comes after 9."""
     return (int(partition) if partition.isdecimal() else UNLIMITED, partition)
 
 
-def lives(row: Ownership, lease_s: float) -> bool:
-    """Whether somebody has it: who did not come for what it was handed has not."""
-    return row.owner != "" and not row.expired(lease_s) and not (row.handed and row.overdue)
+def is_live(row: Ownership, lease_s: float) -> bool:
+    """Whether the row has a live owner. One that did not confirm a hand-over in time is dead."""
+    return row.owner != "" and not row.expired(lease_s) and not (row.unconfirmed and row.overdue)
 
 
-def is_pinned(row: Ownership, me: str, lease_s: float) -> bool:
-    """Whether somebody else has it for good, so that there is nothing to share."""
-    return row.pinned and row.owner != me and lives(row, lease_s)
+def is_pinned_by_other(row: Ownership, me: str, lease_s: float) -> bool:
+    return row.pinned and row.owner != me and is_live(row, lease_s)
 
 
-def heir(row: Ownership, members: set[str]) -> str:
-    """Whom a row counts for: a successor who died while it waited will not get it."""
+def future_owner(row: Ownership, members: set[str]) -> str:
+    """The host that a row counts for. A successor that died while it waited does not get it."""
     return row.successor if row.successor in members else row.owner
 
 
-def what_is_held(
-    live: Mapping[str, Ownership], whose: Mapping[str, str]
+def requestable(
+    live: Mapping[str, Ownership], assigned: Mapping[str, str]
 ) -> dict[str, tuple[str, ...]]:
-    """By each owner, what others may ask it for: nobody has, or who has is dead and overdue."""
+    """By owner, the partitions that others may request.
+
+    These are the ones without a request, and those whose requesting host is dead and overdue.
+    """
     held: dict[str, list[str]] = {}
-    for partition, host in whose.items():
+    for partition, host in assigned.items():
         row = live[partition]
         if host == row.owner and (row.deadline_s is None or row.overdue):
             held.setdefault(host, []).append(partition)
@@ -209,14 +211,14 @@ def what_is_held(
 
 
 def rate_of(row: Ownership | None, before: Census | None) -> float | None:
-    """What the owner says, or what was known before: a new owner cannot say yet."""
+    """The rate in the row, or the one known before: a new owner has not measured it yet."""
     if row is None or row.rate is not None or before is None:
         return row.rate if row is not None else None
     return before.rates.get(row.partition)
 
 
 def still_free(free: tuple[str, ...], before: Census | None) -> tuple[str, ...]:
-    # Before I joined, everybody was still waiting for everybody: nothing was neglected then.
+    # Before I joined, hosts were still waiting for each other: a free partition was no sign then.
     if before is None or not before.joined:
         return ()
     earlier = set(before.free)

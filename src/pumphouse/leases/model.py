@@ -1,15 +1,15 @@
-"""Ownership, checkpoint and member: the rows that hosts share, and how each may follow another.
+"""Ownership, checkpoint and member: the rows that hosts share, and the rows that may follow them.
 
-A row is never edited, only followed: the functions below say what the next row is, and a store
-writes it only if the row it follows is still there (same etag). All rules about epochs stand here;
-the memory store enforces them, the others rely on them.
+A row is never edited. The functions below compute the next row, and a store writes it only if the
+row it follows is still stored (same etag). All rules about epochs are in this module. The memory
+store enforces them; the other stores rely on them.
 
     store.list_ownership -> Ownership -> renew, claim, nominate, ... -> store.claim_ownership
                                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-* The epoch rises by one or more at every change of owner and never falls, so a released row stays,
-  with an empty owner.
-* Ages and deadlines are durations by the store's own clock: the clocks of hosts never meet.
+* The epoch rises at every change of owner and never falls. A released row therefore stays, with an
+  empty owner.
+* Ages and deadlines are durations by the store's own clock. Clocks of hosts are never compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The consumer group of a hub: what its rows are filed under."""
+    """The consumer group of a hub. Rows are stored under its three names."""
 
     namespace: str  # fully qualified, such as "name.servicebus.windows.net"
     hub: str
@@ -33,49 +33,49 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The row of one partition, as it was listed, or as it is to be written."""
+    """The row of one partition, as listed or as it is to be written."""
 
     partition: str
-    owner: str  # "" once released: the row stays, so that the epoch only ever rises
-    epoch: int = 0  # 0 if no epoch is known: an official SDK wrote the row
+    owner: str  # "" after a release: the row stays, so that the epoch never falls
+    epoch: int = 0  # 0 if unknown: an official SDK wrote the row
     etag: str = ""  # changes at every write; "" means that there is no row yet
     age_s: float = 0.0  # since the last write, by the store's clock; ignored in a write
-    successor: str = ""  # who has asked for the partition, if anybody has
-    # Until the successor may take it; without one, until its new owner must have confirmed that it
-    # was handed over. Below 0 once it has passed.
+    successor: str = ""  # the host that requested the partition, or ""
+    # With a successor: the time until the successor may claim the row. Without one: the time in
+    # which the new owner must confirm a hand-over. Negative after the deadline.
     deadline_s: float | None = None
-    rate: float | None = None  # events per second as the owner saw them, if it said so
-    pinned: bool = False  # its owner gives it to nobody while it lives: do not ask
+    rate: float | None = None  # events per second as measured by the owner; None: unknown
+    pinned: bool = False  # the owner never hands it over: do not request it
 
     def expired(self, lease_s: float) -> bool:
         return self.age_s >= lease_s
 
     @property
     def overdue(self) -> bool:
-        """Whether the successor need wait no longer, or its new owner has not come for it."""
+        """Whether the deadline of the successor, or of the confirmation, has passed."""
         return self.deadline_s is not None and self.deadline_s <= 0
 
     @property
-    def handed(self) -> bool:
-        """Whether it was handed over, and its new owner has not written it yet."""
+    def unconfirmed(self) -> bool:
+        """Whether the row was handed over and its new owner has not confirmed it yet."""
         return self.deadline_s is not None and not self.successor
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The last event of a partition that was handled, and the epoch of the owner who said so.
+    """The last event of a partition that was handled, and the epoch of the owner that wrote it.
 
-    A checkpoint without a position (neither sequence nor offset) is a bare stamp: it fences earlier
-    owners off before anything was handled, and tells nobody where to start.
+    A checkpoint without a position (neither sequence nor offset) is a bare stamp: it fences off
+    earlier owners before the first event is handled, and has no start position.
     """
 
     group: Group
     partition: str
     sequence: int | None = None
-    offset: str | None = None  # a string: geo-replicated hubs have offsets that are no numbers
+    offset: str | None = None  # a string: offsets of geo-replicated hubs are not numbers
     epoch: int = 0  # 0 if an official SDK wrote it
     etag: str = ""  # "" means that there is no checkpoint yet
-    enqueued_ms: int | None = None  # of that event, so that lag can be told in seconds
+    enqueued_ms: int | None = None  # of that event, for the lag in seconds
 
     @property
     def has_position(self) -> bool:
@@ -84,20 +84,20 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A host that takes part. One that owns nothing is visible by this record alone."""
+    """A host of the group. A host that owns nothing is visible by this record alone."""
 
     name: str
     age_s: float = 0.0  # since its last beat, by the store's clock; ignored in a write
-    max_partitions: int | None = None  # the most it will own; None if it did not say
+    max_partitions: int | None = None  # the most it will own; None: no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All rows and members of a group, as one call found them."""
+    """All rows and members of a group, from one call."""
 
     ownerships: tuple[Ownership, ...] = ()
     members: tuple[Member, ...] = ()
-    # By partition, the epoch of its checkpoint; None from a store that does not list both at once.
+    # The epoch of each partition's checkpoint; None from a store that does not list both at once.
     epochs: Mapping[str, int] | None = None
 
 
@@ -108,34 +108,34 @@ Row = TypeVar("Row", Ownership, Checkpoint)
 
 @dataclass(frozen=True, slots=True)
 class Granted(Generic[Row]):
-    """It is written; `row` carries the new etag."""
+    """The write took effect. `row` has the new etag."""
 
     row: Row
 
 
 @dataclass(frozen=True, slots=True)
 class Refused(Generic[Row]):
-    """Somebody else wrote first. `current` is their row where the store could tell it."""
+    """Another write came first. `current` is the stored row, if the store returned it."""
 
-    wanted: Row
+    requested: Row
     current: Row | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown(Generic[Row]):
-    """No answer, or one that says nothing: it may be written or not. Unknown is not owned."""
+    """No usable response: the write may have taken effect or not. Unknown is not owned."""
 
-    wanted: Row
+    requested: Row
     why: str = ""
 
 
-# -- what may follow a row ------------------------------------------------------------------------
+# -- the next row ---------------------------------------------------------------------------------
 
 
 def claim(
     row: Ownership | None, partition: str, host: str, epoch_known: int = 0, *, pinned: bool = False
 ) -> Ownership:
-    """Take a partition that is free, expired, or whose hand-off is overdue.
+    """Claim a partition that is free, expired, or whose hand-over is overdue.
 
     `epoch_known` is the highest epoch known from elsewhere, such as the checkpoint: an official SDK
     rewrites a row without our epoch.
@@ -146,10 +146,10 @@ def claim(
 
 
 def aged(row: Ownership, elapsed_s: float) -> Ownership:
-    """A row as it will be so long after it was read or granted, if nobody writes it meanwhile.
+    """The row as it is `elapsed_s` after it was read or granted, if nothing is written meanwhile.
 
-    A deadline counts from the moment of the write, so a row that is kept for a while and written
-    again without this would put its successor off each time.
+    A deadline counts from the moment of the write. A row that is kept for a while and written
+    again without this correction would postpone the deadline of its successor each time.
     """
     deadline_s = None if row.deadline_s is None else row.deadline_s - elapsed_s
     return Ownership(  # not replace(), which costs three times as much: every row of every listing
@@ -166,14 +166,14 @@ def aged(row: Ownership, elapsed_s: float) -> Ownership:
 
 
 def aged_listing(listing: Listing, elapsed_s: float) -> Listing:
-    """The listing as it is `elapsed_s` later if nothing is written in between."""
+    """The listing as it is `elapsed_s` later, if nothing is written meanwhile."""
     rows = tuple(aged(row, elapsed_s) for row in listing.ownerships)
     members = tuple(replace(member, age_s=member.age_s + elapsed_s) for member in listing.members)
     return replace(listing, ownerships=rows, members=members)
 
 
 def renew(row: Ownership, rate: float | None = None) -> Ownership:
-    """Go on owning it. A successor that waits is kept, with its deadline (see `aged`)."""
+    """Extend our own lease. A waiting successor and its deadline are kept (see `aged`)."""
     return replace(row, rate=rate)
 
 
@@ -182,14 +182,15 @@ def release(row: Ownership) -> Ownership:
 
 
 def nominate(row: Ownership, host: str, deadline_s: float) -> Ownership:
-    """Ask the owner for its partition; it has so long to finish what it has in hand."""
+    """Request the partition from its owner, which has `deadline_s` to finish its batch."""
     return replace(row, successor=host, deadline_s=deadline_s)
 
 
 def hand_over(row: Ownership, confirm_s: float | None = None) -> Ownership:
-    """Give the partition to the successor that asked for it.
+    """Hand the partition over to the successor that requested it.
 
-    It may have died since. Unless it confirms within so long, the partition is free again.
+    The successor may have died since. If it does not confirm within `confirm_s`, the partition is
+    free again.
     """
     return Ownership(
         row.partition, row.successor, row.epoch + 1, row.etag, row.age_s, deadline_s=confirm_s
@@ -197,7 +198,7 @@ def hand_over(row: Ownership, confirm_s: float | None = None) -> Ownership:
 
 
 def confirm(row: Ownership) -> Ownership:
-    """Take up what a row says is ours: what was handed over, or claimed without an answer."""
+    """Confirm a row in our name: it was handed over, or our claim of it had no response."""
     return replace(row, deadline_s=row.deadline_s if row.successor else None)
 
 
@@ -206,11 +207,11 @@ def raise_epoch(row: Ownership, above: int) -> Ownership:
     return replace(row, epoch=max(row.epoch, above) + 1)
 
 
-# -- what may follow a checkpoint -----------------------------------------------------------------
+# -- the next checkpoint --------------------------------------------------------------------------
 
 
 def stamp(current: Checkpoint | None, group: Group, partition: str, epoch: int) -> Checkpoint:
-    """The checkpoint as it is, under our epoch: from then on earlier owners are refused."""
+    """The same position under our epoch. Writes of earlier owners are refused from then on."""
     if current is None:
         return Checkpoint(group, partition, epoch=epoch)
     return replace(current, epoch=epoch)
@@ -222,8 +223,8 @@ def advance(
     return replace(current, sequence=sequence, offset=offset, enqueued_ms=enqueued_ms)
 
 
-def goes_back(current: Checkpoint, wanted: Checkpoint) -> bool:
-    """Whether `wanted` lies before `current`; only an administrator may write such a checkpoint."""
+def goes_back(current: Checkpoint, requested: Checkpoint) -> bool:
+    """Whether `requested` lies before `current`. Only an administrator may write such a one."""
     if current.sequence is None:
         return False
-    return wanted.sequence is None or wanted.sequence < current.sequence
+    return requested.sequence is None or requested.sequence < current.sequence

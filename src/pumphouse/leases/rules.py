@@ -1,8 +1,8 @@
-"""Which rows are mistakes, whoever writes them?
+"""The rules that every row and checkpoint must follow, whichever host writes it.
 
-Compare and set keeps writers from overtaking each other; it does not keep one of them from writing
-nonsense. This module knows the nonsense: it is given the row that is stored and the row that shall
-follow it, and answers with what is wrong, in a sentence, or with nothing.
+Compare and set keeps writers from overwriting each other. It does not keep one of them from writing
+an impossible row. The functions here compare the stored row with the requested one and return what
+is wrong as a sentence, or None.
 
     caller -> MemoryStore -> row_fault, checkpoint_fault -> stored, or StoreMisused
                              ^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -14,34 +14,34 @@ import math
 
 from pumphouse.leases.model import Checkpoint, Ownership, goes_back
 
-# How much later a deadline may fall when a row is renewed: what a slow store takes between a
-# listing and a write. More is an owner that puts its hand-off off for ever.
+# How much later a deadline may fall when a row is renewed: the time a slow store takes between a
+# listing and a write. An owner that gains more each time would never hand over.
 PUT_OFF_S_MAX = 5.0
-TOGETHER = "a successor and a deadline come together or not at all"
+SUCCESSOR_WITHOUT_DEADLINE = "a successor and a deadline come together or not at all"
 
 
 def row_fault(
-    stored: Ownership | None, wanted: Ownership, put_off_s_max: float = PUT_OFF_S_MAX
+    stored: Ownership | None, requested: Ownership, put_off_s_max: float = PUT_OFF_S_MAX
 ) -> str | None:
-    """Why `wanted` may not follow `stored` (as it is now, age and deadline included)."""
-    if fault := shape_fault(wanted):
+    """Why `requested` may not follow `stored`, whose age and deadline are those of now."""
+    if fault := shape_fault(requested):
         return fault
     if stored is None:
-        return first_fault(wanted)
-    if stored.owner != wanted.owner:
-        return owner_fault(stored, wanted)
-    return same_owner_fault(stored, wanted, put_off_s_max)
+        return first_row_fault(requested)
+    if stored.owner != requested.owner:
+        return owner_change_fault(stored, requested)
+    return same_owner_fault(stored, requested, put_off_s_max)
 
 
 def shape_fault(row: Ownership) -> str | None:
-    """What no row may look like."""
+    """What is wrong with a row by itself."""
     faults: list[tuple[bool, str]] = [
-        (not row.partition, "it names no partition"),
+        (not row.partition, "it has no partition"),
         (row.epoch < 0, f"its epoch is {row.epoch}"),
-        (not row.owner and bool(row.successor), "nobody owns it, and yet it has a successor"),
+        (not row.owner and bool(row.successor), "it has a successor but no owner"),
         (bool(row.owner) and row.owner == row.successor, f"{row.owner} would succeed itself"),
-        (bool(row.successor) and row.deadline_s is None, TOGETHER),
-        (not row.owner and row.deadline_s is not None, "nobody owns it, and yet it has a deadline"),
+        (bool(row.successor) and row.deadline_s is None, SUCCESSOR_WITHOUT_DEADLINE),
+        (not row.owner and row.deadline_s is not None, "it has a deadline but no owner"),
         (row.deadline_s is not None and not math.isfinite(row.deadline_s),
          f"its deadline is {row.deadline_s}"),
         (row.rate is not None and not 0 <= row.rate < math.inf, f"its rate is {row.rate}"),
@@ -49,79 +49,79 @@ def shape_fault(row: Ownership) -> str | None:
     return next((sentence for wrong, sentence in faults if wrong), None)
 
 
-def first_fault(wanted: Ownership) -> str | None:
-    if not wanted.owner:
+def first_row_fault(requested: Ownership) -> str | None:
+    if not requested.owner:
         return "the first row of a partition has no owner"
-    if wanted.successor:
+    if requested.successor:
         return "the first row of a partition has a successor"
-    if wanted.handed:
-        return TOGETHER
-    return "the first row of a partition has no epoch" if wanted.epoch == 0 else None
+    if requested.unconfirmed:
+        return SUCCESSOR_WITHOUT_DEADLINE
+    return "the first row of a partition has no epoch" if requested.epoch == 0 else None
 
 
-def owner_fault(stored: Ownership, wanted: Ownership) -> str | None:
-    """The owner changes: a claim or a hand-over, or, if nobody follows, a release."""
-    if wanted.successor:
-        return f"it changes hands, and yet {wanted.successor} is kept waiting"
-    if not wanted.owner:
-        return _falls(stored, wanted)
-    if wanted.handed and wanted.owner != stored.successor:
-        return f"{wanted.owner} is to confirm a hand-over that it did not ask for"
-    if wanted.epoch <= stored.epoch:
+def owner_change_fault(stored: Ownership, requested: Ownership) -> str | None:
+    """What is wrong with a claim, a hand-over, or a release (no new owner)."""
+    if requested.successor:
+        return f"the owner changes, but {requested.successor} stays its successor"
+    if not requested.owner:
+        return _epoch_fall(stored, requested)
+    if requested.unconfirmed and requested.owner != stored.successor:
+        return f"{requested.owner} would confirm a hand-over that it did not request"
+    if requested.epoch <= stored.epoch:
         return (
-            f"the owner changes from {stored.owner or 'nobody'} to {wanted.owner}, but the epoch "
-            f"does not rise (it was {stored.epoch} and would be {wanted.epoch})"
+            f"the owner changes from {stored.owner or '(none)'} to {requested.owner}, but the "
+            f"epoch does not rise (stored {stored.epoch}, requested {requested.epoch})"
         )
     return None
 
 
-def same_owner_fault(stored: Ownership, wanted: Ownership, put_off_s_max: float) -> str | None:
-    """The owner stays: a renewal, a nomination or a raised epoch."""
-    if fault := _falls(stored, wanted):
+def same_owner_fault(stored: Ownership, requested: Ownership, put_off_s_max: float) -> str | None:
+    """What is wrong with a renewal, a nomination or a raised epoch."""
+    if fault := _epoch_fall(stored, requested):
         return fault
-    if wanted.handed:
-        return TOGETHER
-    if wanted.pinned and wanted.successor:
-        return f"{wanted.successor} asks for it, and yet {wanted.owner} gives it to nobody"
-    if stored.successor and not stored.overdue and wanted.successor != stored.successor:
-        return f"it would forget {stored.successor}, whose deadline has not passed"
-    if stored.successor and not wanted.successor:
-        return f"it would forget {stored.successor}, who may take it now"
-    if stored.successor == wanted.successor:
-        return _put_off(stored, wanted, put_off_s_max)
-    if wanted.deadline_s is not None and wanted.deadline_s < 0:
-        return f"{wanted.successor} asks for it with a deadline in the past"
+    if requested.unconfirmed:
+        return SUCCESSOR_WITHOUT_DEADLINE
+    if requested.pinned and requested.successor:
+        return f"{requested.successor} requests it, but {requested.owner} has pinned it"
+    if stored.successor and not stored.overdue and requested.successor != stored.successor:
+        return f"it would drop the successor {stored.successor} before its deadline"
+    if stored.successor and not requested.successor:
+        return f"it would drop the successor {stored.successor}, which may claim it now"
+    if stored.successor == requested.successor:
+        return _put_off(stored, requested, put_off_s_max)
+    if requested.deadline_s is not None and requested.deadline_s < 0:
+        return f"{requested.successor} requests it with a deadline in the past"
     return None
 
 
-def _falls(stored: Ownership, wanted: Ownership) -> str | None:
-    if wanted.epoch >= stored.epoch:
+def _epoch_fall(stored: Ownership, requested: Ownership) -> str | None:
+    if requested.epoch >= stored.epoch:
         return None
-    return f"the epoch would fall from {stored.epoch} to {wanted.epoch}"
+    return f"the epoch would fall from {stored.epoch} to {requested.epoch}"
 
 
-def _put_off(stored: Ownership, wanted: Ownership, put_off_s_max: float) -> str | None:
-    if stored.deadline_s is None or wanted.deadline_s is None:
+def _put_off(stored: Ownership, requested: Ownership, put_off_s_max: float) -> str | None:
+    if stored.deadline_s is None or requested.deadline_s is None:
         return None
-    later_s = wanted.deadline_s - stored.deadline_s
+    later_s = requested.deadline_s - stored.deadline_s
     if later_s <= put_off_s_max:
         return None
     return (
-        f"it would put the deadline of {stored.successor} off by {later_s:.1f} s; take off what "
-        "has passed since the row was read: renew(aged(row, elapsed_s))"
+        f"it would postpone the deadline of {stored.successor} by {later_s:.1f} s; subtract the "
+        "time since the row was read: renew(aged(row, elapsed_s))"
     )
 
 
 # -- checkpoints ----------------------------------------------------------------------------------
 
 
-def checkpoint_fault(stored: Checkpoint | None, wanted: Checkpoint) -> str | None:
-    """Why a checkpoint may not be written unless an administrator wants it so."""
+def checkpoint_fault(stored: Checkpoint | None, requested: Checkpoint) -> str | None:
+    """Why a checkpoint may not be written, except by an administrator."""
     if stored is None:
         return None
-    place = f"the checkpoint of partition {wanted.partition}"
-    if wanted.epoch < stored.epoch:
-        return f"{place} was fenced off by epoch {stored.epoch}; this write has {wanted.epoch}"
-    if goes_back(stored, wanted):
-        return f"{place} would go back from {stored.sequence} to {wanted.sequence}"
+    name = f"the checkpoint of partition {requested.partition}"
+    if requested.epoch < stored.epoch:
+        return f"{name} was fenced off by epoch {stored.epoch}; this write has {requested.epoch}"
+    if goes_back(stored, requested):
+        return f"{name} would go back from {stored.sequence} to {requested.sequence}"
     return None

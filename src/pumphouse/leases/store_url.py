@@ -1,22 +1,26 @@
-"""Which store is meant by a word on the command line or in an option?
+"""Store URLs: how a store is written on the command line or in an option, and how it is opened.
 
     "sqlite:///var/lib/leases.db" -> parse_store_url -> StoreUrl -> open_store -> SqliteStore
-                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+                                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-    memory:                              in this process only; gone with it
+    memory:                              in this process only; lost when it ends
     sqlite:///PATH, sqlite:PATH, PATH    a file, for the processes of one machine
-    blob://ACCOUNT/CONTAINER             Azure Storage, in the form that the official SDKs share
-    bloblease://ACCOUNT/CONTAINER        Azure Storage, in the form of the Event Processor Host
+    blob://ACCOUNT/CONTAINER             Azure Storage, in the format of the official SDKs
+    bloblease://ACCOUNT/CONTAINER        Azure Storage, in the format of the Event Processor Host
     a storage connection string          blob, unless it begins with `bloblease:`; its container is
-                                         given apart, or in it as `;Container=NAME`
+                                         a separate argument, or in it as `;Container=NAME`
 
 With blob://ACCOUNT and no credential the machine's own identity is used, as azure-identity finds
 it. `sqlite:///PATH` is an absolute path; a relative one is written without the slashes.
+
+To add a store, write it in leases/stores, add it to STORE_KINDS below, and add a row to the table
+in docs/leases.md.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,11 +28,6 @@ from typing import Any
 from pumphouse.errors import OptionError
 from pumphouse.leases.store import CheckpointStore
 
-FORMS = (
-    "memory:, sqlite:///PATH, blob://ACCOUNT/CONTAINER, bloblease://ACCOUNT/CONTAINER, or a "
-    "storage connection string with ;Container=NAME"
-)
-BLOB_KINDS = ("blob", "bloblease")
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 _SETTING = re.compile(
     r"(^|[;:])\s*(AccountName|AccountKey|BlobEndpoint|SharedAccessSignature|UseDevelopmentStorage)\s*=",
@@ -39,115 +38,169 @@ _CONTAINER = re.compile(r"(^|;)\s*Container(Name)?\s*=\s*(?P<name>[^;]*)", re.IG
 
 @dataclass(frozen=True, slots=True)
 class StoreUrl:
-    """Where rows are kept: a kind of store, and what that kind needs to find them."""
+    """A parsed store URL: the kind of store, and the location of its rows."""
 
-    kind: str  # memory, sqlite, blob or bloblease
+    kind: str  # a key of STORE_KINDS
     path: str = ""
     account_url: str = ""
     container: str = ""
     connection_string: str = field(default="", repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class StoreKind:
+    """How one kind of store is written and opened."""
+
+    form: str  # as errors and docs show it
+    parse: Callable[[str, str], StoreUrl | None]  # scheme and the text after its colon
+    open: Callable[[StoreUrl, Any, dict[str, Any]], CheckpointStore]
+    in_azure_storage: bool = False  # also written as a storage connection string
+
+
 def parse_store_url(text: str | Path, container: str = "") -> StoreUrl:
-    """What a text means; OptionError, without repeating a secret, if it means nothing."""
+    """Parse a store URL. An OptionError never repeats a secret."""
     if isinstance(text, Path):
         return StoreUrl("sqlite", path=str(text))
     text = text.strip()
     if _SETTING.search(text):
         return _from_connection_string(text, container)
     if text.lower().startswith("endpoint="):
-        raise OptionError(f"a connection string of an event hub is no store; use {FORMS}")
-    named = _SCHEME.fullmatch(text)
-    if named is None:
+        raise OptionError(
+            f"the connection string of an event hub is not a store: use {store_forms()}"
+        )
+    match = _SCHEME.fullmatch(text)
+    if match is None:
         return StoreUrl("sqlite", path=_path(text))
-    scheme, rest = named["scheme"].lower(), named["rest"]
-    if scheme == "memory" and rest in ("", "//"):
-        return StoreUrl("memory")
-    if scheme == "sqlite":
-        return StoreUrl("sqlite", path=_path(_without_authority(rest)))
-    if scheme in BLOB_KINDS and rest.startswith("//"):
-        return _from_url(scheme, rest)
-    raise OptionError(f"{scheme}: names no store; use {FORMS}")
+    scheme, rest = match["scheme"].lower(), match["rest"]
+    kind = STORE_KINDS.get(scheme)
+    url = None if kind is None else kind.parse(scheme, rest)
+    if url is None:
+        raise OptionError(f"{scheme}: is not a store: use {store_forms()}")
+    return url
+
+
+def open_store(
+    url: str | Path | StoreUrl, *, container: str = "", credential: Any = None, **options: Any
+) -> CheckpointStore:
+    """The store of this URL, to be used in an `async with` block.
+
+    `container` and `credential` (of azure-identity, a key or a signature) are for blobs. Further
+    options are passed to the store's constructor.
+    """
+    if not isinstance(url, StoreUrl):
+        url = parse_store_url(url, container)
+    return STORE_KINDS[url.kind].open(url, credential, options)
+
+
+def store_forms() -> str:
+    """How stores are written, as a list for errors."""
+    forms = ", ".join(kind.form for kind in STORE_KINDS.values())
+    return f"{forms}, or a storage connection string with ;Container=NAME"
+
+
+# -- parsing --------------------------------------------------------------------------------------
+
+
+def _parse_memory(scheme: str, rest: str) -> StoreUrl | None:
+    return StoreUrl("memory") if rest in ("", "//") else None
+
+
+def _parse_sqlite(scheme: str, rest: str) -> StoreUrl:
+    if rest.startswith("//") and not rest.startswith("///"):
+        raise OptionError(
+            f"sqlite:{rest} names a machine: write sqlite:///PATH for an absolute path, "
+            "sqlite:PATH for a relative one"
+        )
+    # Other libraries write four slashes for an absolute path.
+    return StoreUrl("sqlite", path=_path(re.sub("^//+", "/", rest)))
 
 
 def _path(text: str) -> str:
     if not text:
-        raise OptionError(f"no store is named; use {FORMS}")
+        raise OptionError(f"the store is empty: use {store_forms()}")
     return text
 
 
-def _without_authority(rest: str) -> str:
-    """The path of a sqlite: URL."""
-    if rest.startswith("//") and not rest.startswith("///"):
-        raise OptionError(
-            f"sqlite:{rest} names a machine; write sqlite:///PATH for an absolute path, "
-            "sqlite:PATH for a relative one"
-        )
-    # Four slashes are what other libraries write for an absolute path.
-    return re.sub("^//+", "/", rest)
-
-
-def _from_url(kind: str, rest: str) -> StoreUrl:
+def _parse_blob(scheme: str, rest: str) -> StoreUrl | None:
+    if not rest.startswith("//"):
+        return None
     account, _, container = rest[2:].partition("/")
     container = container.rstrip("/")
     if not account or not container or set("/?@#") & set(account + container):
-        raise OptionError(f"a {kind} store is written {kind}://ACCOUNT/CONTAINER")
+        raise OptionError(f"a {scheme} store is written {scheme}://ACCOUNT/CONTAINER")
     host = account if "." in account else f"{account}.blob.core.windows.net"
-    return StoreUrl(kind, account_url=f"https://{host}", container=container)
+    return StoreUrl(scheme, account_url=f"https://{host}", container=container)
 
 
 def _from_connection_string(text: str, container: str) -> StoreUrl:
-    kind, _, rest = text.partition(":")
-    if kind.lower() in BLOB_KINDS:
-        kind, text = kind.lower(), rest
-    else:
-        kind = "blob"
-    found = _CONTAINER.search(text)
-    named = found["name"].strip() if found else ""
+    scheme, _, rest = text.partition(":")
+    kind = "blob"
+    if scheme.lower() in STORE_KINDS and STORE_KINDS[scheme.lower()].in_azure_storage:
+        kind, text = scheme.lower(), rest
+    match = _CONTAINER.search(text)
+    named = match["name"].strip() if match else ""
     if container and named and container != named:
-        raise OptionError(f"two containers are named: {container} and {named}")
+        raise OptionError(f"two different containers are given: {container} and {named}")
     if not container and not named:
         raise OptionError(
             "a storage connection string needs a container: add ;Container=NAME to it"
         )
-    string = _CONTAINER.sub("", text).strip("; ")
-    return StoreUrl(kind, container=container or named, connection_string=string)
+    connection_string = _CONTAINER.sub("", text).strip("; ")
+    return StoreUrl(kind, container=container or named, connection_string=connection_string)
 
 
-def open_store(
-    place: str | Path | StoreUrl, *, container: str = "", credential: Any = None, **options: Any
-) -> CheckpointStore:
-    """The store that is meant, to be used in an `async with` block.
-
-    `container` and `credential` (of azure-identity, a key or a signature) are for blobs; further
-    options are handed to the store itself.
-    """
-    if not isinstance(place, StoreUrl):
-        place = parse_store_url(place, container)
-    if place.kind == "memory":
-        from pumphouse.leases.stores.memory import MemoryStore
-
-        return MemoryStore(**options)
-    if place.kind == "sqlite":
-        from pumphouse.leases.stores.sqlite.store import SqliteStore
-
-        return SqliteStore(place.path, **options)
-    return _open_blob(place, credential, options)
+# -- opening: a store is imported when it is used -------------------------------------------------
 
 
-def _open_blob(place: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
-    if place.kind == "blob":
-        from pumphouse.leases.stores.blob.store import BlobStore as Store
-    else:
-        from pumphouse.leases.stores.blob_lease.store import (  # type: ignore[assignment]
-            BlobLeaseStore as Store,
-        )
-    if place.connection_string:
-        return Store.from_connection_string(
-            place.connection_string, place.container, credential=credential, **options
-        )
+def _open_memory(url: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
+    from pumphouse.leases.stores.memory import MemoryStore
+
+    return MemoryStore(**options)
+
+
+def _open_sqlite(url: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
+    from pumphouse.leases.stores.sqlite.store import SqliteStore
+
+    return SqliteStore(url.path, **options)
+
+
+def _open_blob(url: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
+    from pumphouse.leases.stores.blob.store import BlobStore
+
+    return BlobStore(**_account(url, credential), **options)
+
+
+def _open_blob_lease(url: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
+    from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
+
+    return BlobLeaseStore(**_account(url, credential), **options)
+
+
+def _account(url: StoreUrl, credential: Any) -> dict[str, Any]:
+    """The arguments of a blob store that say where its container is and how to log in."""
+    if url.connection_string:
+        return {
+            "account_url": None,
+            "container": url.container,
+            "credential": credential,
+            "connection_string": url.connection_string,
+        }
     if credential is None:
         from pumphouse.leases.stores.blob.machine_identity import MachineIdentity
 
         credential = MachineIdentity()
-    return Store(place.account_url, place.container, credential=credential, **options)
+    return {
+        "account_url": url.account_url,
+        "container": url.container,
+        "credential": credential,
+    }
+
+
+STORE_KINDS = {
+    "memory": StoreKind("memory:", _parse_memory, _open_memory),
+    "sqlite": StoreKind("sqlite:///PATH", _parse_sqlite, _open_sqlite),
+    "blob": StoreKind("blob://ACCOUNT/CONTAINER", _parse_blob, _open_blob, in_azure_storage=True),
+    "bloblease": StoreKind(
+        "bloblease://ACCOUNT/CONTAINER", _parse_blob, _open_blob_lease, in_azure_storage=True
+    ),
+}

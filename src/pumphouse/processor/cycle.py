@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from pumphouse.errors import PumphouseError, StoreError
-from pumphouse.leases.census import Census, take_census, without
+from pumphouse.leases.census import Census, take_census, without_free
 from pumphouse.leases.model import Listing
 from pumphouse.leases.strategies import Strategy, settled
 from pumphouse.processor.plan import (
@@ -142,7 +142,7 @@ class Cycle:
         """Decide and write, again after a lost race; the choice, and what was claimed by it."""
         choice, claimed = await self._act_once(census, listing, busy)
         while self.strategy.tries_on and not claimed and (lost := self._lost_races(choice)):
-            census, busy = without(census, lost), busy | lost
+            census, busy = without_free(census, lost), busy | lost
             choice, claimed = await self._act_once(census, listing, busy)
         return choice, claimed
 
@@ -174,7 +174,7 @@ class Cycle:
 
     def _stole(self, census: Census, gained: tuple[str, ...]) -> bool:
         """Whether we took partitions from other hosts, and may find more soon."""
-        held = {p for p, host in census.whose.items() if host != census.me}
+        held = {p for p, host in census.assigned.items() if host != census.me}
         return self.strategy.looks_again and not held.isdisjoint(gained)
 
     def _log_hosts(self, census: Census) -> None:
@@ -193,7 +193,7 @@ class Cycle:
         outcome = Outcome(
             elapsed_s=self.host.clock.monotonic() - started_s,
             joined=census.joined or not self.strategy.joins_first,
-            waiting=bool(choice.nominations or census.coming) or self._stole(census, gained),
+            waiting=bool(choice.nominations or census.incoming) or self._stole(census, gained),
             hurries=self.strategy.eager and bool(gained),
         )
         return CycleReport(

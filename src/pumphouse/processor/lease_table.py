@@ -414,7 +414,7 @@ class LeaseTable:
         if not unknown:
             self.reporter.recovered("ownership_write_failed")
             return
-        partitions = ", ".join(outcome.wanted.partition for outcome in unknown)
+        partitions = ", ".join(outcome.requested.partition for outcome in unknown)
         why = unknown[0].why or "no response"
         text = f"the rows of {partitions} may or may not be written: {why}"
         self.reporter.failed("ownership_write_failed", None, StoreError(text))
@@ -440,7 +440,7 @@ class LeaseTable:
 
 
 def _partition(outcome: ClaimOutcome) -> str:
-    return outcome.row.partition if isinstance(outcome, Granted) else outcome.wanted.partition
+    return outcome.row.partition if isinstance(outcome, Granted) else outcome.requested.partition
 
 
 def _granted(outcomes: Iterable[ClaimOutcome]) -> list[Ownership]:

@@ -300,7 +300,7 @@ def claim_reason(before: Ownership | None, host: str, lease_s: float) -> str:
         return "free"
     if before.owner == host:
         # Otherwise it is from an earlier run of this host, or by a claim without a response.
-        return "handed_over" if before.handed else "own_row"
+        return "handed_over" if before.unconfirmed else "own_row"
     if before.overdue:
         return "handover_deadline"
     return "owner_expired" if before.expired(lease_s) else "stolen"

@@ -1,7 +1,7 @@
-"""A fleet in virtual time with faults, running the real processor; your own handlers too."""
+"""A simulated fleet in virtual time with injected faults, running the real processor."""
 
 from pumphouse.simulation.faults.profiles import PROFILES, Faults, parse_faults
-from pumphouse.simulation.invariants.tracking import INVARIANTS, Violation
+from pumphouse.simulation.invariants.records import INVARIANTS, Violation
 from pumphouse.simulation.run import Result, Scenario, simulate
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A simulated host behind each of the three faces of the real processor.
+"""Adapters that run a simulated host with each API of the real processor.
 
 pull       Processor: partition clients, a task for each
 push       EventProcessorHost: a class; functions: the same host with two functions
@@ -36,12 +36,12 @@ from pumphouse.processor.processor import Processor
 from pumphouse.simulation.handler import SimulatedHandler
 
 FACES = ("pull", "push", "functions", "fixed")
-BY_HAND = 0.2  # how many batches are checkpointed by the handler, rather than by the policy
+BY_HAND = 0.2  # the share of batches that the handler checkpoints itself
 
 
 @dataclass(frozen=True, slots=True)
 class HostParts:
-    """What every face is made of."""
+    """What every adapter is made of."""
 
     name: str
     connect: Callable[[], HubClient]
@@ -50,12 +50,12 @@ class HostParts:
     options: ProcessorOptions
     clock: Clock
     rng: Random
-    work: SimulatedHandler
+    handler: SimulatedHandler
     report: Callable[[str | None, Exception], None]
 
 
 class HostAdapter(Protocol):
-    """A host that can be started and stopped; `engine` is there once it runs."""
+    """A host that can be started and stopped; `engine` exists while it runs."""
 
     @property
     def engine(self) -> Engine: ...
@@ -66,9 +66,9 @@ class HostAdapter(Protocol):
 
 
 async def checkpoint(parts: HostParts, by_hand: Any) -> None:
-    """Now and then a handler checkpoints itself; what comes of it concerns nobody else."""
+    """Sometimes checkpoint in the handler; a failure of that is only reported."""
     if parts.rng.random() < BY_HAND:
-        parts.work.checks.figures.by_hand += 1
+        parts.handler.checks.figures.by_hand += 1
         try:
             await by_hand()
         except OwnershipLost:
@@ -78,11 +78,11 @@ async def checkpoint(parts: HostParts, by_hand: Any) -> None:
 
 
 class PullAdapter:
-    """Partition clients as they are claimed, and a task for each."""
+    """The pull API: a task for each claimed partition."""
 
     def __init__(self, parts: HostParts) -> None:
         self.parts = parts
-        parts.work.buries = False  # a loop of one's own has no PoisonPolicy
+        parts.handler.has_poison_policy = False
         self.processor = Processor(
             parts.connect,
             store=parts.store,
@@ -107,20 +107,20 @@ class PullAdapter:
             async with asyncio.TaskGroup() as tasks:
                 async for partition in self.processor.partitions():
                     tasks.create_task(self._serve(partition))
-        except ExceptionGroup as failed:  # no handler's affair: the host itself has failed
+        except ExceptionGroup as failed:  # not raised by a handler: the host itself has failed
             self.parts.report(None, failed)
 
     async def _serve(self, partition: PartitionClient) -> None:
-        """A loop that says what its handler raised, and ends: its partition is offered again."""
+        """Report what the handler raises and end the loop: the partition is offered again."""
         with suppress(OwnershipLost):
             async with aclosing(partition.batches()) as batches:
                 async for batch in batches:
                     try:
-                        await self.parts.work.handle(partition, batch)
+                        await self.parts.handler.handle(partition, batch)
                     except OwnershipLost:
                         return
                     except Exception as raised:
-                        self.parts.work.checks.figures.left_early += 1
+                        self.parts.handler.checks.figures.left_early += 1
                         return self.parts.report(partition.id, raised)
                     await checkpoint(self.parts, partition.checkpoint)
 
@@ -131,7 +131,7 @@ class PullAdapter:
 
 
 class PushAdapter:
-    """A class with open, process_events and close."""
+    """The push API: a class with open, process_events and close, or functions."""
 
     def __init__(self, parts: HostParts, *, functions: bool = False) -> None:
         self.parts, self.functions = parts, functions
@@ -146,7 +146,7 @@ class PushAdapter:
             rng=parts.rng,
         )
         self.options = EventProcessorOptions(
-            on_exception=lambda got: parts.report(got.partition, got.exception),
+            on_exception=lambda error: parts.report(error.partition, error.exception),
             poison=options.poison,
             checkpoints=options.checkpoints,
             handler_timeout_s=options.handler_timeout_s,
@@ -167,25 +167,25 @@ class PushAdapter:
         await self.host.unregister()
 
     async def on_message(self, context: PartitionContext, event: Event) -> None:
-        await self.parts.work.handle(context.partition, [event])
+        await self.parts.handler.handle(context.partition, [event])
         await checkpoint(self.parts, context.checkpoint)
 
     async def open(self, context: PartitionContext) -> None:
         """Nothing to prepare."""
 
     async def close(self, context: PartitionContext, reason: CloseReason) -> None:
-        """Nothing to tidy up."""
+        """Nothing to clean up."""
 
     async def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
-        await self.parts.work.handle(context.partition, messages)
+        await self.parts.handler.handle(context.partition, messages)
         await checkpoint(self.parts, context.checkpoint)
 
     async def process_error(self, context: PartitionContext, error: Exception) -> None:
-        """It is reported by on_exception."""
+        """on_exception reports it."""
 
 
 class FixedAdapter:
-    """A given number of partitions, kept."""
+    """The fixed API: a constant number of partitions."""
 
     def __init__(self, parts: HostParts, partitions: int) -> None:
         self.parts = parts
@@ -208,7 +208,7 @@ class FixedAdapter:
         return self.processor._engine
 
     async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
-        await self.parts.work.handle(partition, batch)
+        await self.parts.handler.handle(partition, batch)
 
     async def _failed(self, partition: str | None, failed: Exception) -> None:
         self.parts.report(partition, failed)
@@ -221,7 +221,7 @@ class FixedAdapter:
 
 
 def open_adapter(face: str, parts: HostParts, share: int) -> HostAdapter:
-    """A host of this face. `share` is what a fixed one takes."""
+    """The adapter for one API. `share` is the number of partitions of a fixed host."""
     match face:
         case "pull":
             return PullAdapter(parts)
@@ -231,4 +231,4 @@ def open_adapter(face: str, parts: HostParts, share: int) -> HostAdapter:
             return PushAdapter(parts, functions=True)
         case "fixed":
             return FixedAdapter(parts, share)
-    raise OptionError(f"{face!r} is no face; use one of {', '.join(FACES)}")
+    raise OptionError(f"unknown face {face!r}: use one of {', '.join(FACES)}")

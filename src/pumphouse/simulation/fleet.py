@@ -1,6 +1,6 @@
-"""Hosts that come, go, crash, stand still and come back, on one hub and one store.
+"""A fleet of simulated hosts on one hub and one store: hosts start, stop, crash and freeze.
 
-Scenario -> Fleet -> processes, faces, weather -> checks
+Scenario -> Fleet -> processes, adapters, faults -> checks
             ^^^^^ this module
 """
 
@@ -25,18 +25,18 @@ from pumphouse.simulation.invariants.checks import Checks
 from pumphouse.simulation.loop import HostClock, HostProcess, SimLoop
 from pumphouse.simulation.store import HostStore, SimStore
 
-LINGER_S = 90.0  # how long a hub may believe in the connection of a host that is gone
-PAUSE_LEASES = (0.5, 4.0)  # how long a host stands still, in leases
-BURST = (1, 12)
+LINGER_S = 90.0  # how long a hub may keep the connection of a dead host
+PAUSE_LEASES = (0.5, 4.0)  # how long a host is frozen, in leases
+BURST = (1, 12)  # events
 
 
 @dataclass(slots=True)
 class Host:
-    """One host that lives."""
+    """One running host."""
 
     process: HostProcess
-    face: HostAdapter
-    work: SimulatedHandler
+    adapter: HostAdapter
+    handler: SimulatedHandler
     store: HostStore
     frozen_at_s: float | None = None
 
@@ -46,7 +46,7 @@ class Host:
 
 
 class Fleet:
-    """Everything of one run, except when what happens."""
+    """The hosts, hub and store of one run. The fault schedule decides when faults happen."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Fleet:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
         self.loop, self.rng, self.face, self.handler = loop, rng, face, handler
-        self.options, self.wanted, self.burst_s = options, hosts, burst_s
+        self.options, self.size, self.burst_s = options, hosts, burst_s
         self.partitions_max = 2 * partitions
         self.strategy = choose_strategy(
             f"fixed:{self.share}" if face == "fixed" else strategy, options.max_partitions
@@ -72,32 +72,32 @@ class Fleet:
         self.history = History()
         self.checks = Checks(self.history, options, grabs=self.strategy.grabs)
         self.store = SimStore(self.checks, Group(NAMESPACE, HUB), options.lease_s, store)
-        self.hub = SimHub(partitions, self.child(), self.checks.opened)
+        self.hub = SimHub(partitions, self.child(), self.checks.reader_opened)
         self.hosts: dict[str, Host] = {}
         self.injected: Counter[str] = Counter()
         self.starting: set[str] = set()
         self.faults: Faults = NO_FAULTS
-        self.clears = asyncio.Event()
-        self._lives: Counter[str] = Counter()
-        self._named = 0
-        self._under_way: dict[asyncio.Task[Any], None] = {}
+        self.faults_ended = asyncio.Event()
+        self._starts: Counter[str] = Counter()  # by name
+        self._names_used = 0
+        self._running: dict[asyncio.Task[Any], None] = {}
         self._flows: list[asyncio.Task[None]] = []
 
     def child(self) -> Random:
-        """A die of its own for everybody, so that what one draws changes nothing for another."""
+        """A separate random generator, so that draws of one part do not change another."""
         return Random(self.rng.getrandbits(64))
 
-    # -- weather -----------------------------------------------------------------------------------
+    # -- faults ------------------------------------------------------------------------------------
 
     def set_faults(self, faults: Faults) -> None:
         self.faults = faults
         for host in self.hosts.values():
-            host.store.faults = host.work.faults = faults
+            host.store.faults = host.handler.faults = faults
         if faults is NO_FAULTS:
             self.hub.away_until_s = self.store.away_until_s = 0.0
-            self.clears.set()
+            self.faults_ended.set()
         else:
-            self.clears.clear()
+            self.faults_ended.clear()
 
     def fault(self, kind: str, text: str) -> None:
         self.injected[kind] += 1
@@ -107,21 +107,21 @@ class Fleet:
 
     @property
     def share(self) -> int:
-        """What a host of a fixed fleet takes: one may be missing, and partitions may be added."""
-        return -(-self.partitions_max // max(1, self.wanted - 1))
+        """The partitions of each host of a fixed fleet, with one host missing and hubs grown."""
+        return -(-self.partitions_max // max(1, self.size - 1))
 
     async def add(self, name: str = "") -> Host:
-        """A host more; one that was here before comes back under its name."""
+        """Start a host, with a new name or with the name of one that ran before."""
         if not name:
-            self._named += 1
-            name = f"host-{self._named}"
-        self._lives[name] += 1
-        process, rng = HostProcess(name, self._lives[name]), self.child()
-        work = SimulatedHandler(
-            process, self.checks, self.child(), self.injected, self.clears, self.handler
+            self._names_used += 1
+            name = f"host-{self._names_used}"
+        self._starts[name] += 1
+        process, rng = HostProcess(name, self._starts[name]), self.child()
+        handler = SimulatedHandler(
+            process, self.checks, self.child(), self.injected, self.faults_ended, self.handler
         )
         store = HostStore(self.store, process, self.child(), self.injected)
-        work.faults = store.faults = self.faults
+        handler.faults = store.faults = self.faults
         parts = HostParts(
             name,
             lambda: self.hub.client(process, rng),
@@ -130,24 +130,24 @@ class Fleet:
             self.options,
             self._clock(rng),
             self.child(),
-            work,
+            handler,
             lambda partition, failed: self._reported(process, partition, failed),
         )
         self.checks.record("host", f"{process} starts")
         context = self.loop.context_of(process)
-        face = context.run(open_adapter, self.face, parts, self.share)
-        host = Host(process, face, work, store)
+        adapter = context.run(open_adapter, self.face, parts, self.share)
+        host = Host(process, adapter, handler, store)
         self.starting.add(name)
         await self.loop.create_task(self._start(host), context=context)
         self.starting.discard(name)
         return host
 
     async def _start(self, host: Host) -> None:
-        """Start it; a hub that is away is tried again, as whoever starts services does."""
+        """Start a host; one that cannot start is dead, and another one is added later."""
         try:
-            await host.face.start()
-            # The weather may have changed since.
-            host.store.faults = host.work.faults = self.faults
+            await host.adapter.start()
+            # The faults may have changed since.
+            host.store.faults = host.handler.faults = self.faults
             self.hosts[host.name] = host
         except Exception as failed:
             self._reported(host.process, None, failed)
@@ -164,14 +164,14 @@ class Fleet:
             self.checks.reported(process, partition, failed)
 
     def crash(self, host: Host) -> None:
-        """kill -9. The hub may believe in its connection for a while."""
+        """kill -9. The hub may keep its connection for a while."""
         self.hosts.pop(host.name)
         self.loop.kill(host.process)
-        self.checks.died(host.process)
+        self.checks.process_died(host.process)
         self.loop.call_later(self.rng.choice([0.0, 0.1, LINGER_S]), self.hub.drop, host.process)
 
     def freeze(self, host: Host, seconds: float) -> None:
-        """SIGSTOP, a long collection of garbage, a machine that is moved."""
+        """SIGSTOP, a long garbage collection, or a migration of the machine."""
         host.process.frozen, host.frozen_at_s = True, self.loop.time()
         self.loop.call_later(seconds, self.thaw, host)
         if seconds > LINGER_S:
@@ -182,15 +182,15 @@ class Fleet:
             return
         frozen_s, host.frozen_at_s = self.loop.time() - host.frozen_at_s, None
         self.checks.frozen_s[host.process] = self.checks.frozen_s.get(host.process, 0.0) + frozen_s
-        self.checks.record("host", f"{host.process} goes on after {frozen_s:.3f} s")
+        self.checks.record("host", f"{host.process} resumes after {frozen_s:.3f} s")
         self.loop.thaw(host.process)
 
     async def leave(self, host: Host) -> None:
-        """Stop in good order, within the time that was promised."""
+        """Stop a host gracefully, within its time limit (I13)."""
         self.hosts.pop(host.name)
         # The handler, then four calls to the store; then callbacks, and closing what was opened.
-        bound_s = host.face.engine.options.stop_s + 6 * self.options.store_s + 1.0
-        calm = self.faults is NO_FAULTS
+        bound_s = host.adapter.engine.options.stop_s + 6 * self.options.store_s + 1.0
+        fault_free = self.faults is NO_FAULTS
         stopping = self.loop.create_task(
             self._stop(host), context=self.loop.context_of(host.process)
         )
@@ -199,46 +199,48 @@ class Fleet:
             self.checks.add_violation(
                 "I13", f"{host.process} has not stopped after {bound_s:.1f} s"
             )
-        elif calm and self.faults is NO_FAULTS:
+        elif fault_free and self.faults is NO_FAULTS:
             self._check_left(host)
         self.checks.record("host", f"{host.process} has stopped")
-        # Whatever it left behind is a program that has ended.
+        # What it left running is a process that has ended.
         self.loop.kill(host.process)
-        self.checks.died(host.process)
+        self.checks.process_died(host.process)
         self.hub.drop(host.process)
 
     def _check_left(self, host: Host) -> None:
-        """Who leaves in good weather leaves nothing in its name: what it had is free, or another's.
+        """A host that leaves without faults leaves no row in its name.
 
-        What it was handed in that moment, and has not confirmed, goes back by itself.
+        A row that was handed to it just then and is unconfirmed becomes free again.
         """
         rows = self.store.rows.values()
-        kept = [row.partition for row in rows if row.owner == host.name and not row.handed]
+        kept = [row.partition for row in rows if row.owner == host.name and not row.unconfirmed]
         if kept:
-            self.checks.add_violation("I13", f"{host.process} has left and keeps {' '.join(kept)}")
+            self.checks.add_violation(
+                "I13", f"{host.process} has left and still owns {' '.join(kept)}"
+            )
 
     async def _stop(self, host: Host) -> None:
         try:
-            await host.face.stop()
+            await host.adapter.stop()
         except Exception as failed:
-            self.checks.add_violation("I0", f"{host.process} failed when it stopped: {failed!r}")
+            self.checks.add_violation("I0", f"{host.process} failed to stop: {failed!r}")
 
-    def soon(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Let a host start or stop while the rest goes on."""
+    def start_task(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Start or stop a host in the background."""
         task = self.loop.create_task(work)
-        self._under_way[task] = None
-        task.add_done_callback(lambda done: self._under_way.pop(done, None))
+        self._running[task] = None
+        task.add_done_callback(lambda done: self._running.pop(done, None))
 
     async def all_done(self) -> None:
-        """Until all that were to start or stop have."""
-        while self._under_way:
-            await asyncio.wait(list(self._under_way))
+        """Wait until every host has started or stopped."""
+        while self._running:
+            await asyncio.wait(list(self._running))
 
     async def close(self) -> None:
-        """Stop everything in good order."""
+        """Stop every host gracefully, and end the flow of events."""
         for host in list(self.hosts.values()):
             self.thaw(host)
-            self.soon(self.leave(host))
+            self.start_task(self.leave(host))
         await self.all_done()
         for flow in self._flows:
             flow.cancel()
@@ -250,7 +252,7 @@ class Fleet:
         log = self.hub.logs[partition]
         bodies = [b"%d" % (log.end + n) for n in range(rng.randint(*BURST))]
         poison = self.faults.poison
-        # Where it stops a partition for good, by the policy, there is nothing to be proved.
+        # With a policy that stops the partition for good, poison proves nothing.
         if poison and self.face != "pull" and self.options.poison.then != STOP:
             for n in range(len(bodies)):
                 if rng.random() < poison:
@@ -260,7 +262,7 @@ class Fleet:
         self.hub.publish(partition, bodies)
 
     def expire(self, partition: str, kept: int) -> int:
-        """Retention leaves the last so many; how many nobody had handled."""
+        """Retention keeps the last `kept` events; returns how many unhandled ones it removed."""
         self.hub.retain(partition, kept)
         return self.checks.expired(partition, self.hub.logs[partition].first)
 
@@ -268,27 +270,24 @@ class Fleet:
         self._flows.append(self.loop.create_task(self._flow(partition, self.child())))
 
     async def _flow(self, partition: str, rng: Random) -> None:
-        """Events of one partition, in bursts, for as long as the run lasts."""
+        """Publish events of one partition, in bursts, until the run ends."""
         while True:
             await asyncio.sleep(rng.expovariate(1 / self.burst_s))
             self.publish(partition, rng)
 
-    # -- how it stands -----------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def owned(self) -> dict[str, int]:
-        return {name: len(host.face.engine.owned) for name, host in self.hosts.items()}
+        return {name: len(host.adapter.engine.owned) for name, host in self.hosts.items()}
 
     def unowned(self) -> list[str]:
-        owned = {p for host in self.hosts.values() for p in host.face.engine.owned}
+        owned = {p for host in self.hosts.values() for p in host.adapter.engine.owned}
         return [p for p in self.hub.partitions if p not in owned]
 
     def unhandled(self) -> list[str]:
-        tracks = self.checks.tracks
-        return [
-            p
-            for p, log in self.hub.logs.items()
-            if log.end and (p not in tracks or tracks[p].handled < log.end - 1)
-        ]
+        """Partitions with events that are not handled yet."""
+        logs = self.hub.logs.items()
+        return [p for p, log in logs if self.checks.partition(p).handled < log.end - 1]
 
     def spread(self) -> int:
         counts = self.owned().values()

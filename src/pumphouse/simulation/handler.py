@@ -1,7 +1,7 @@
-"""What the handler of a simulated host does with a batch: your own code, and a bit of trouble.
+"""The handler of a simulated host: the user's own handler, and injected faults.
 
-face -> SimulatedHandler -> (slow, stuck, raises) -> checks
-        ^^^^ this module
+adapter -> SimulatedHandler -> (slow, stuck, raises) -> checks
+           ^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from pumphouse.simulation.loop import HostProcess
 Handler = Callable[[Any, list[Event]], Awaitable[None] | None]
 SLOW_S, STUCK_S = (1.0, 20.0), (70.0, 240.0)
 POISON = b"poison"
-WORDS_MAX = 300  # characters of an exception's message
-QUIET_EVENTS = 100  # as many as a batch may have
+MESSAGE_CHARS_MAX = 300  # of an exception
+SPARED_EVENTS = 100  # the largest batch
 
 
 class InjectedError(Exception):
-    """A handler that raises, on purpose."""
+    """An injected exception of a handler."""
 
 
 @dataclass(slots=True)
 class FailedAttempts:
-    """How often a batch that a partition client handed out, or a part of it, was tried in vain."""
+    """How often a handler failed with a batch of a partition client, or a part of it."""
 
     batch: tuple[Any, int]
     times: int = 0
 
 
 class SimulatedHandler:
-    """Handles the batches of one host. `clears` ends what is stuck when the weather clears up."""
+    """Handles the batches of one host. `faults_ended` ends a stuck handler."""
 
     def __init__(
         self,
@@ -50,70 +50,72 @@ class SimulatedHandler:
         checks: Checks,
         rng: Random,
         injected: Counter[str],
-        clears: asyncio.Event,
+        faults_ended: asyncio.Event,
         handler: Handler | None = None,
     ) -> None:
         self.process, self.checks, self.rng, self.injected = process, checks, rng, injected
-        self.handler, self.clears = handler, clears
+        self.handler, self.faults_ended = handler, faults_ended
         self.faults: Faults = NO_FAULTS
-        self.buries = True  # what cannot be handled, as the PoisonPolicy says
-        self._quiet: dict[str, int] = {}  # by partition: up to here nothing raises by chance
-        self._raised: dict[str, FailedAttempts] = {}  # by partition
+        self.has_poison_policy = True  # False for a loop of the user's own
+        self._spared: dict[str, int] = {}  # by partition: no injected exception up to this event
+        self._failed: dict[str, FailedAttempts] = {}  # by partition
 
     async def handle(self, partition: Any, batch: list[Event]) -> None:
-        """Handle a batch of a partition client, and let it be checked."""
+        """Handle a batch of a partition client, and report the call to the checks."""
         if not batch:
             return
-        call = self.checks.start(self.process, partition, partition.epoch, batch)
+        call = self.checks.handler_started(self.process, partition, partition.epoch, batch)
         try:
-            await self._do(partition, batch)
+            await self._call(partition, batch)
         except BaseException as raised:
-            theirs = own(raised)
-            self.checks.failed(call, in_words(raised) if theirs else type(raised).__name__)
-            buried = self._tried(partition, batch)
-            if theirs:
-                self._quiet[partition.id] = call.last + QUIET_EVENTS
-                self.checks.theirs(call, in_words(raised), buried=buried)
+            by_user = is_users(raised)
+            error = describe(raised) if by_user else type(raised).__name__
+            self.checks.handler_raised(call, error)
+            skipped = self._is_skipped(partition, batch)
+            if by_user:
+                self._spared[partition.id] = call.last + SPARED_EVENTS
+                self.checks.user_handler_raised(call, error, skipped=skipped)
             raise
-        self.checks.done(call)
+        self.checks.handler_returned(call)
 
-    def _tried(self, partition: Any, batch: Sequence[Event]) -> bool:
-        """It was in vain; whether the policy now skips the event, which was tried by itself."""
+    def _is_skipped(self, partition: Any, batch: Sequence[Event]) -> bool:
+        """Count a failed attempt; returns whether the policy now skips this single event."""
         whole, policy = (partition, partition.batches_handed_out), self.checks.options.poison
-        raised = self._raised.get(partition.id)
-        if raised is None or raised.batch != whole:
-            raised = self._raised[partition.id] = FailedAttempts(whole)
-        raised.times += 1
-        often = raised.times > policy.retries
-        return self.buries and policy.then == SKIP and len(batch) == 1 and often
+        attempts = self._failed.get(partition.id)
+        if attempts is None or attempts.batch != whole:
+            attempts = self._failed[partition.id] = FailedAttempts(whole)
+        attempts.times += 1
+        exhausted = attempts.times > policy.retries
+        skips = self.has_poison_policy and policy.then == SKIP
+        return skips and len(batch) == 1 and exhausted
 
-    async def _do(self, partition: Any, batch: list[Event]) -> None:
-        await self._trouble(partition.id, batch)
+    async def _call(self, partition: Any, batch: list[Event]) -> None:
+        await self._inject_faults(partition.id, batch)
         if self.handler is not None:
-            told = self.handler(partition, batch)
-            if inspect.isawaitable(told):
-                await told
+            result = self.handler(partition, batch)
+            if inspect.isawaitable(result):
+                await result
 
-    async def _trouble(self, partition: str, batch: Sequence[Event]) -> None:
+    async def _inject_faults(self, partition: str, batch: Sequence[Event]) -> None:
         last = batch[-1].sequence or 0
         if any(event.body == POISON for event in batch):
-            self._quiet[partition] = last + QUIET_EVENTS
+            self._spared[partition] = last + SPARED_EVENTS
             raise InjectedError("poison")
         if self._draw("handler_stuck"):
-            await self._linger(self.rng.uniform(*STUCK_S))
+            await self._hang(self.rng.uniform(*STUCK_S))
         elif self._draw("handler_slow"):
             await asyncio.sleep(self.rng.uniform(*SLOW_S))
         elif self.rng.random() < 0.3:
             await asyncio.sleep(self.rng.uniform(0.001, 0.3))
-        # Tried one by one, an event has one chance only: raising again would bury a good one.
-        if last > self._quiet.get(partition, -1) and self._draw("handler_raises"):
-            self._quiet[partition] = last + QUIET_EVENTS
-            raise InjectedError("by chance")
+        # An event that is retried alone has one attempt: raising again would skip a good event.
+        if last > self._spared.get(partition, -1) and self._draw("handler_raises"):
+            self._spared[partition] = last + SPARED_EVENTS
+            raise InjectedError("at random")
 
-    async def _linger(self, seconds: float) -> None:
+    async def _hang(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self.clears.wait()
+                await self.faults_ended.wait()
         except TimeoutError:
             pass
 
@@ -125,12 +127,12 @@ class SimulatedHandler:
         return False
 
 
-def own(raised: BaseException) -> bool:
-    """Whether your own handler has failed, rather than one that is made to, or lost its right."""
+def is_users(raised: BaseException) -> bool:
+    """Whether the user's handler raised, and neither a fault nor a lost partition is the reason."""
     return isinstance(raised, Exception) and not isinstance(raised, InjectedError | OwnershipLost)
 
 
-def in_words(raised: BaseException) -> str:
-    """Type and message in one line, without addresses, which no seed can repeat."""
+def describe(raised: BaseException) -> str:
+    """Type and message in one line, without memory addresses, which differ in every run."""
     text = re.sub(r"\b0x[0-9a-fA-F]+", "0x…", " ".join(str(raised).split()))
-    return f"{type(raised).__name__}: {text[:WORDS_MAX]}".removesuffix(": ")
+    return f"{type(raised).__name__}: {text[:MESSAGE_CHARS_MAX]}".removesuffix(": ")

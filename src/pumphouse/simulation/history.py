@@ -1,9 +1,9 @@
-"""What happened, in order: the last events in words, and all of them in one number.
+"""The history of a run: a digest of all its records, and the last records as text.
 
-Two runs with the same seed are the same if, and only if, their digests are.
+Two runs are the same if and only if their digests are equal.
 
-    everything that happens -> History -> digest, the last events before a violation
-                               ^^^^^^^ this module
+    Checks -> History -> digest, the records before a violation
+              ^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, deque
 
-KEPT = 400  # events that can still be shown
+KEPT = 400  # records that can be shown
 
 
 class History:
-    """A diary that is hashed while it is written."""
+    """Records in order, hashed as they are added."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
@@ -36,7 +36,7 @@ class History:
         return self.kinds.total()
 
     def last(self, count: int = 40, about: str = "") -> list[str]:
-        """The last events in words; `about` picks those of one partition, and what hosts did."""
+        """The last records as text; `about` selects those of one partition, and all faults."""
         chosen = [
             f"{at_s:12.3f}  {kind:10}  {text}"
             for at_s, kind, text in self._last

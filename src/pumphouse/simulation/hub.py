@@ -1,8 +1,8 @@
-"""A hub in memory and in virtual time, behind the same seam as every other client of a hub.
+"""A hub in memory and in virtual time, behind the same protocols as every client of a hub.
 
-Who may read is decided by the embedded hub's own rule (hub.epochs). Readers behave as the contract
-of client.base says: what has arrived is handed out even after an eviction, a lost connection is
-mended behind the caller's back, and patience may run out.
+Readers are admitted by the embedded hub's own rule (hub.epochs). They follow the contract of
+client.base: prefetched events are returned even after an eviction, and a lost connection is
+restored without the caller's help, up to a time limit.
 
     publish -> Log -> SimReader.receive -> processor
                ^^^^^^^^^^^^^^^^ this module
@@ -29,23 +29,23 @@ from pumphouse.hub.epochs import LINK_STOLEN, Reader, decide
 from pumphouse.simulation.loop import WALL_S, HostProcess
 
 NAMESPACE, HUB = "simulation.servicebus.windows.net", "simulated"
-EVENT_BYTES = 128  # offsets rise by so much
-PATIENCE_S = 20.0  # how long a client tries to reach a hub that is away
-SHORTEST_S = 0.001  # no wait is shorter: what takes no time at all would never end
-IMPATIENT = 0.2  # how many of the breaks a client gives up on, rather than mend them
+EVENT_BYTES = 128  # by which offsets rise
+CONNECT_S_MAX = 20.0  # how long a client tries to reach a hub that is away
+WAIT_S_MIN = 0.001  # a wait of zero would never advance the virtual clock
+GIVE_UP = 0.2  # the share of broken connections that a client does not restore
 
-Opened = Callable[[HostProcess, ReaderOptions, int], None]
+OnOpened = Callable[[HostProcess, ReaderOptions, int], None]
 
 
 class Log:
-    """One partition: its events, and who reads it."""
+    """One partition: its events and its readers."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.events: list[Event] = []
-        self.first = 0  # the oldest that retention has left
+        self.first = 0  # the oldest retained event
         self.readers: dict[int, SimReader] = {}
-        self.strangers: dict[int, Reader] = {}
+        self.foreign_readers: dict[int, Reader] = {}
         self.waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -54,12 +54,12 @@ class Log:
 
     def wake(self) -> None:
         waiting, self.waiting = self.waiting, []
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
-    def after(self, position: Position) -> int:
-        """The sequence number at which a reader of this position starts."""
+    def start_of(self, position: Position) -> int:
+        """The sequence number at which a reader with this position starts."""
         step = 0 if position.inclusive else 1
         match position.kind:
             case "earliest":
@@ -74,18 +74,18 @@ class Log:
                 moment = int(position.value)
                 newer = (e.sequence for e in self.events if (e.enqueued_ms or 0) >= moment)
                 return next((s for s in newer if s is not None), self.end)
-        raise OptionError(f"{position} is no position")
+        raise OptionError(f"invalid position {position}")
 
 
 class SimHub:
-    """Partitions that grow in number and length, and readers that come and go."""
+    """Partitions with their events and readers."""
 
-    def __init__(self, partitions: int, rng: Random, opened: Opened | None = None) -> None:
+    def __init__(self, partitions: int, rng: Random, on_opened: OnOpened | None = None) -> None:
         self.logs: dict[str, Log] = {}
         self.rng = rng
         self.away_until_s = 0.0
         self.counts = {"evicted": 0, "refused": 0, "lost": 0}
-        self._opened = opened or (lambda process, options, first: None)
+        self._on_opened = on_opened or (lambda process, options, first: None)
         self._ids = 0
         self._names: tuple[str, ...] = ()
         for _ in range(partitions):
@@ -103,7 +103,7 @@ class SimHub:
         return self._names
 
     def grow(self) -> str:
-        """One partition more."""
+        """Add a partition; returns its name."""
         name = str(len(self.logs))
         self.logs[name] = Log(name)
         self._names = tuple(self.logs)
@@ -118,19 +118,19 @@ class SimHub:
         log.wake()
 
     def retain(self, partition: str, count: int) -> None:
-        """Forget all but the last so many events of a partition."""
+        """Remove all but the last `count` events of a partition."""
         log = self.logs[partition]
         log.first = max(log.first, log.end - count)
 
     def client(self, process: HostProcess, rng: Random) -> SimClient:
         return SimClient(self, process, rng)
 
-    # -- who reads ---------------------------------------------------------------------------------
+    # -- readers -----------------------------------------------------------------------------------
 
     def admit(self, log: Log, options: ReaderOptions, reader: SimReader | None = None) -> int:
-        """Let a newcomer in and evict whom it displaces, or raise why not; its number."""
+        """Admit a reader and evict those it displaces, or raise; returns its number."""
         self._ids += 1
-        present = [one.shown for one in log.readers.values()] + list(log.strangers.values())
+        present = self._present(log)
         newcomer = Reader(self._ids, options.name, options.epoch)
         verdict = decide(present, newcomer)
         if not verdict.admit:
@@ -139,87 +139,91 @@ class SimHub:
         for number, text in zip(verdict.evict, verdict.evict_errors, strict=True):
             self._evict(log, number, text, options.epoch)
         if reader is None:
-            log.strangers[self._ids] = newcomer
+            log.foreign_readers[self._ids] = newcomer
         else:
-            reader.shown = newcomer
+            reader.admitted = newcomer
             log.readers[self._ids] = reader
         return self._ids
+
+    def _present(self, log: Log) -> list[Reader]:
+        ours = [reader.admitted for reader in log.readers.values()]
+        return [*ours, *log.foreign_readers.values()]
 
     def _refuse(self, condition: str, text: str, present: list[Reader]) -> NoReturn:
         if condition != LINK_STOLEN:
             raise AmqpError(condition, text)
-        epochs = [one.epoch for one in present if one.epoch is not None]
+        epochs = [reader.epoch for reader in present if reader.epoch is not None]
         raise ReaderEvicted(condition, text, max(epochs, default=None))
 
     def _evict(self, log: Log, number: int, text: str, epoch: int | None) -> None:
         self.counts["evicted"] += 1
-        log.strangers.pop(number, None)
+        log.foreign_readers.pop(number, None)
         if (reader := log.readers.pop(number, None)) is not None:
             reader.cut_off(ReaderEvicted(LINK_STOLEN, text, epoch))
             log.wake()
 
-    def opened(self, process: HostProcess, options: ReaderOptions, first: int) -> None:
-        self._opened(process, options, first)
+    def reader_opened(self, process: HostProcess, options: ReaderOptions, first: int) -> None:
+        self._on_opened(process, options, first)
 
     # -- faults ------------------------------------------------------------------------------------
 
     def intrude(self, partition: str, above: int) -> int:
-        """A stranger with a higher epoch begins to read; the number to send it away by."""
+        """A foreign reader with a higher epoch begins to read; returns its number."""
         log = self.logs[partition]
-        present = [*(one.shown for one in log.readers.values()), *log.strangers.values()]
-        highest = max((one.epoch or 0 for one in present), default=0)
-        options = ReaderOptions(partition, epoch=highest + above, name="stranger")
+        present = self._present(log)
+        highest = max((reader.epoch or 0 for reader in present), default=0)
+        options = ReaderOptions(partition, epoch=highest + above, name="foreign")
         return self.admit(log, options)
 
-    def send_away(self, partition: str, number: int) -> None:
-        self.logs[partition].strangers.pop(number, None)
+    def remove_foreign(self, partition: str, number: int) -> None:
+        self.logs[partition].foreign_readers.pop(number, None)
 
     def drop(self, process: HostProcess) -> None:
         """The connection of a host breaks: all its readers are detached."""
         self.counts["lost"] += 1
         for log in self.logs.values():
-            gone = [number for number, one in log.readers.items() if one.client.process is process]
-            for number in gone:
+            lost = [n for n, reader in log.readers.items() if reader.client.process is process]
+            for number in lost:
                 log.readers.pop(number).detach()
-            if gone:
+            if lost:
                 log.wake()
 
 
 class SimClient(HubClient):
-    """One host's way to the hub."""
+    """One host's client of the hub."""
 
     hub, namespace = HUB, NAMESPACE
 
     def __init__(self, hub: SimHub, process: HostProcess, rng: Random) -> None:
-        self.house, self.process, self.rng = hub, process, rng
+        self.sim_hub, self.process, self.rng = hub, process, rng
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         if not self.process.dead:
-            self.house.drop(self.process)
+            self.sim_hub.drop(self.process)
 
     async def reach(self) -> None:
-        """The way to the hub and back; it takes a while, and may end in nothing."""
+        """Wait for one round trip to the hub; ConnectionFailed if it stays away."""
         if self.process.dead:
             raise asyncio.CancelledError
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
         loop = asyncio.get_running_loop()
-        if (left_s := self.house.away_until_s - loop.time()) > 0:
-            await asyncio.sleep(min(left_s, PATIENCE_S))
-            if left_s > PATIENCE_S:
-                raise ConnectionFailed("the hub does not answer (a fault on purpose)")
+        if (left_s := self.sim_hub.away_until_s - loop.time()) > 0:
+            await asyncio.sleep(min(left_s, CONNECT_S_MAX))
+            if left_s > CONNECT_S_MAX:
+                raise ConnectionFailed("the hub does not respond (injected fault)")
         if self.process.dead:
             raise asyncio.CancelledError
 
     async def properties(self) -> HubProperties:
         await self.reach()
-        return HubProperties(HUB, 0, self.house.partitions)
+        return HubProperties(HUB, 0, self.sim_hub.partitions)
 
     async def partition_properties(self, partition: str) -> PartitionProperties:
         await self.reach()
-        log = self.house.logs[partition]
+        log = self.sim_hub.logs[partition]
         last = log.events[-1] if log.events else None
         return PartitionProperties(
             HUB,
@@ -238,21 +242,21 @@ class SimClient(HubClient):
         return reader
 
     async def sender(self, partition: str | None = None) -> Sender:
-        raise OptionError("a simulated hub is filled by the simulation; it has no senders")
+        raise OptionError("a simulated hub has no senders: the simulation publishes its events")
 
 
 class SimReader:
     """Reads one partition for one host."""
 
-    shown: Reader
+    admitted: Reader
 
     def __init__(self, client: SimClient, options: ReaderOptions) -> None:
         self.client, self.options = client, options
-        self._log = client.house.logs[options.partition]
-        self._next = self._log.after(options.position)
+        self._log = client.sim_hub.logs[options.partition]
+        self._next = self._log.start_of(options.position)
         self._number = 0
         self._attached = False
-        self._arrived = 0  # once it is cut off: what had been prefetched by then ends here
+        self._arrived = 0  # after a detach: the end of the prefetched events
         self._lost: Exception | None = None
 
     @property
@@ -260,13 +264,13 @@ class SimReader:
         return None
 
     def attach(self, *, first: bool = False) -> None:
-        self._number = self.client.house.admit(self._log, self.options, self)
+        self._number = self.client.sim_hub.admit(self._log, self.options, self)
         self._attached = True
         if first:
-            self.client.house.opened(self.client.process, self.options, self._next)
+            self.client.sim_hub.reader_opened(self.client.process, self.options, self._next)
 
     def cut_off(self, why: Exception) -> None:
-        """Nothing arrives any more; what has arrived can still be had."""
+        """End the reader with an error; prefetched events are still returned."""
         self._lost = why
         self.detach()
 
@@ -276,7 +280,7 @@ class SimReader:
 
     async def receive(self, max_events: int = 100, deadline_s: float = 1.0) -> list[Event]:
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + max(deadline_s, SHORTEST_S)
+        until_s = loop.time() + max(deadline_s, WAIT_S_MIN)
         while True:
             if self.client.process.dead:
                 raise asyncio.CancelledError
@@ -285,7 +289,7 @@ class SimReader:
             if self._lost is not None:
                 raise self._lost
             if not self._attached:
-                await self._mend()
+                await self._reconnect()
             elif loop.time() >= until_s:
                 return []
             else:
@@ -309,12 +313,12 @@ class SimReader:
         finally:
             timer.cancel()
 
-    async def _mend(self) -> None:
-        """Attach again behind what has arrived; a reader that may not is lost."""
+    async def _reconnect(self) -> None:
+        """Attach again after the prefetched events; a refused reader is lost."""
         await asyncio.sleep(self.client.rng.uniform(0.2, 3.0))
         await self.client.reach()
-        if self.client.rng.random() < IMPATIENT:
-            raise ConnectionFailed("the connection broke too often (a fault on purpose)")
+        if self.client.rng.random() < GIVE_UP:
+            raise ConnectionFailed("the connection broke too often (injected fault)")
         if self._lost is None:
             try:
                 self.attach()
@@ -326,7 +330,7 @@ class SimReader:
             self._log.readers.pop(self._number, None)
         self._attached = False
         self._arrived = self._next
-        self._lost = self._lost or ConnectionFailed("the reader has been closed")
+        self._lost = self._lost or ConnectionFailed("the reader is closed")
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

@@ -1,9 +1,9 @@
 """An asyncio loop in virtual time, on which a whole host can be frozen or killed.
 
-Nothing is waited for: when nothing is left to do, the clock jumps to the next timer. There are no
-sockets, no threads and no wall clock, so the same start gives the same history. Whatever a host
-does runs in its *process*. A frozen process keeps what has come due until it is thawed, while the
-network and the store go on.
+The loop never waits: when no callback is due, the clock jumps to the next timer. There are no
+sockets, no threads and no wall clock, so the same start gives the same history. All callbacks of a
+host belong to its *process*. A frozen process keeps its due callbacks until it is thawed, while the
+network and the store continue.
 
     simulate -> SimLoop -> hosts in processes; the network and the store outside of all of them
                 ^^^^^^^ this module
@@ -19,21 +19,21 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 STARTED_S = 1_000.0
-WALL_S = 1_700_000_000.0  # what the clocks on the wall show when the loop starts
-TURNS_MAX = 100_000  # without time going on: somebody goes round in circles
-CANCELLED_MAX = 200  # timers that nobody waits for any more; then they are cleared away
+WALL_S = 1_700_000_000.0  # the wall clock when the loop starts
+TURNS_MAX = 100_000  # at one instant: more is an endless loop
+CANCELLED_MAX = 200  # cancelled timers; more are removed
 
 
 class HostProcess:
-    """One life of one host: a restart takes a new process under the same name."""
+    """One process of one host: a restart is a new process with the same name."""
 
-    __slots__ = ("dead", "frozen", "life", "name", "parked", "tasks")
+    __slots__ = ("dead", "deferred", "frozen", "life", "name", "tasks")
 
     def __init__(self, name: str, life: int = 1) -> None:
         self.name, self.life = name, life
         self.frozen = False
         self.dead = False
-        self.parked: list[ScheduledCall] = []
+        self.deferred: list[ScheduledCall] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}
 
     def __str__(self) -> str:
@@ -41,18 +41,18 @@ class HostProcess:
 
 
 CURRENT_PROCESS: ContextVar[HostProcess | None] = ContextVar(
-    "pumphouse_simulation_seat", default=None
+    "pumphouse_simulation_process", default=None
 )
 
 
 class SimulationStalled(RuntimeError):
-    """Nothing is left to do and nothing is waited for: a bug of the simulation itself."""
+    """No callback is due and no timer is set: a bug of the simulation itself."""
 
 
 class ScheduledCall:
-    """Something that is to be called: what asyncio calls a handle, with nothing but the needful."""
+    """A scheduled callback: a minimal asyncio handle."""
 
-    __slots__ = ("args", "call", "context", "gone", "loop", "when_s")
+    __slots__ = ("args", "call", "context", "is_cancelled", "loop", "when_s")
 
     def __init__(
         self,
@@ -64,32 +64,32 @@ class ScheduledCall:
     ) -> None:
         self.call, self.args, self.context, self.loop = call, args, context, loop
         self.when_s = when_s
-        self.gone = False  # nobody waits for it any more
+        self.is_cancelled = False
 
     def cancel(self) -> None:
-        if not self.gone:
-            self.gone = True
+        if not self.is_cancelled:
+            self.is_cancelled = True
             self.args = ()
             self.loop.cancelled += self.when_s >= 0
 
     def cancelled(self) -> bool:
-        return self.gone
+        return self.is_cancelled
 
     def when(self) -> float:
         return self.when_s
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """Runs callbacks in the order in which they came due; ties keep the order of their making."""
+    """Runs callbacks in the order of their times; ties keep the order of creation."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = STARTED_S
-        self.nowhere: Context = copy_context()  # of whatever happens on no host
-        self.turns = 0  # since time last went on
-        self.failures: list[str] = []  # what no task and no caller has taken
-        self.cancelled = 0  # timers that nobody waits for any more
-        self._made = 0
+        self.no_process: Context = copy_context()  # for callbacks that belong to no host
+        self.turns = 0  # since the clock last advanced
+        self.failures: list[str] = []  # exceptions that no task and no caller has handled
+        self.cancelled = 0  # cancelled timers that are still in the heap
+        self._created = 0
         self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._due: deque[ScheduledCall] = deque()
         self.set_exception_handler(self._failed)
@@ -97,12 +97,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now_s
 
-    def _failed(self, loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         process = CURRENT_PROCESS.get()
         if process is None or not process.dead:
-            self.failures.append(f"{told.get('message')}: {told.get('exception')!r}")
+            self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
 
-    # -- what BaseEventLoop asks of its kind -------------------------------------------------------
+    # -- what BaseEventLoop requires ---------------------------------------------------------------
 
     def _process_events(self, event_list: Any) -> None:
         """There are no sockets."""
@@ -113,11 +113,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> ScheduledCall:
-        step = ScheduledCall(
+        scheduled = ScheduledCall(
             callback, args, context if context is not None else copy_context(), self
         )
-        self._due.append(step)
-        return step
+        self._due.append(scheduled)
+        return scheduled
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
@@ -129,27 +129,27 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> ScheduledCall:
-        step = ScheduledCall(
+        scheduled = ScheduledCall(
             callback, args, context if context is not None else copy_context(), self, when
         )
-        self._made += 1
-        heappush(self._timers, (when, self._made, step))
-        return step
+        self._created += 1
+        heappush(self._timers, (when, self._created, scheduled))
+        return scheduled
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> Any:
-        """At once: a thread would bring its own time."""
-        answer = self.create_future()
+        """Run it at once: a thread would have real time."""
+        result = self.create_future()
         try:
-            answer.set_result(func(*args))
+            result.set_result(func(*args))
         except Exception as failed:
-            answer.set_exception(failed)
-        return answer
+            result.set_exception(failed)
+        return result
 
-    def create_task(self, coro: Any, **how: Any) -> Any:
-        task = super().create_task(coro, **how)
-        context = how.get("context")
+    def create_task(self, coro: Any, **options: Any) -> Any:
+        task = super().create_task(coro, **options)
+        context = options.get("context")
         process = CURRENT_PROCESS.get() if context is None else context.get(CURRENT_PROCESS)
         if process is not None:
             process.tasks[task] = None
@@ -159,75 +159,75 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- running -----------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        """Turns until somebody stops the loop: asyncio's own loop around it would cost more."""
+        """Run turns until the loop is stopped: asyncio's own loop around it would cost more."""
         while not self._stopping:  # type: ignore[attr-defined]
             if not self._due:
-                self._go_on()
+                self._advance_clock()
             self.turns += 1
             if self.turns > TURNS_MAX:
                 raise SimulationStalled(
-                    f"time stands still at {self.now_s:.3f}: somebody never waits"
+                    f"the clock stays at {self.now_s:.3f}: some task never waits"
                 )
             self._turn()
 
-    def _go_on(self) -> None:
+    def _advance_clock(self) -> None:
         """Jump to the next timer."""
-        self._clear_away()
+        self._remove_cancelled()
         if not self._timers:
-            raise SimulationStalled("nobody waits for anything")
+            raise SimulationStalled("no callback is due and no timer is set")
         self.now_s = max(self.now_s, self._timers[0][0])
         self.turns = 0
 
     def _turn(self) -> None:
-        """Everything that is due now; what comes of it is for the next turn."""
+        """Run every callback that is due now; new ones are for the next turn."""
         timers, due, now_s = self._timers, self._due, self.now_s
         while timers and timers[0][0] <= now_s:
             due.append(heappop(timers)[2])
         for _ in range(len(due)):
-            step = due.popleft()
-            if step.gone:
-                self.cancelled -= step.when_s >= 0
+            scheduled = due.popleft()
+            if scheduled.is_cancelled:
+                self.cancelled -= scheduled.when_s >= 0
                 continue
-            process = step.context.get(CURRENT_PROCESS)
+            process = scheduled.context.get(CURRENT_PROCESS)
             if process is not None and process.frozen:
-                process.parked.append(step)
+                process.deferred.append(scheduled)
                 continue
-            step.when_s = -1.0  # it is no timer any more: cancelling it leaves nothing behind
+            scheduled.when_s = -1.0  # no longer a timer: cancelling it leaves nothing in the heap
             try:
-                step.context.run(step.call, *step.args)
+                scheduled.context.run(scheduled.call, *scheduled.args)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as failed:
-                told = {"message": f"{step.call!r} failed", "exception": failed}
-                step.context.run(self.call_exception_handler, told)
+                report = {"message": f"{scheduled.call!r} failed", "exception": failed}
+                scheduled.context.run(self.call_exception_handler, report)
 
-    def _clear_away(self) -> None:
-        """Forget timers that were cancelled: all of them if there are many, else the next ones."""
+    def _remove_cancelled(self) -> None:
+        """Remove cancelled timers: all of them if there are many, else those next in the heap."""
         timers = self._timers
         if self.cancelled > CANCELLED_MAX and self.cancelled * 2 > len(timers):
-            timers[:] = [timer for timer in timers if not timer[2].gone]
+            timers[:] = [timer for timer in timers if not timer[2].is_cancelled]
             heapify(timers)
             self.cancelled = 0
-        while timers and timers[0][2].gone:
+        while timers and timers[0][2].is_cancelled:
             heappop(timers)
             self.cancelled -= 1
 
     # -- processes ---------------------------------------------------------------------------------
 
     def context_of(self, process: HostProcess) -> Context:
-        """A context in which everything belongs to this process."""
-        context = self.nowhere.copy()
+        """A context in which every task and callback belongs to this process."""
+        context = self.no_process.copy()
         context.run(CURRENT_PROCESS.set, process)
         return context
 
     def thaw(self, process: HostProcess) -> None:
-        """Let a frozen host go on; what came due meanwhile comes all at once."""
+        """Resume a frozen host; its deferred callbacks run at once."""
         process.frozen = False
-        parked, process.parked = process.parked, []
-        self._due.extend(parked)
+        deferred, process.deferred = process.deferred, []
+        self._due.extend(deferred)
 
     def kill(self, process: HostProcess) -> None:
-        """End a host as kill -9 does. Its code unwinds, but reaches nobody any more."""
+        """End a host as kill -9 does. Its code unwinds, but none of its calls takes effect."""
         process.dead = True
         for task in list(process.tasks):
             task.cancel()
@@ -235,7 +235,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 class HostClock:
-    """The clock of one host: it may be wrong by hours, and run a little fast or slow."""
+    """The clock of one host: it may be hours off, and run a little fast or slow."""
 
     def __init__(self, ahead_s: float = 0.0, rate: float = 1.0) -> None:
         self.ahead_s, self.rate = ahead_s, rate

@@ -1,6 +1,6 @@
-"""A run of a simulated fleet from a seed: storms, and calm in between, until the hours are over.
+"""A run of a simulated fleet from a seed: phases with faults and without, in turns.
 
-simulate(Scenario) -> loop -> fleet: storm, calm, storm, calm, stop -> Result
+simulate(Scenario) -> SimLoop -> Fleet: faults, fault-free phase, faults, ..., stop -> Result
 ^^^^^^^^ this module
 """
 
@@ -22,11 +22,11 @@ from pumphouse.simulation.faults.schedule import FaultSchedule
 from pumphouse.simulation.fleet import Fleet
 from pumphouse.simulation.handler import Handler
 from pumphouse.simulation.invariants.checks import Checks
-from pumphouse.simulation.invariants.tracking import Figures, Violation
+from pumphouse.simulation.invariants.records import Figures, Violation
 from pumphouse.simulation.liveness import FaultFreePhase
 from pumphouse.simulation.loop import STARTED_S, SimLoop
 
-STORM_S = 3000.0  # of every hour, at the most; the rest is calm
+FAULTY_PHASE_S = 3000.0  # at most, of every hour
 OPTIONS = ProcessorOptions(
     checkpoints=CheckpointPolicy(every_events=20, every_s=15.0),
     poison=PoisonPolicy(retries=3, then=SKIP),
@@ -36,7 +36,7 @@ Progress = Callable[[float, Checks], None]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is simulated. The same scenario and seed give the same history, to the last event."""
+    """What is simulated. The same scenario and seed give the same history."""
 
     hosts: int = 5
     partitions: int = 16
@@ -45,29 +45,29 @@ class Scenario:
     faults: Faults = DEFAULT
     strategy: str = "steady"
     face: str = "pull"  # pull, push, functions, fixed
-    store: str = "memory"  # memory, blob, bloblease: whose semantics the store has
-    options: ProcessorOptions | None = None  # OPTIONS, unless given
-    burst_s: float = 40.0  # between two bursts of events of a partition, on the average
+    store: str = "memory"  # memory, blob, bloblease: the semantics of the store
+    options: ProcessorOptions | None = None  # OPTIONS by default
+    burst_s: float = 40.0  # the mean time between two bursts of events of a partition
 
     def __post_init__(self) -> None:
         if not isfinite(self.hours):
-            raise OptionError(f"a simulation must end; it cannot last {self.hours:g} hours")
+            raise OptionError(f"hours must be finite (got {self.hours:g})")
         if not 0 < self.burst_s < inf:
             raise OptionError(f"burst_s must be above 0 and finite (got {self.burst_s:g})")
         if self.hosts < 1 or self.partitions < 1 or self.hours <= 0:
             raise OptionError(
-                "a simulation needs at least one host, one partition and some time "
-                f"(got {self.hosts}, {self.partitions} and {self.hours:g} hours)"
+                "a simulation needs at least one host, one partition and more than 0 hours "
+                f"(got {self.hosts}, {self.partitions} and {self.hours:g})"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a run."""
+    """The result of a run."""
 
     scenario: Scenario
     violations: tuple[Violation, ...]
-    scene: tuple[str, ...]  # what happened before the first violation
+    scene: tuple[str, ...]  # the history before the first violation
     digest: str  # of the whole history
     events: int  # of the history
     simulated_s: float
@@ -77,11 +77,11 @@ class Result:
     refused: int  # of the writes
     sent: int
     figures: Figures
-    handler_failed: str | None = None  # what your own handler raised first, and on which event
+    handler_failed: str | None = None  # the first exception of your handler, and its event
 
     @property
     def ok(self) -> bool:
-        """No promise was broken, and your own handler has raised nothing."""
+        """No invariant was violated, and your own handler has raised nothing."""
         return not self.violations and self.handler_failed is None
 
 
@@ -93,8 +93,9 @@ def simulate(
 ) -> Result:
     """Run a fleet in virtual time. `handler(partition, batch)` is called with every batch.
 
-    What it raises is its own affair: it is tried again as the face does, an event that it cannot
-    handle is skipped by a PoisonPolicy or holds its partition up, and `handler_failed` tells of it.
+    An exception of the handler is not a violation. The batch is retried as with a real processor,
+    and an event that the handler cannot handle is skipped by a PoisonPolicy or blocks its
+    partition. `handler_failed` has the first exception.
     """
     started_s = time.process_time()
     with quiet(), asyncio.Runner(loop_factory=SimLoop) as runner:
@@ -121,7 +122,7 @@ def simulate(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What goes wrong on purpose is not worth a line in anybody's log."""
+    """Disable the processor's log: injected faults are not worth a line."""
     log = logging.getLogger("pumphouse.processor")
     before, log.disabled = log.disabled, True
     try:
@@ -143,21 +144,19 @@ async def _run(scenario: Scenario, handler: Handler | None, progress: Progress) 
         burst_s=scenario.burst_s,
         handler=handler,
     )
-    storm, calm = (
-        FaultSchedule(fleet, scenario.faults, fleet.child()),
-        FaultFreePhase(fleet, fleet.child()),
-    )
+    schedule = FaultSchedule(fleet, scenario.faults, fleet.child())
+    fault_free = FaultFreePhase(fleet, fleet.child())
     for partition in fleet.hub.partitions:
         fleet.start_flow(partition)
     until_s = fleet.loop.time() + scenario.hours * 3600
     fleet.set_faults(scenario.faults)
     for _ in range(scenario.hosts):
-        fleet.soon(fleet.add())
+        fleet.start_task(fleet.add())
     while not fleet.checks.violations:
         fleet.set_faults(scenario.faults)
-        await storm.run(max(60.0, min(STORM_S, until_s - fleet.loop.time())))
+        await schedule.run(max(60.0, min(FAULTY_PHASE_S, until_s - fleet.loop.time())))
         progress(fleet.loop.time() - STARTED_S, fleet.checks)
-        await calm.run()
+        await fault_free.run()
         progress(fleet.loop.time() - STARTED_S, fleet.checks)
         if fleet.loop.time() >= until_s:
             break

@@ -1,15 +1,15 @@
-"""The store of a simulated fleet: a real MemoryStore behind a network that loses and delays.
+"""The store of a simulated fleet: a real MemoryStore behind a network that loses and delays calls.
 
-A call travels to the store, takes effect there, and its answer travels back. The caller may have
-given up, be frozen or be dead by then: what was on its way arrives all the same, as in life. What
-is granted is told to whoever watches.
+A call is sent to the store, takes effect there, and its response is sent back. The caller may have
+given up, be frozen or be dead by then: the call still takes effect. Every granted write is reported
+to the observer.
 
-    host -> HostStore -> (travels) -> MemoryStore -> observer
+    host -> HostStore -> (network) -> MemoryStore -> observer
             ^^^^^^^^^ this module
 
-Semantics: `memory` (SQLite is alike) tells exact ages, and the current row when it refuses. `blob`
-shows whole seconds and refuses without a word. `bloblease` knows whether a lease is held, not for
-how long.
+Semantics: `memory` (like SQLite) returns exact ages, and the current row with a refusal. `blob`
+has ages in whole seconds, and refusals without the row. `bloblease` knows whether a lease is held,
+not for how long.
 """
 
 from __future__ import annotations
@@ -39,88 +39,90 @@ from pumphouse.simulation.faults.profiles import NO_FAULTS, Faults
 from pumphouse.simulation.loop import HostClock, HostProcess, SimLoop
 
 SEMANTICS = ("memory", "blob", "bloblease")
-WHY = "the store did not answer (a fault on purpose)"
-SLOW_S_MAX = 15.0  # longer than a caller waits, by default
-LATE_S_MAX = 3 * SLOW_S_MAX  # after that nothing from before arrives
-MEMBER_KEPT_S = 2 * 3600.0  # hosts tell their limit once an hour; most names live for minutes
+WHY = "the store did not respond (injected fault)"
+SLOW_S_MAX = 15.0  # longer than the default deadline of a caller
+LATE_S_MAX = 3 * SLOW_S_MAX  # no call arrives later than this
+MEMBER_KEPT_S = 2 * 3600.0  # limits are written hourly; most names live for minutes
 T = TypeVar("T")
 
 
 class StoreObserver(Protocol):
-    """Hears of everything that was granted, as it takes effect."""
+    """Receives every granted write when it takes effect."""
 
     def row_written(
         self, process: HostProcess, before: Ownership | None, row: Ownership
     ) -> None: ...
 
-    def row_answered(self, process: HostProcess, row: Ownership, sent_s: float) -> None: ...
+    def row_granted(self, process: HostProcess, row: Ownership, sent_s: float) -> None: ...
 
-    def row_heard(self, process: HostProcess, row: Ownership, sent_s: float) -> None: ...
+    def row_received(self, process: HostProcess, row: Ownership, sent_s: float) -> None: ...
 
-    def checkpoint_sent(self, process: HostProcess, mark: Checkpoint) -> None: ...
+    def checkpoint_sent(self, process: HostProcess, checkpoint: Checkpoint) -> None: ...
 
     def checkpoint_written(
-        self, process: HostProcess, before: Checkpoint | None, mark: Checkpoint
+        self, process: HostProcess, before: Checkpoint | None, checkpoint: Checkpoint
     ) -> None: ...
 
-    def misused(self, process: HostProcess, why: StoreMisused) -> None: ...
+    def store_misused(self, process: HostProcess, why: StoreMisused) -> None: ...
 
     def store_failed(self, process: HostProcess, kind: str, partitions: Sequence[str]) -> None: ...
 
 
 class SimStore:
-    """What all hosts share."""
+    """The rows that all hosts share."""
 
     def __init__(
         self, observer: StoreObserver, group: Group, lease_s: float, semantics: str = "memory"
     ) -> None:
         if semantics not in SEMANTICS:
-            raise OptionError(f"{semantics!r} is no store; use one of {', '.join(SEMANTICS)}")
+            raise OptionError(f"unknown store {semantics!r}: use one of {', '.join(SEMANTICS)}")
         self.observer, self.group, self.lease_s, self.semantics = (
             observer,
             group,
             lease_s,
             semantics,
         )
-        # A write may be under way for long; that much a renewal puts a deadline off.
+        # A renewal may be delayed by the network, and postpones a deadline by that time.
         self.memory = MemoryStore(
             HostClock(), put_off_s_max=LATE_S_MAX + 5.0, member_kept_s=MEMBER_KEPT_S
         )
         self.rows: dict[str, Ownership] = {}
         self.written_s: dict[str, float] = {}  # when each row was last written
-        self.leased_s: dict[str, float] = {}  # when the lease of its blob was last made or renewed
-        self.heard: dict[str, str] = {}  # the etag of each row that a writer was last told
-        self.marks: dict[str, Checkpoint] = {}
+        self.leased_s: dict[
+            str, float
+        ] = {}  # when the lease of its blob was last acquired or renewed
+        self.received_etags: dict[str, str] = {}  # the last etag of each row that a writer received
+        self.checkpoints: dict[str, Checkpoint] = {}
         self.calls: Counter[str] = Counter()
         self.refused = 0
         self.away_until_s = 0.0
 
     def in_doubt(self) -> list[str]:
-        """Owned rows of which the last write was never answered: the next one will be refused."""
+        """Owned rows whose last write had no response: the next one will be refused."""
         rows = self.rows.items()
-        return [p for p, row in rows if row.owner and self.heard.get(p) != row.etag]
+        return [p for p, row in rows if row.owner and self.received_etags.get(p) != row.etag]
 
     def claim(self, process: HostProcess, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
-        """Let these writes take effect, and tell the observer."""
+        """Apply these writes and report them to the observer."""
         self.calls["row"] += len(rows)
         try:
-            outcomes = at_once(self.memory.claim_ownership(self.group, rows))
+            outcomes = run_sync(self.memory.claim_ownership(self.group, rows))
         except StoreMisused as why:
-            self.observer.misused(process, why)
+            self.observer.store_misused(process, why)
             raise
         for outcome in outcomes:
             if isinstance(outcome, Granted):
                 self._granted(process, outcome.row)
             else:
                 self.refused += 1
-        return [self._shown_outcome(outcome) for outcome in outcomes]
+        return [self._as_semantics(outcome) for outcome in outcomes]
 
     def _granted(self, process: HostProcess, row: Ownership) -> None:
         before = self.rows.get(row.partition)
         self.rows[row.partition] = row
         now_s = self.written_s[row.partition] = asyncio.get_running_loop().time()
-        # Who asks for a partition writes under the lease of its owner, and leaves it as it is.
-        if before is None or not asks(before, row):
+        # A nomination is written under the owner's lease, and leaves it unchanged.
+        if before is None or not is_nomination(before, row):
             self.leased_s[row.partition] = now_s if row.owner else -math.inf
         self.observer.row_written(process, before, row)
 
@@ -128,10 +130,10 @@ class SimStore:
         self, process: HostProcess, checkpoint: Checkpoint, rewind: bool
     ) -> CheckpointOutcome:
         self.calls["checkpoint"] += 1
-        outcome = at_once(self.memory.update_checkpoint(checkpoint, rewind=rewind))
+        outcome = run_sync(self.memory.update_checkpoint(checkpoint, rewind=rewind))
         if isinstance(outcome, Granted):
-            before = self.marks.get(checkpoint.partition)
-            self.marks[checkpoint.partition] = outcome.row
+            before = self.checkpoints.get(checkpoint.partition)
+            self.checkpoints[checkpoint.partition] = outcome.row
             self.observer.checkpoint_written(process, before, outcome.row)
         else:
             self.refused += 1
@@ -141,34 +143,34 @@ class SimStore:
 
     def list_rows(self) -> Listing:
         self.calls["list"] += 1
-        listing = at_once(self.memory.list_ownership(self.group))
+        listing = run_sync(self.memory.list_ownership(self.group))
         if self.semantics == "memory":
             return listing
-        return replace(listing, ownerships=tuple(map(self._shown, listing.ownerships)))
+        return replace(listing, ownerships=tuple(map(self._returned, listing.ownerships)))
 
     def list_checkpoints(self) -> list[Checkpoint]:
         self.calls["list checkpoints"] += 1
-        return at_once(self.memory.list_checkpoints(self.group))
+        return run_sync(self.memory.list_checkpoints(self.group))
 
-    def beat(self, name: str, most: int | None) -> None:
+    def beat(self, name: str, max_partitions: int | None) -> None:
         self.calls["beat"] += 1
-        at_once(self.memory.beat(self.group, name, most))
+        run_sync(self.memory.beat(self.group, name, max_partitions))
 
     def leave(self, name: str) -> None:
         self.calls["leave"] += 1
-        at_once(self.memory.leave(self.group, name))
+        run_sync(self.memory.leave(self.group, name))
 
     # -- semantics ---------------------------------------------------------------------------------
 
-    def _shown_outcome(self, outcome: ClaimOutcome) -> ClaimOutcome:
+    def _as_semantics(self, outcome: ClaimOutcome) -> ClaimOutcome:
         if not isinstance(outcome, Refused) or self.semantics == "memory":
             return outcome
         if self.semantics == "blob" or outcome.current is None:
             return replace(outcome, current=None)
-        return replace(outcome, current=self._shown(outcome.current))
+        return replace(outcome, current=self._returned(outcome.current))
 
-    def _shown(self, row: Ownership) -> Ownership:
-        """A row as this kind of store tells it."""
+    def _returned(self, row: Ownership) -> Ownership:
+        """A row as this kind of store returns it."""
         now_s = asyncio.get_running_loop().time()
         if self.semantics == "bloblease":
             leased = now_s - self.leased_s[row.partition] < self.lease_s
@@ -178,22 +180,22 @@ class SimStore:
         return replace(row, age_s=max(0.0, seconds - 1.0), deadline_s=left_s)
 
 
-def asks(before: Ownership, row: Ownership) -> bool:
-    """Whether a write is a nomination, as BlobLeaseStore sees it."""
+def is_nomination(before: Ownership, row: Ownership) -> bool:
+    """Whether a write names a new successor, as BlobLeaseStore detects it."""
     named = bool(row.successor) and row.successor != before.successor
     return named and row.owner == before.owner
 
 
 class HostStore:
-    """One host's way to the store. `injected` counts what went wrong on it, by kind."""
+    """One host's connection to the store. `injected` counts its faults by kind."""
 
     def __init__(
         self, store: SimStore, process: HostProcess, rng: Random, injected: Counter[str]
     ) -> None:
         self.store, self.process, self.rng, self.injected = store, process, rng, injected
         self.faults: Faults = NO_FAULTS
-        self._seen: tuple[Listing, float] | None = None
-        self._marks_seen: list[Checkpoint] | None = None
+        self._previous: tuple[Listing, float] | None = None
+        self._previous_checkpoints: list[Checkpoint] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -207,30 +209,30 @@ class HostStore:
         sent_s = asyncio.get_running_loop().time()
         listing = await self._list(sent_s)
         for row in listing.ownerships:
-            self.store.observer.row_heard(self.process, row, sent_s)
+            self.store.observer.row_received(self.process, row, sent_s)
         return listing
 
     async def _list(self, now_s: float) -> Listing:
-        if self._seen is not None and self._draw("stale"):
-            listing, at_s = self._seen
+        if self._previous is not None and self._draw("stale"):
+            listing, at_s = self._previous
             return await self._travel(lambda: aged_listing(listing, now_s - at_s))
         listing = await self._read(self.store.list_rows)
-        # Its ages are those of the moment it was read, which was on the way: from the answer on
-        # they are too young, and never too old, as an old answer of a real store is.
-        self._seen = (listing, asyncio.get_running_loop().time())
+        # Its ages were computed before the response travelled back: they are too low, and never
+        # too high, as in a stale response of a real store.
+        self._previous = (listing, asyncio.get_running_loop().time())
         return listing
 
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
-        if self._marks_seen is not None and self._draw("stale"):
-            seen = list(self._marks_seen)
-            return await self._travel(lambda: seen)
+        if self._previous_checkpoints is not None and self._draw("stale"):
+            previous = list(self._previous_checkpoints)
+            return await self._travel(lambda: previous)
         try:
-            marks = await self._read(self.store.list_checkpoints)
-        except StoreUnavailable:  # a checkpoint in doubt is read back before it is written again
+            checkpoints = await self._read(self.store.list_checkpoints)
+        except StoreUnavailable:  # a checkpoint in doubt is read before it is written again
             self.store.observer.store_failed(self.process, "failed", ())
             raise
-        self._marks_seen = list(marks)
-        return marks
+        self._previous_checkpoints = list(checkpoints)
+        return checkpoints
 
     async def _read(self, read: Callable[[], T]) -> T:
         if self._draw("failed"):
@@ -244,19 +246,19 @@ class HostStore:
         self, group: Group, claims: Sequence[Ownership]
     ) -> list[ClaimOutcome]:
         sent_s = asyncio.get_running_loop().time()
-        fates = [(row, self._fate()) for row in claims]
-        arriving = [row for row, fate in fates if fate != "before"]
-        answers = iter(await self._travel(lambda: self._claim(arriving)))
+        drawn = [(row, self._write_fault()) for row in claims]
+        arriving = [row for row, fault in drawn if fault != "before"]
+        responses = iter(await self._travel(lambda: self._claim(arriving)))
         outcomes = [
-            Unknown(row, WHY) if fate == "before" else _told(next(answers), row, fate)
-            for row, fate in fates
+            Unknown(row, WHY) if fault == "before" else _received(next(responses), row, fault)
+            for row, fault in drawn
         ]
         for outcome in outcomes:
             if isinstance(outcome, Granted):
-                self.store.heard[outcome.row.partition] = outcome.row.etag
-                self.store.observer.row_answered(self.process, outcome.row, sent_s)
+                self.store.received_etags[outcome.row.partition] = outcome.row.etag
+                self.store.observer.row_granted(self.process, outcome.row, sent_s)
             elif isinstance(outcome, Refused) and outcome.current is not None:
-                self.store.observer.row_heard(self.process, outcome.current, sent_s)
+                self.store.observer.row_received(self.process, outcome.current, sent_s)
         return outcomes
 
     def _claim(self, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
@@ -266,15 +268,15 @@ class HostStore:
         self, checkpoint: Checkpoint, *, rewind: bool = False
     ) -> CheckpointOutcome:
         self.store.observer.checkpoint_sent(self.process, checkpoint)
-        fate = self._fate()
-        if fate == "before":
+        fault = self._write_fault()
+        if fault == "before":
             await self._travel(lambda: None)
-            self.store.observer.store_failed(self.process, fate, [checkpoint.partition])
+            self.store.observer.store_failed(self.process, fault, [checkpoint.partition])
             return Unknown(checkpoint, WHY)
         outcome = await self._travel(
             lambda: self.store.update(self.process, checkpoint, rewind), [checkpoint.partition]
         )
-        return Unknown(checkpoint, WHY) if fate == "after" else outcome
+        return Unknown(checkpoint, WHY) if fault == "after" else outcome
 
     async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
         await self._read(lambda: self.store.beat(name, max_partitions))
@@ -282,7 +284,7 @@ class HostStore:
     async def leave(self, group: Group, name: str) -> None:
         await self._read(lambda: self.store.leave(name))
 
-    # -- the way there and back --------------------------------------------------------------------
+    # -- the network -------------------------------------------------------------------------------
 
     def _draw(self, kind: str) -> bool:
         rate: float = getattr(self.faults, kind)
@@ -291,14 +293,14 @@ class HostStore:
             return True
         return False
 
-    def _fate(self) -> str:
+    def _write_fault(self) -> str:
         return "before" if self._draw("before") else "after" if self._draw("after") else ""
 
     def _delay_s(self) -> float:
         return self.rng.uniform(0.001, 0.02)
 
     async def _travel(self, act: Callable[[], T], about: Sequence[str] = ()) -> T:
-        """Let this happen at the store after a while; what comes of it, after another."""
+        """Run `act` at the store after one delay, and return its result after another."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
         if self.process.dead:
@@ -314,36 +316,38 @@ class HostStore:
             if self.rng.random() < 0.5 or left_s > 2 * SLOW_S_MAX:
                 await asyncio.sleep(self.rng.uniform(1.0, SLOW_S_MAX))
                 raise StoreUnavailable(WHY)
-            there_s += left_s  # some of what nobody answers takes effect once the store is back
-        answer: asyncio.Future[T] = loop.create_future()
-        loop.call_later(there_s, _arrive, loop, act, answer, back_s, context=loop.nowhere)
-        return await answer
+            there_s += left_s  # some calls without a response take effect when the store is back
+        response: asyncio.Future[T] = loop.create_future()
+        loop.call_later(there_s, _arrive, loop, act, response, back_s, context=loop.no_process)
+        return await response
 
 
-def _arrive(loop: SimLoop, act: Callable[[], T], answer: asyncio.Future[T], back_s: float) -> None:
+def _arrive(
+    loop: SimLoop, act: Callable[[], T], response: asyncio.Future[T], back_s: float
+) -> None:
     try:
         result = act()
     except Exception as failed:
-        loop.call_later(back_s, _answer, answer, failed, None, context=loop.nowhere)
+        loop.call_later(back_s, _respond, response, failed, None, context=loop.no_process)
     else:
-        loop.call_later(back_s, _answer, answer, None, result, context=loop.nowhere)
+        loop.call_later(back_s, _respond, response, None, result, context=loop.no_process)
 
 
-def _answer(answer: asyncio.Future[Any], failed: Exception | None, result: Any) -> None:
-    if answer.done():
-        return  # nobody waits for it any more
+def _respond(response: asyncio.Future[Any], failed: Exception | None, result: Any) -> None:
+    if response.done():
+        return  # its caller has stopped waiting
     if failed is not None:
-        answer.set_exception(failed)
+        response.set_exception(failed)
     else:
-        answer.set_result(result)
+        response.set_result(result)
 
 
-def _told(outcome: ClaimOutcome, row: Ownership, fate: str) -> ClaimOutcome:
-    return Unknown(row, WHY) if fate == "after" else outcome
+def _received(outcome: ClaimOutcome, row: Ownership, fault: str) -> ClaimOutcome:
+    return Unknown(row, WHY) if fault == "after" else outcome
 
 
-def at_once(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine comes to that only ever lets others go first: here nobody is in between."""
+def run_sync(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that awaits nothing but `asyncio.sleep(0)`."""
     try:
         while True:
             work.send(None)

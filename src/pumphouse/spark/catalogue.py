@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pumphouse.leases.strategies import strategy_forms
+
 BOTH, READ, WRITE = "both", "read", "write"
 
 
@@ -158,7 +160,7 @@ CATALOGUE = (
         "assignment",
         "text",
         "all",
-        help="which partitions are read: all, or those owned by steady, balanced, greedy, fixed:N",
+        help=f"which partitions are read: all, or a share by {strategy_forms(grabbing=False)}",
     ),
     Option("store", "secret", help="where the hosts of the group keep their leases"),
     Option("host", "text", help="our name there; made up once and journalled if it is not given"),

@@ -29,7 +29,7 @@ def mark_of(outcome: CheckpointOutcome) -> Checkpoint:
 async def refused(store: CheckpointStore, row: Ownership, group: Group = GROUP) -> None:
     outcome = await write(store, row, group)
     assert isinstance(outcome, Refused), outcome
-    assert outcome.wanted == row
+    assert outcome.requested == row
 
 
 async def first(store: CheckpointStore, partition: str = "0", host: str = "a") -> Ownership:

@@ -176,7 +176,7 @@ async def test_a_checkpoint_is_written_over_its_etag_only(store: CheckpointStore
     for late in (STAMP, advance(mark, 9, "900"), replace(newer, partition="1")):
         outcome = await store.update_checkpoint(late)
         assert isinstance(outcome, Refused)
-        assert outcome.wanted == late
+        assert outcome.requested == late
         assert outcome.current in (None, newer)
     assert await checkpoints(store) == {"0": newer}
 

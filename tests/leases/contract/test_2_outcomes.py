@@ -38,7 +38,7 @@ async def test_outcomes_come_in_the_order_of_the_claims(store: CheckpointStore) 
     outcomes = await store.claim_ownership(GROUP, claims)
     assert [type(outcome) for outcome in outcomes] == [Refused, Granted, Granted, Refused, Refused]
     assert [
-        (o.row if isinstance(o, Granted) else o.wanted).partition for o in outcomes
+        (o.row if isinstance(o, Granted) else o.requested).partition for o in outcomes
     ] == ["3", "9", "0", "2", "1"]  # fmt: skip
 
 
@@ -48,7 +48,7 @@ async def test_no_answer_is_unknown(place: Place, store: CheckpointStore) -> Non
     async with place.silent() as silent:
         outcomes = await silent.claim_ownership(GROUP, [renew(row), claim(None, "1", "a")])
         assert [type(outcome) for outcome in outcomes] == [Unknown, Unknown]
-        assert [o.wanted for o in outcomes if isinstance(o, Unknown)] == [
+        assert [o.requested for o in outcomes if isinstance(o, Unknown)] == [
             renew(row),
             claim(None, "1", "a"),
         ]
@@ -130,7 +130,7 @@ async def test_a_race_with_lost_answers(stores: list[CheckpointStore]) -> None:
     owner = (await rows(stores[0]))["0"].owner
     winners = [o.row.owner for o in outcomes if isinstance(o, Granted)]
     assert winners in ([], [owner])
-    perhaps = [o.wanted.owner for o in outcomes if isinstance(o, Unknown)]
+    perhaps = [o.requested.owner for o in outcomes if isinstance(o, Unknown)]
     assert owner in winners + perhaps
 
 

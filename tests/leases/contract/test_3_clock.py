@@ -126,13 +126,13 @@ async def test_what_was_handed_over_tells_until_when_it_must_be_confirmed(
     row = await granted(store, nominate(await first(store, host="a"), "b", 9 * place.tick_s))
     await granted(store, hand_over(row, place.tick_s / 2))
     listed = (await rows(store))["0"]
-    assert (listed.owner, listed.successor, listed.handed) == ("b", "", True)
+    assert (listed.owner, listed.successor, listed.unconfirmed) == ("b", "", True)
     await place.pass_time(place.tick_s)
     listed = (await rows(store))["0"]
     assert listed.overdue
     await granted(store, confirm(listed))
     listed = (await rows(store))["0"]
-    assert (listed.owner, listed.handed, listed.deadline_s) == ("b", False, None)
+    assert (listed.owner, listed.unconfirmed, listed.deadline_s) == ("b", False, None)
 
 
 async def test_whoever_follows_has_no_deadline(store: CheckpointStore) -> None:

@@ -166,7 +166,7 @@ class Fleet(RuleBasedStateMachine):
             history.append(Write(outcome.row, since, until))
         else:
             assert isinstance(outcome, Refused)
-            assert outcome.wanted == wanted
+            assert outcome.requested == wanted
 
     # -- checkpoints ------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from tests.leases.contract.calls import (
     write,
 )
 from tests.leases.contract.stores import GROUP, Clock
+from tests.leases.sdk_writes import claim_as_sdk, update_checkpoint_as_sdk
 
 HELD = Ownership("0", "a", 5, "etag")
 FREE = replace(HELD, owner="")
@@ -86,28 +87,36 @@ WRONG = [
     (HELD, replace(HELD, owner="", epoch=4), "fall from 5 to 4"),
     (HELD, replace(HELD, owner="b"), "from a to b, but the epoch does not rise"),
     (HELD, replace(HELD, owner="b", epoch=4), "does not rise"),
-    (FREE, replace(FREE, owner="a"), "from nobody to a, but the epoch does not rise"),
-    (HELD, replace(HELD, owner="b", epoch=6, successor="c", deadline_s=1.0), "c is kept waiting"),
-    (FREE, nominate(FREE, "b", 30.0), "nobody owns it"),
+    (FREE, replace(FREE, owner="a"), "from (none) to a, but the epoch does not rise"),
+    (
+        HELD,
+        replace(HELD, owner="b", epoch=6, successor="c", deadline_s=1.0),
+        "c stays its successor",
+    ),
+    (FREE, nominate(FREE, "b", 30.0), "it has a successor but no owner"),
     (HELD, nominate(HELD, "a", 30.0), "a would succeed itself"),
     (HELD, nominate(HELD, "b", -1.0), "deadline in the past"),
     (HELD, replace(HELD, successor="b"), "together or not at all"),
     (HELD, replace(HELD, deadline_s=30.0), "together or not at all"),
     (None, Ownership("0", "a", 1, deadline_s=30.0), "together or not at all"),
     (HANDED, renew(HANDED), "together or not at all"),
-    (ASKED, replace(hand_over(ASKED, 10.0), owner="c"), "c is to confirm a hand-over"),
-    (HELD, replace(claim(HELD, "0", "b"), deadline_s=10.0), "b is to confirm a hand-over"),
-    (HELD, replace(release(HELD), deadline_s=10.0), "nobody owns it, and yet it has a deadline"),
+    (ASKED, replace(hand_over(ASKED, 10.0), owner="c"), "c would confirm a hand-over"),
+    (HELD, replace(claim(HELD, "0", "b"), deadline_s=10.0), "b would confirm a hand-over"),
+    (HELD, replace(release(HELD), deadline_s=10.0), "it has a deadline but no owner"),
     (HELD, nominate(HELD, "b", math.inf), "deadline is inf"),
     (HELD, nominate(HELD, "b", math.nan), "deadline is nan"),
     (HELD, renew(HELD, -1.0), "rate is -1"),
     (HELD, renew(HELD, math.nan), "rate is nan"),
     (HELD, renew(HELD, math.inf), "rate is inf"),
-    (ASKED, replace(ASKED, successor="", deadline_s=None), "forget b, whose deadline has not"),
-    (ASKED, nominate(ASKED, "c", 30.0), "forget b, whose deadline has not"),
-    (OVERDUE, replace(OVERDUE, successor="", deadline_s=None), "forget b, who may take it"),
-    (aged(ASKED, 10.0), renew(ASKED), "put the deadline of b off by 10.0 s"),
-    (aged(ASKED, 10.0), raise_epoch(ASKED, 9), "put the deadline of b off by 10.0 s"),
+    (ASKED, replace(ASKED, successor="", deadline_s=None), "drop the successor b before"),
+    (ASKED, nominate(ASKED, "c", 30.0), "drop the successor b before"),
+    (
+        OVERDUE,
+        replace(OVERDUE, successor="", deadline_s=None),
+        "drop the successor b, which may claim it",
+    ),
+    (aged(ASKED, 10.0), renew(ASKED), "postpone the deadline of b by 10.0 s"),
+    (aged(ASKED, 10.0), raise_epoch(ASKED, 9), "postpone the deadline of b by 10.0 s"),
 ]
 
 
@@ -227,8 +236,8 @@ def test_it_shows_how_much_it_holds() -> None:
 async def test_an_sdk_forgets_all_but_the_owner() -> None:
     store = MemoryStore()
     row = await granted(store, nominate(await first(store, host="a"), "b", 30.0))
-    assert isinstance(await store.claim_as_sdk(GROUP, Ownership("0", "sdk")), Refused)
-    taken = row_of(await store.claim_as_sdk(GROUP, replace(row, owner="sdk")))
+    assert isinstance(claim_as_sdk(store, GROUP, Ownership("0", "sdk")), Refused)
+    taken = row_of(claim_as_sdk(store, GROUP, replace(row, owner="sdk")))
     listed = (await rows(store))["0"]
     assert (listed.owner, listed.epoch, listed.successor, listed.deadline_s) == ("sdk", 0, "", None)
     assert listed.etag == taken.etag
@@ -239,6 +248,6 @@ async def test_an_sdk_forgets_all_but_the_owner() -> None:
 async def test_an_sdk_writes_over_every_checkpoint() -> None:
     store = MemoryStore()
     await store.update_checkpoint(Checkpoint(GROUP, "0", 20, "20", 5))
-    await store.update_checkpoint_as_sdk(Checkpoint(GROUP, "0", 10, "10", 5))
+    update_checkpoint_as_sdk(store, Checkpoint(GROUP, "0", 10, "10", 5))
     found = (await checkpoints(store))["0"]
     assert (found.sequence, found.epoch) == (10, 0)

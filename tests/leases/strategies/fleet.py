@@ -200,7 +200,7 @@ class Fleet:
         self.seen[host] = census
         wanted = self.hosts[host](census, self.rng)
         assert len(set(wanted)) == len(wanted)
-        assert not set(wanted) & {*census.mine, *census.coming, *census.going}
+        assert not set(wanted) & {*census.mine, *census.incoming, *census.outgoing}
         return [*census.due, *wanted]
 
     def _write(self, host: str, wanted: list[str], listing: Listing) -> None:

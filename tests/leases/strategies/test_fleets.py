@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.leases.strategies import NAMED, STEADY, Strategy, fixed, limited
+from pumphouse.leases.strategies import STEADY, STRATEGIES, Strategy, fixed, limited
 from tests.leases.strategies.fleet import Fleet, lower_bound
 
-BALANCING = [each for each in NAMED.values() if each.name != "steady:rates"]  # see test_steady
+BALANCING = [each for each in STRATEGIES.values() if each.name != "steady:rates"]  # see test_steady
 HOSTS = "abcdef"
 
 

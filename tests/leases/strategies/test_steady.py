@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.leases.strategies import STEADY, STEADY_BY_RATE, Strategy, limited
-from pumphouse.leases.strategies.ring import deal, hashed
+from pumphouse.leases.strategies.ring import assign, hashed
 from tests.leases.strategies.fleet import Fleet, census_of, listing_of, lower_bound
 
 PICTURES = st.text("abcdABC._", min_size=1, max_size=24)
@@ -91,8 +91,8 @@ def test_hosts_that_start_together_share_without_a_move() -> None:
 def test_a_host_more_or_less_in_a_listing_changes_few_claims() -> None:
     hosts = [f"host-{n}" for n in range(8)]
     pool = [str(n) for n in range(256)]
-    full = deal(pool, dict.fromkeys(hosts, 32))
-    fewer = deal(pool, dict.fromkeys(hosts[:-1], 37))
+    full = assign(pool, dict.fromkeys(hosts, 32))
+    fewer = assign(pool, dict.fromkeys(hosts[:-1], 37))
     stayed = [p for p in pool if full[p] != hosts[-1]]
     assert sum(full[p] == fewer[p] for p in stayed) > 0.75 * len(stayed)
 
@@ -102,7 +102,7 @@ def test_a_host_more_or_less_in_a_listing_changes_few_claims() -> None:
 )
 def test_dealing_fills_every_room_and_none_twice(count: int, room: dict[str, int]) -> None:
     pool = [str(n) for n in range(count)]
-    dealt = deal(pool, room)
+    dealt = assign(pool, room)
     assert len(dealt) == min(count, sum(room.values()))
     given_to = list(dealt.values())
     assert all(given_to.count(host) <= room[host] for host in room)
@@ -110,7 +110,7 @@ def test_dealing_fills_every_room_and_none_twice(count: int, room: dict[str, int
 
 def test_a_place_on_the_ring_is_the_same_in_every_process() -> None:
     assert [hashed("0"), hashed("host-a")] == [1524971041, 3483334732]
-    assert deal("0123", {"a": 2, "b": 2}) == {"0": "a", "1": "a", "3": "b", "2": "b"}
+    assert assign("0123", {"a": 2, "b": 2}) == {"0": "a", "1": "a", "3": "b", "2": "b"}
 
 
 # -- limits ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pumphouse.errors import OptionError
+from pumphouse.leases.strategies import strategy_forms
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -72,7 +73,7 @@ strategy_option = click.option(
     "--strategy",
     default="steady",
     show_default=True,
-    help="steady, greedy, balanced, fixed:N, eph, eph_js.",
+    help=f"How partitions are shared: {strategy_forms()}.",
 )
 output_option = click.option(
     "-o",

@@ -1,41 +1,40 @@
-"""Which partitions should this host claim next? Pure functions of a census.
+"""Strategies: pure functions that choose the partitions a host claims next from a census.
 
-A strategy looks at a census (who owns what, judged at one instant) and answers with the partitions
-to claim. It does no IO, reads no clock and keeps no state, so that a fleet of a thousand hosts can
-be balanced inside a unit test.
+A strategy takes a census (the ownership of all partitions at one instant) and returns the
+partitions to claim or to request. It does no IO, reads no clock and keeps no state, so that a fleet
+of a thousand hosts can be balanced inside a unit test. `registry` lists all of them by name.
 
     store.list_ownership -> take_census -> strategy -> store.claim_ownership -> start and stop pumps
                                            ^^^^^^^^ this package
 """
 
-from pumphouse.leases.strategies.strategy import (
+from pumphouse.leases.strategies.registry import (
     BALANCED,
     EPH,
     EPH_JS,
     GREEDY,
-    NAMED,
     STEADY,
     STEADY_BY_RATE,
-    Rule,
-    Strategy,
+    STRATEGIES,
     fixed,
-    limited,
     parse_strategy,
-    settled,
+    strategy_forms,
 )
+from pumphouse.leases.strategies.strategy import Rule, Strategy, limited, settled
 
 __all__ = [
     "BALANCED",
     "EPH",
     "EPH_JS",
     "GREEDY",
-    "NAMED",
     "STEADY",
     "STEADY_BY_RATE",
+    "STRATEGIES",
     "Rule",
     "Strategy",
     "fixed",
     "limited",
     "parse_strategy",
     "settled",
+    "strategy_forms",
 ]

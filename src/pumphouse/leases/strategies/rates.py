@@ -1,27 +1,27 @@
-"""Which partitions should go where, if some are much busier than others?
+"""Chooses partitions by their rates, so that no host owns all the busy ones.
 
-Counts come first: every host still gets its share, give or take one. Rates decide which partitions
-make up a share, so that no host is left with all the busy ones.
+Counts come first: every host still gets its share, plus or minus one. Rates decide which partitions
+make up a share.
 
     steady_by_rate -> even_out, exchange -> partition -> host
                       ^^^^^^^^^^^^^^^^^^ this module
 
-Moving a partition costs its readers a pause, and rates waver, so exchanges are damped:
+A move costs the readers of a partition a pause, and rates vary, so exchanges are damped:
 
-* Nothing is exchanged until the busiest host is 20 % above the mean (`START`); then every host
-  more than 10 % above it gives (`STOP`). What was evened out must drift far to be moved again.
-* An exchange that would narrow the gap between two hosts by less than a twentieth of the mean
-  (`WORTH`) is not worth its moves.
-* Each host takes part in one exchange at a time, and none begins while anything is on its way or
-  any rate is unknown. A partition that has just moved has no rate until its new owner has one.
+* Nothing is exchanged until the busiest host is 20 % above the mean (`START`). Then every host more
+  than 10 % above it gives partitions (`STOP`). A balanced pair must drift far to be moved again.
+* An exchange that narrows the gap between two hosts by less than a twentieth of the mean (`WORTH`)
+  is not made.
+* Each host takes part in one exchange at a time, and none begins while anything is incoming or any
+  rate is unknown. A partition that has just moved has no rate until its new owner measures one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from statistics import fmean
+from math import fsum
 
 from pumphouse.leases.census import Census
 
@@ -30,35 +30,35 @@ START, STOP, WORTH = 0.2, 0.1, 0.05
 Rates = Mapping[str, float]
 
 
-# -- at rest: exchanges ---------------------------------------------------------------------------
+# -- a balanced fleet: exchanges ------------------------------------------------------------------
 
 
 def exchange(census: Census) -> dict[str, str]:
-    """What the idlest hosts should take over from the busiest.
+    """The partitions that the idlest hosts should take over from the busiest.
 
-    Only this half of an exchange is planned. If it leaves the taker with too many, the other half
-    follows by itself: `even_out` gives back what evens the two out best.
+    Only this half of an exchange is planned. If the taker then has too many, the other half follows
+    in a later cycle: `even_out` gives back the partition that evens the two out best.
     """
-    if census.free or in_motion(census) or None in census.rates.values():
+    if census.free or has_moves(census) or None in census.rates.values():
         return {}
-    rates = assumed(census)
+    rates = assumed_rates(census)
     loads = loads_of(census, rates)
-    mean = fmean(loads.values())
+    mean = mean_of(loads.values())
     if max(loads.values()) <= mean * (1 + START):
         return {}
     worth = WORTH * mean
-    found = (
+    moves = (
         (best_move(census, rates, busy, idle, worth), idle) for busy, idle in pairs(loads, mean)
     )
-    return {partition: idle for partition, idle in found if partition is not None}
+    return {partition: idle for partition, idle in moves if partition is not None}
 
 
-def in_motion(census: Census) -> bool:
-    return sum(map(len, census.held.values())) < len(census.whose)
+def has_moves(census: Census) -> bool:
+    return sum(map(len, census.held.values())) < len(census.assigned)
 
 
 def pairs(loads: Rates, mean: float) -> Iterator[tuple[str, str]]:
-    """The busiest host with the idlest, the next with the next, while they are worth a look."""
+    """The busiest host with the idlest, the next with the next, down to `STOP`."""
     ranked = sorted(loads, key=lambda host: (-loads[host], host))
     for busy, idle in zip(ranked[: len(ranked) // 2], reversed(ranked), strict=False):
         if loads[busy] > mean * (1 + STOP):
@@ -66,46 +66,46 @@ def pairs(loads: Rates, mean: float) -> Iterator[tuple[str, str]]:
 
 
 def best_move(census: Census, rates: Rates, busy: str, idle: str, worth: float) -> str | None:
-    """The partition whose move evens out two hosts best, if it is worth its moves."""
+    """The partition whose move evens out two hosts best, if the gain is above `worth`."""
     theirs = sorted((rates[p], p) for p in census.held.get(idle, ()))
     gap = sum(rates[p] for p in census.held[busy]) - sum(rate for rate, _ in theirs)
-    # With as many as the busy one, the taker will have to give one back; else nothing returns.
+    # A taker with as many as the busy host will have to give one back; else nothing returns.
     back = theirs if census.counts[idle] >= census.counts[busy] else [(0.0, "")]
 
-    def remains(partition: str) -> float:
+    def remaining_gap(partition: str) -> float:
         returned, _ = back[nearest(back, rates[partition] - gap / 2)]
         return abs(gap - 2 * (rates[partition] - returned))
 
-    left, partition = min((remains(p), p) for p in census.held[busy])
+    left, partition = min((remaining_gap(p), p) for p in census.held[busy])
     return partition if gap - left > worth else None
 
 
-# -- not at rest: shares filled with a view to rates ----------------------------------------------
+# -- an unbalanced fleet: shares filled by rates --------------------------------------------------
 
 
-def even_out(census: Census, gaps: Mapping[str, int], beyond: Mapping[str, int]) -> dict[str, str]:
-    """Fill the gaps: with what is free, then with what some can spare, to the idlest hosts."""
-    rates, left, targets = assumed(census), dict(gaps), in_turns(census, gaps)
+def even_out(census: Census, gaps: Mapping[str, int], surplus: Mapping[str, int]) -> dict[str, str]:
+    """Fill the gaps with free partitions, then with those that owners can spare."""
+    rates, left, targets = assumed_rates(census), dict(gaps), in_turns(census, gaps)
     loads = loads_of(census, rates)
     for partition, host in targets.items():
         left[host] -= 1
         loads[host] += rates[partition]
     takers = [(loads[host], host) for host in left if left[host] > 0]
     heapify(takers)
-    givers = [(-loads[host], host) for host in beyond]
+    givers = [(-loads[host], host) for host in surplus]
     heapify(givers)
-    return targets | relieve(census, rates, givers, dict(beyond), takers, left)
+    return targets | relieve(census, rates, givers, dict(surplus), takers, left)
 
 
 def in_turns(census: Census, gaps: Mapping[str, int]) -> dict[str, str]:
-    """Free partitions in turns to those that lack any, who lacks the most first; the busiest first.
+    """Deal free partitions in turns, the busiest first, to hosts with gaps, the widest first.
 
-    How busy hosts are is not asked. That wavers, and hosts that looked a moment apart would leave
-    a partition to each other. What is free keeps the rate that its row tells, and what somebody has
-    claimed meanwhile changes nobody else's turn.
+    The loads of hosts are not considered. They vary, and hosts that list a moment apart would leave
+    a partition to each other. A free partition keeps the rate of its row, and a claim made
+    meanwhile does not change the turns of other hosts.
     """
-    most = sorted(gaps, key=lambda host: (-gaps[host], host))
-    turns = (host for turn in range(max(gaps.values())) for host in most if gaps[host] > turn)
+    widest = sorted(gaps, key=lambda host: (-gaps[host], host))
+    turns = (host for turn in range(max(gaps.values())) for host in widest if gaps[host] > turn)
     free = sorted(census.free, key=lambda p: (-(census.rates[p] or 0.0), p))
     return dict(zip(free, turns, strict=False))
 
@@ -114,25 +114,25 @@ def relieve(
     census: Census,
     rates: Rates,
     givers: list[tuple[float, str]],
-    beyond: dict[str, int],
+    surplus: dict[str, int],
     takers: list[tuple[float, str]],
     gaps: dict[str, int],
 ) -> dict[str, str]:
-    """The busiest giver to the idlest taker, what evens them out best, until nobody lacks any."""
+    """Move partitions from the busiest giver to the idlest taker until no host has a gap."""
     left = {host: sorted((rates[p], p) for p in census.held[host]) for _, host in givers}
     targets = {}
     while givers and takers:
         load, host = heappop(givers)
         rate, partition = left[host].pop(nearest(left[host], (-load - takers[0][0]) / 2))
-        targets[partition] = hand(takers, gaps, rate)
-        beyond[host] -= 1
-        if beyond[host] and left[host]:
+        targets[partition] = give_to_idlest(takers, gaps, rate)
+        surplus[host] -= 1
+        if surplus[host] and left[host]:
             heappush(givers, (load + rate, host))
     return targets
 
 
-def hand(takers: list[tuple[float, str]], gaps: dict[str, int], rate: float) -> str:
-    """Give the idlest taker a partition, and put it back in line unless it is full."""
+def give_to_idlest(takers: list[tuple[float, str]], gaps: dict[str, int], rate: float) -> str:
+    """Give a partition to the idlest taker, which stays in the heap unless it is full."""
     load, host = heappop(takers)
     gaps[host] -= 1
     if gaps[host]:
@@ -143,23 +143,28 @@ def hand(takers: list[tuple[float, str]], gaps: dict[str, int], rate: float) -> 
 # -- numbers --------------------------------------------------------------------------------------
 
 
-def assumed(census: Census) -> dict[str, float]:
-    """The rate of every partition; one that nobody knows is taken for an average one."""
+def assumed_rates(census: Census) -> dict[str, float]:
+    """The rate of every partition; an unknown rate is assumed to be the average."""
     known = [rate for rate in census.rates.values() if rate is not None]
-    average = fmean(known) if known else 1.0
+    average = mean_of(known) if known else 1.0
     return {p: average if rate is None else rate for p, rate in census.rates.items()}
 
 
 def loads_of(census: Census, rates: Rates) -> dict[str, float]:
-    """Events per second of every host, once what is on its way has arrived."""
+    """Events per second of every host, incoming partitions included."""
     loads = dict.fromkeys(census.members, 0.0)
-    for partition, host in census.whose.items():
+    for partition, host in census.assigned.items():
         loads[host] += rates[partition]
     return loads
 
 
-def nearest(ascending: Sequence[tuple[float, str]], wanted: float) -> int:
-    """The place of the rate that comes closest."""
-    at = bisect_left(ascending, (wanted, ""))
-    around = [place for place in (at - 1, at) if 0 <= place < len(ascending)]
-    return min(around, key=lambda place: abs(ascending[place][0] - wanted))
+def nearest(ascending: Sequence[tuple[float, str]], rate: float) -> int:
+    """The index of the rate that is closest to `rate`."""
+    at = bisect_left(ascending, (rate, ""))
+    around = [index for index in (at - 1, at) if 0 <= index < len(ascending)]
+    return min(around, key=lambda index: abs(ascending[index][0] - rate))
+
+
+def mean_of(rates: Collection[float]) -> float:
+    # As statistics.fmean, whose module is slow to import.
+    return fsum(rates) / len(rates)

@@ -1,4 +1,4 @@
-"""What goes wrong, and how often. Faults are data: rates by kind, and profiles with names.
+"""Fault profiles: which faults are injected, and how often. Faults are rates by kind.
 
 parse_faults -> Faults -> fleet (per hour), store (per call), handler (per batch)
                 ^^^^^^ this module
@@ -34,58 +34,59 @@ class Faults:
     """Rates by kind. Those of hosts are per hour of the whole fleet, the others probabilities."""
 
     # Per hour, in the fleet.
-    crash: float = 0.0  # a host dies; it comes back later, under its own name or another
-    pause: float = 0.0  # a host stands still, mostly for longer than its lease, and goes on
-    leave: float = 0.0  # a host stops in good order
-    join: float = 0.0  # a host more
-    restart: float = 0.0  # a host stops in good order and comes back
+    crash: float = 0.0  # a host dies and starts again later, with the same name or a new one
+    pause: float = 0.0  # a host is frozen, mostly for longer than its lease
+    leave: float = 0.0  # a host stops gracefully
+    join: float = 0.0  # a new host starts
+    restart: float = 0.0  # a host stops gracefully and starts again
     lost: float = 0.0  # the connection of a host to the hub breaks
-    evicted: float = 0.0  # a stranger with a higher epoch reads a partition for a while
-    hub_away: float = 0.0  # the hub does not answer for a while
-    store_away: float = 0.0  # the store does not answer for a while
-    grow: float = 0.0  # a partition more
-    expired: float = 0.0  # retention takes events that nobody has handled yet
+    evicted: float = 0.0  # a foreign reader with a higher epoch reads a partition for a while
+    hub_away: float = 0.0  # the hub does not respond for a while
+    store_away: float = 0.0  # the store does not respond for a while
+    grow: float = 0.0  # the hub gets another partition
+    expired: float = 0.0  # retention removes events before they are handled
 
     # Per call to the store.
-    before: float = 0.0  # a write that never arrives; nobody is told
-    after: float = 0.0  # a write that arrives; nobody is told
-    failed: float = 0.0  # a read that fails
-    stale: float = 0.0  # a listing from before
-    slow: float = 0.0  # it takes longer than the deadline of the caller
+    before: float = 0.0  # a write is lost on the way to the store
+    after: float = 0.0  # a write takes effect, and its response is lost
+    failed: float = 0.0  # a read fails
+    stale: float = 0.0  # a read returns the previous listing
+    slow: float = 0.0  # a call takes up to 15 s, longer than its deadline
 
     # Per batch.
     handler_slow: float = 0.0
     handler_stuck: float = 0.0  # for longer than handler_timeout_s
-    handler_raises: float = 0.0  # and succeeds when it is tried again
-    poison: float = 0.0  # an event on which it always raises
+    handler_raises: float = 0.0  # and succeeds when it is retried
+    poison: float = 0.0  # an event on which the handler always raises
 
-    # How wrong clocks are.
-    skew_s: float = 0.0  # at most, either way
-    drift: float = 0.0  # at most, either way: 0.0001 is 100 ppm
+    # Errors of clocks.
+    skew_s: float = 0.0  # at most, in both directions
+    drift: float = 0.0  # at most, in both directions: 0.0001 is 100 ppm
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            rate = getattr(self, one.name)
+        for kind in fields(self):
+            rate = getattr(self, kind.name)
             if not isfinite(rate):
-                raise OptionError(f"the rate of {one.name} is {rate:g}; it must be a finite number")
+                raise OptionError(f"the rate of {kind.name} must be finite (got {rate:g})")
             if rate < 0:
-                raise OptionError(f"the rate of {one.name} is below 0 ({rate})")
+                raise OptionError(f"the rate of {kind.name} must not be below 0 (got {rate})")
         for name in (*PER_CALL, *PER_BATCH):
             if getattr(self, name) > 1:
-                raise OptionError(f"{name} is a probability; it must be at most 1")
+                rate = getattr(self, name)
+                raise OptionError(f"{name} is a probability: it must be at most 1 (got {rate})")
         if not isfinite(self.per_hour):
-            raise OptionError("the rates per hour are too much together")
+            raise OptionError("the sum of the rates per hour must be finite")
 
     @property
     def per_hour(self) -> float:
         return float(sum(getattr(self, name) for name in PER_HOUR))
 
     def draw_event(self, rng: Random) -> str:
-        """Which of those that come by the hour comes next."""
-        thrown = rng.random() * self.per_hour
+        """The kind of the next hourly fault."""
+        drawn = rng.random() * self.per_hour
         for name in PER_HOUR:
-            thrown -= getattr(self, name)
-            if thrown < 0:
+            drawn -= getattr(self, name)
+            if drawn < 0:
                 return name
         return PER_HOUR[-1]
 
@@ -110,7 +111,7 @@ STORE_ONLY = Faults(
     store_away=4, before=0.05, after=0.05, failed=0.05, stale=0.1, slow=0.05,
     handler_slow=0.05,
 )  # fmt: skip
-# Long stretches in which nothing happens, as in most of the life of a fleet.
+# Long times without faults, as in most of the life of a fleet.
 QUIET = Faults(
     crash=0.3, pause=0.3, leave=0.2, join=0.3, restart=0.1, lost=0.8, evicted=0.2, hub_away=0.1,
     store_away=0.1, grow=0.05, expired=0.2,
@@ -129,20 +130,20 @@ PROFILES = {
 
 
 def parse_faults(text: str) -> Faults:
-    """`default`, `harsh`, `none`; or with changes: `default,crash=20,stale=0`."""
+    """A profile by name, optionally with changed rates: `default,crash=20,stale=0`."""
     name, *changes = (word.strip() for word in text.split(","))
     if "=" in name:
         name, changes = "none", [name, *changes]
     if name not in PROFILES:
-        raise OptionError(f"{name!r} is no profile of faults; use one of {', '.join(PROFILES)}")
-    known = {one.name for one in fields(Faults)}
+        raise OptionError(f"unknown fault profile {name!r}: use one of {', '.join(PROFILES)}")
+    kinds = {kind.name for kind in fields(Faults)}
     chosen: dict[str, float] = {}
     for change in changes:
         kind, _, rate = change.partition("=")
-        if kind not in known:
-            raise OptionError(f"{kind!r} is no fault; there are {', '.join(sorted(known))}")
+        if kind not in kinds:
+            raise OptionError(f"unknown fault {kind!r}: use one of {', '.join(sorted(kinds))}")
         try:
             chosen[kind] = float(rate)
         except ValueError:
-            raise OptionError(f"the rate of {kind} is {rate!r}; it must be a number") from None
+            raise OptionError(f"the rate of {kind} must be a number (got {rate!r})") from None
     return replace(PROFILES[name], **chosen)

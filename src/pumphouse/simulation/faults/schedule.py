@@ -1,7 +1,7 @@
-"""When what goes wrong: the faults that come by the hour, drawn from the fleet's die.
+"""The fault schedule: draws the faults of hosts, hub and store, and when they happen.
 
 Faults -> FaultSchedule -> Fleet
-          ^^^^^ this module
+          ^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from random import Random
 from pumphouse.simulation.faults.profiles import Faults
 from pumphouse.simulation.fleet import PAUSE_LEASES, Fleet, Host
 
-HOSTS_MORE = 2  # than was asked for, at the most
+EXTRA_HOSTS_MAX = 2  # above the size of the scenario
 AWAY_S = (2.0, 120.0)  # how long a hub or a store is away
-AWAY_LEASES = 1.5  # the same, at least up to so many leases: an outage may outlive every one
-STRANGER_S = (1.0, 60.0)
-BACK_S = (1.0, 300.0)  # how long a host that crashed stays away
+AWAY_LEASES = 1.5  # an outage may last this many leases, and so outlive all of them
+FOREIGN_S = (1.0, 60.0)  # how long a foreign reader stays
+RESTART_S = (1.0, 300.0)  # after a crash
 
 
 class FaultSchedule:
-    """Makes faults of a fleet for a while."""
+    """Injects faults into a fleet for some time."""
 
     def __init__(self, fleet: Fleet, faults: Faults, rng: Random) -> None:
         self.fleet, self.faults, self.rng = fleet, faults, rng
@@ -38,51 +38,51 @@ class FaultSchedule:
             await asyncio.sleep(wait_s)
             getattr(self, self.faults.draw_event(self.rng))()
 
-    def _one(self) -> Host | None:
-        """Somebody who is awake, if there is one to spare."""
+    def _pick_host(self) -> Host | None:
+        """A random host that is not frozen; None if it would be the last one."""
         awake = [host for host in self.fleet.hosts.values() if not host.process.frozen]
         return self.rng.choice(awake) if len(awake) > 1 else None
 
     def crash(self) -> None:
-        if (host := self._one()) is None:
+        if (host := self._pick_host()) is None:
             return
         self.fleet.fault("crash", host.name)
         self.fleet.crash(host)
         name = self.rng.choice([host.name, ""])
-        self.fleet.loop.call_later(self.rng.uniform(*BACK_S), self._back, name)
+        self.fleet.loop.call_later(self.rng.uniform(*RESTART_S), self._start_again, name)
 
-    def _back(self, name: str) -> None:
+    def _start_again(self, name: str) -> None:
         taken = name in self.fleet.hosts or name in self.fleet.starting
-        if not taken and len(self.fleet.hosts) < self.fleet.wanted:
+        if not taken and len(self.fleet.hosts) < self.fleet.size:
             self.fleet.fault("restart", name or "a new name")
-            self.fleet.soon(self.fleet.add(name))
+            self.fleet.start_task(self.fleet.add(name))
 
     def pause(self) -> None:
-        if (host := self._one()) is None:
+        if (host := self._pick_host()) is None:
             return
         seconds = self.rng.uniform(*PAUSE_LEASES) * self.fleet.options.lease_s
         self.fleet.fault("pause", f"{host.name} for {seconds:.3f} s")
         self.fleet.freeze(host, seconds)
 
     def leave(self) -> None:
-        if (host := self._one()) is not None:
+        if (host := self._pick_host()) is not None:
             self.fleet.fault("leave", host.name)
-            self.fleet.soon(self.fleet.leave(host))
+            self.fleet.start_task(self.fleet.leave(host))
 
     def restart(self) -> None:
-        if (host := self._one()) is not None:
+        if (host := self._pick_host()) is not None:
             self.fleet.fault("restart", host.name)
-            self.fleet.soon(self._again(host))
+            self.fleet.start_task(self._stop_and_start(host))
 
-    async def _again(self, host: Host) -> None:
+    async def _stop_and_start(self, host: Host) -> None:
         await self.fleet.leave(host)
         if host.name not in self.fleet.hosts and host.name not in self.fleet.starting:
             await self.fleet.add(host.name)
 
     def join(self) -> None:
-        if len(self.fleet.hosts) < self.fleet.wanted + HOSTS_MORE:
+        if len(self.fleet.hosts) < self.fleet.size + EXTRA_HOSTS_MAX:
             self.fleet.fault("join", "")
-            self.fleet.soon(self.fleet.add())
+            self.fleet.start_task(self.fleet.add())
 
     def lost(self) -> None:
         hosts = list(self.fleet.hosts.values())
@@ -95,8 +95,8 @@ class FaultSchedule:
         hub, partition = self.fleet.hub, self.rng.choice(self.fleet.hub.partitions)
         number = hub.intrude(partition, self.rng.randint(1, 5))
         self.fleet.fault("evicted", f"reader of {partition}")
-        stays_s = self.rng.uniform(*STRANGER_S)
-        self.fleet.loop.call_later(stays_s, hub.send_away, partition, number)
+        stays_s = self.rng.uniform(*FOREIGN_S)
+        self.fleet.loop.call_later(stays_s, hub.remove_foreign, partition, number)
 
     def _away_s(self) -> float:
         shortest_s, longest_s = AWAY_S
@@ -122,7 +122,7 @@ class FaultSchedule:
             self.fleet.start_flow(partition)
 
     def expired(self) -> None:
-        """Retention passes a reader that is slow, or a partition that nobody reads."""
+        """Retention removes events before they are handled."""
         fleet = self.fleet
         if late := fleet.unhandled():
             partition = self.rng.choice(late)

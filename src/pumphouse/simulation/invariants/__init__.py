@@ -1,1 +1,1 @@
-"""The invariants of a fleet and the checks that find violations."""
+"""The invariants of a fleet and their checks, by subject: rows, checkpoints, handlers."""

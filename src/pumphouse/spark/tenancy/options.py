@@ -10,13 +10,15 @@ import re
 from typing import TYPE_CHECKING
 
 from pumphouse.errors import OptionError
-from pumphouse.leases.strategies import parse_strategy
+from pumphouse.leases.strategies import parse_strategy, strategy_forms
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.spark.tenancy.journal import ALL, Tenancy
 
 if TYPE_CHECKING:
     from pumphouse.spark.options import OptionValues
 
+# A tenant hands over in order, so strategies that grab partitions are left out.
+SHARING_STRATEGIES = strategy_forms(grabbing=False)
 ALONE = ("store", "host", "leaseDuration", "renewInterval", "cycleInterval", "handOff")
 # Once a second one more partition, kept for a minute: as the fixed-partition processor does it.
 FIXED_S = {"leaseDuration": 60.0, "renewInterval": 20.0, "cycleInterval": 1.0}
@@ -29,11 +31,11 @@ def read_tenancy(values: OptionValues, *, streaming: bool, exclusive: bool) -> T
     assignment = values.text("assignment").strip().lower()
     if assignment == ALL:
         if given := [name for name in ALONE if values.given(name)]:
-            raise OptionError(f"{given[0]} needs assignment=steady (or fixed:4, greedy, balanced)")
+            raise OptionError(f"{given[0]} needs an assignment: use {SHARING_STRATEGIES}")
         return None
     check_together(values, streaming, exclusive)
     if parse_strategy(assignment).grabs:
-        raise OptionError(f"assignment is {assignment!r}; use steady, balanced, greedy or fixed:N")
+        raise OptionError(f"invalid assignment {assignment!r}: use {SHARING_STRATEGIES}")
     usual = FIXED_S if assignment.startswith("fixed") else USUAL_S
     times = {
         name: values.duration(name) if values.given(name) else usual_s

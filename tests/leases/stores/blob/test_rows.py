@@ -12,13 +12,13 @@ from pumphouse.leases.model import Checkpoint, Group, Ownership, confirm, hand_o
 from pumphouse.leases.stores.blob.rows import (
     ListedBlob,
     checkpoint_metadata,
+    decoded,
     encoded,
     ownership_metadata,
     read_checkpoint,
     read_ownership,
     read_stamp,
     stamp_metadata,
-    text,
 )
 
 GROUP = Group("house.servicebus.windows.net", "sensors")
@@ -157,7 +157,7 @@ def test_a_successor_needs_a_deadline_and_both_need_an_owner(metadata: dict[str,
 def test_a_row_that_was_handed_over_tells_until_when_it_must_be_confirmed() -> None:
     given = hand_over(Ownership("0", "a", 3, successor="b", deadline_s=20.0), 10.0)
     row = read_ownership("0", replace(found(ownership_metadata(given, NOW)), now=NOW + 4))
-    assert (row.owner, row.successor, row.deadline_s, row.handed) == ("b", "", 6.0, True)
+    assert (row.owner, row.successor, row.deadline_s, row.unconfirmed) == ("b", "", 6.0, True)
     assert "deadline" not in ownership_metadata(confirm(row), NOW)
 
 
@@ -186,11 +186,11 @@ def test_any_name_is_a_header_and_comes_back(name: str) -> None:
     assert word.isascii()
     assert word.isprintable()
     assert word == word.strip()
-    assert text(word) == name
+    assert decoded(word) == name
 
 
 @pytest.mark.parametrize(
     "word", ["=?utf-8?b??=", "=?utf-8?b?!?=", "=?utf-8?b?YQ?=", "=?utf-8?b?YQ==?=", "50%25"]
 )
 def test_the_name_of_a_stranger_survives_a_rewrite(word: str) -> None:
-    assert encoded(text(word)) == word
+    assert encoded(decoded(word)) == word

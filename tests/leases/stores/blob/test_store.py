@@ -312,7 +312,7 @@ async def test_a_container_that_goes_away_is_told_too(storage: Storage, store: B
 async def test_nobody_there_is_told_without_the_key(storage: Storage) -> None:
     connection_string = storage.azurite.connection_string(1)
     store = BlobStore.from_connection_string(connection_string, storage.container, timeout_s=60)
-    with pytest.raises(StoreUnavailable, match=r"no answer from http://127\.0\.0\.1:1/") as told:
+    with pytest.raises(StoreUnavailable, match=r"no response from http://127\.0\.0\.1:1/") as told:
         await store.__aenter__()
     assert KEY not in str(told.value) + repr(store)
     assert told.value.__cause__ is None
@@ -328,7 +328,7 @@ async def test_a_wrong_key_is_told_without_the_key(storage: Storage, store: Blob
 
 @pytest.mark.parametrize("connection_string", ["", "nonsense", "AccountKey=c2VjcmV0", "a=b;;"])
 def test_a_connection_string_that_is_none_is_told_at_once(connection_string: str) -> None:
-    with pytest.raises(OptionError, match="makes no sense") as told:
+    with pytest.raises(OptionError, match="is invalid") as told:
         BlobStore.from_connection_string(connection_string, "checkpoints")
     assert "c2VjcmV0" not in str(told.value)
 

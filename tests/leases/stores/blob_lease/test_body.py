@@ -27,12 +27,12 @@ from pumphouse.leases.stores.blob_lease.body import (
     SPELLINGS,
     Body,
     Spelling,
+    encode_body,
     ownership_of,
     read_body,
     spell,
     with_checkpoint,
     with_row,
-    written,
 )
 from pumphouse.leases.stores.blob_lease.steps import Step, lease_step
 
@@ -58,12 +58,12 @@ def test_every_spelling_is_read(spelling: Spelling) -> None:
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_what_is_written_is_what_the_host_wrote(spelling: Spelling) -> None:
     body = read_body("3", json.dumps(AS_WRITTEN[spelling]).encode())
-    assert json.loads(written(body, spelling)) == AS_WRITTEN[spelling]
+    assert json.loads(encode_body(body, spelling)) == AS_WRITTEN[spelling]
 
 
 @pytest.mark.parametrize(("spelling", "epoch"), [("net", 0), ("java", -1), ("python", 0)])
 def test_a_blob_made_beforehand_says_what_the_hosts_said(spelling: Spelling, epoch: int) -> None:
-    text = written(Body("3"), spelling)
+    text = encode_body(Body("3"), spelling)
     told = json.loads(text)
     assert told[spell(("epoch",), spelling)] == epoch
     assert told[spell(("offset",), spelling)] is None
@@ -107,7 +107,7 @@ def test_a_field_nested_too_deeply_to_be_written_again_is_left_out(depth: int) -
 
 def test_a_field_of_others_that_is_nested_is_kept() -> None:
     text = f'{{"x": {nested(DEPTH_MAX)}}}'
-    assert json.loads(written(read_body("3", text.encode()), "net"))["x"] == json.loads(
+    assert json.loads(encode_body(read_body("3", text.encode()), "net"))["x"] == json.loads(
         nested(DEPTH_MAX)
     )
 
@@ -158,7 +158,7 @@ texts = st.text(max_size=8)
     st.sampled_from(SPELLINGS),
 )
 def test_any_body_comes_back(body: Body, spelling: Spelling) -> None:
-    assert read_body("3", written(body, spelling)) == body
+    assert read_body("3", encode_body(body, spelling)) == body
 
 
 def test_row_and_checkpoint_have_etags_of_their_own() -> None:

@@ -19,7 +19,7 @@ import pytest
 from pumphouse.errors import OptionError, StoreError
 from pumphouse.leases.model import Checkpoint, Granted, Unknown, claim, nominate, renew
 from pumphouse.leases.stores.sqlite.clock import MachineTime, age_s, read_machine_time
-from pumphouse.leases.stores.sqlite.file import APPLICATION_ID, VERSION, _fill
+from pumphouse.leases.stores.sqlite.file import APPLICATION_ID, VERSION, _create_tables
 from pumphouse.leases.stores.sqlite.store import MEMBER_KEPT_S, SqliteStore
 from tests.leases.contract.calls import checkpoints, first, granted, members, rows, write
 from tests.leases.contract.stores import GROUP
@@ -219,13 +219,13 @@ async def test_a_lock_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def do_not_wait(db: sqlite3.Connection, until: float) -> None:
         db.execute("PRAGMA busy_timeout = 0")
 
-    monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.wait_at_most", do_not_wait)
+    monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.set_busy_timeout", do_not_wait)
     async with opened(path) as store:
         with locked(path):
             outcome = await write(store, claim(None, "0", "a"))
             assert isinstance(outcome, Unknown)
-            assert "is locked by another process" in outcome.why
-            with pytest.raises(StoreError, match="is locked by another process"):
+            assert "stays locked by another process" in outcome.why
+            with pytest.raises(StoreError, match="stays locked by another process"):
                 await store.beat(GROUP, "a")
         await first(store)
 
@@ -256,7 +256,7 @@ async def test_a_file_that_is_locked_for_good_cannot_be_opened(path: Path) -> No
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StoreError, match=r"locked|did not answer"):
+        with pytest.raises(StoreError, match=r"locked|did not respond"):
             async with SqliteStore(path, deadline_s=0.2):
                 pass
     async with opened(path) as store:
@@ -401,14 +401,14 @@ async def test_an_empty_file_is_taken(tmp_path: Path) -> None:
 def test_whoever_comes_second_finds_the_file_made(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         for _ in range(2):
-            _fill(db, path)
+            _create_tables(db, path)
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert not db.in_transaction
 
 
 def test_what_is_no_database_is_refused(path: Path) -> None:
     path.write_text("Dear diary, " * 1000)
-    asyncio.run(expect_refusal(path, "no lease file"))
+    asyncio.run(expect_refusal(path, "is not a lease file"))
     assert path.read_text() == "Dear diary, " * 1000
 
 
@@ -418,7 +418,7 @@ async def test_a_directory_is_refused(tmp_path: Path) -> None:
 
 async def test_a_parent_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    await expect_refusal(tmp_path / "file" / "leases.db", "cannot be made")
+    await expect_refusal(tmp_path / "file" / "leases.db", "cannot be created")
 
 
 @pytest.mark.parametrize("name", ["", ":memory:", "."])
@@ -447,7 +447,7 @@ async def test_a_damaged_file_is_told(path: Path) -> None:
 async def test_a_full_disk_is_told_and_nothing_is_written(path: Path) -> None:
     async with opened(path) as store:
         row = await first(store)
-        await store._reading(lambda db: db.execute("PRAGMA max_page_count = 1"))
+        await store._read(lambda db: db.execute("PRAGMA max_page_count = 1"))
         claims = [claim(None, str(n), "a" * 200) for n in range(1, 500)]
         with pytest.raises(StoreError, match="the disk is full"):
             await store.claim_ownership(GROUP, claims)
@@ -458,8 +458,8 @@ async def test_a_full_disk_is_told_and_nothing_is_written(path: Path) -> None:
 async def test_a_file_that_may_not_be_written_is_told(path: Path) -> None:
     async with opened(path) as store:
         row = await first(store)
-        await store._reading(lambda db: db.execute("PRAGMA query_only = 1"))
-        with pytest.raises(StoreError, match="may not be written"):
+        await store._read(lambda db: db.execute("PRAGMA query_only = 1"))
+        with pytest.raises(StoreError, match="is not writable"):
             await store.claim_ownership(GROUP, [renew(row)])
         assert "0" in await rows(store)
 
@@ -478,7 +478,7 @@ async def test_a_file_that_went_away_is_told(path: Path, replacement: bytes | No
 
 async def test_a_number_that_does_not_fit_is_refused(path: Path) -> None:
     async with opened(path) as store:
-        with pytest.raises(OptionError, match="cannot be kept"):
+        with pytest.raises(OptionError, match="cannot be stored"):
             await store.update_checkpoint(Checkpoint(GROUP, "0", 2**64, "0", 1))
         assert await checkpoints(store) == {}
         await first(store)

@@ -1,18 +1,18 @@
-"""CheckpointBlobs as blobs of the official SDKs' format, with a fence that those never see.
+"""Checkpoints as blobs in the format of the official SDKs, and stamps that those never see.
 
-A checkpoint has a position, always: the official Python SDK reads an empty offset back as the word
-"None" and asks the hub for it, and one that is missing ends its cycle. So a bare stamp, which says
-whose turn it is before anything was handled, is a blob of its own beside the checkpoint's.
+A checkpoint blob always has a position: the official Python SDK reads an empty offset as the text
+"None" and requests it from the hub, and a missing one ends its cycle. So a bare stamp, which fences
+off earlier owners before the first event is handled, is a separate blob.
 
     BlobStore -> CheckpointBlobs -> Container
-                 ^^^^^^^^^^^ this module
+                 ^^^^^^^^^^^^^^^ this module
 
-The stamp counts until there is a checkpoint, and never again:
+The stamp counts until the checkpoint exists, and never again:
 
-    nothing -> stamp (Put Blob if none; then see that there is still no checkpoint)
-    stamp   -> stamp (Set Metadata over its etag; then the same)
-    stamp   -> checkpoint (Set Metadata over the stamp's etag: whoever loses this is fenced off;
-               then Put Blob if none: whoever loses this has met an SDK)
+    nothing -> stamp (Put Blob if none; then check that there is still no checkpoint)
+    stamp   -> stamp (Set Metadata over its etag; then the same check)
+    stamp   -> checkpoint (Set Metadata over the stamp's etag: a conflict means we are fenced off;
+               then Put Blob if none: a conflict means that an SDK has written one)
     checkpoint -> checkpoint (Set Metadata over its etag: one request, from the second time on)
 """
 
@@ -35,110 +35,112 @@ from pumphouse.leases.stores.blob.rows import (
     stamp_metadata,
 )
 
-# What a checkpoint's etag begins with as long as it is only a stamp.
+# The prefix of a checkpoint's etag while it is only a stamp.
 STAMP = "stamp:"
-EXISTS = BlobResponse("contested", why="an official SDK has written a checkpoint meanwhile")
+SDK_WROTE_FIRST = BlobResponse("conflict", why="an official SDK has written a checkpoint meanwhile")
 
 
 class CheckpointBlobs:
     def __init__(self, container: Container) -> None:
         self._container = container
-        # What was last read or written of each: the etag proves whether it still is so.
-        self._seen: dict[str, Checkpoint] = {}
+        # Each as last read or written. Its etag shows whether it is still current.
+        self._known: dict[str, Checkpoint] = {}
         self._without_mixed_case: set[Group] = set()
 
     # -- reading ----------------------------------------------------------------------------------
 
     async def list(self, group: Group) -> list[Checkpoint]:
-        marks = await self._found(group, names.prefix(group))
-        for mark in marks.values():
-            self._seen[names.checkpoint(group, mark.partition)] = mark
-        for partition, old in (await self._mixed_case(group)).items():
-            ours = marks.get(partition, Checkpoint(group, partition))
+        checkpoints = await self._list_under(group, names.prefix(group))
+        for checkpoint in checkpoints.values():
+            self._known[names.checkpoint(group, checkpoint.partition)] = checkpoint
+        for partition, old in (await self._list_mixed_case(group)).items():
+            ours = checkpoints.get(partition, Checkpoint(group, partition))
             if not ours.has_position:
-                marks[partition] = replace(old, etag=ours.etag, epoch=ours.epoch)
-        return [marks[partition] for partition in sorted(marks)]
+                checkpoints[partition] = replace(old, etag=ours.etag, epoch=ours.epoch)
+        return [checkpoints[partition] for partition in sorted(checkpoints)]
 
-    async def _mixed_case(self, group: Group) -> dict[str, Checkpoint]:
-        """What early Go hosts have left: looked for once, and again only if there is something."""
-        under = names.given_prefix(group)
-        if under == names.prefix(group) or group in self._without_mixed_case:
+    async def _list_mixed_case(self, group: Group) -> dict[str, Checkpoint]:
+        """Checkpoints of early Go hosts. Once a listing of them is empty, it is not repeated."""
+        prefix = names.case_preserving_prefix(group)
+        if prefix == names.prefix(group) or group in self._without_mixed_case:
             return {}
-        marks = await self._found(group, under)
-        if not marks:
+        checkpoints = await self._list_under(group, prefix)
+        if not checkpoints:
             self._without_mixed_case.add(group)
-        return marks
+        return checkpoints
 
-    async def _found(self, group: Group, under: str) -> dict[str, Checkpoint]:
-        """CheckpointBlobs, and stamps where there is no checkpoint, by one listing."""
+    async def _list_under(self, group: Group, prefix: str) -> dict[str, Checkpoint]:
+        """Checkpoints, and stamps of partitions that have none, from one listing."""
         blobs: dict[str, dict[str, ListedBlob]] = {names.CHECKPOINT: {}, names.STAMP: {}}
-        async for found in self._container.list(under):
-            kind, partition = names.kind_and_id(found.name, under)
+        async for blob in self._container.list(prefix):
+            kind, partition = names.kind_and_name(blob.name, prefix)
             if kind in blobs:
-                blobs[kind][partition] = found
-        marks = {
-            partition: replace(stamp, etag=f"{STAMP}{stamp.etag}")
-            for partition, found in blobs[names.STAMP].items()
-            for stamp in [read_stamp(group, partition, found)]
-        }
-        for partition, found in blobs[names.CHECKPOINT].items():
-            marks[partition] = read_checkpoint(group, partition, found)
-        return marks
+                blobs[kind][partition] = blob
+        checkpoints = {}
+        for partition, blob in blobs[names.STAMP].items():
+            stamp = read_stamp(group, partition, blob)
+            checkpoints[partition] = replace(stamp, etag=f"{STAMP}{stamp.etag}")
+        for partition, blob in blobs[names.CHECKPOINT].items():
+            checkpoints[partition] = read_checkpoint(group, partition, blob)
+        return checkpoints
 
     # -- writing ----------------------------------------------------------------------------------
 
-    async def update(self, wanted: Checkpoint, rewind: bool) -> CheckpointOutcome:
-        blob = names.checkpoint(wanted.group, wanted.partition)
-        seen = self._seen.get(blob)
-        # The etag says that nobody has written since we saw it; otherwise we cannot know.
-        known = seen if seen is not None and seen.etag == wanted.etag else None
-        if not rewind and (fault := checkpoint_fault(known, wanted)):
+    async def update(self, requested: Checkpoint, rewind: bool) -> CheckpointOutcome:
+        blob = names.checkpoint(requested.group, requested.partition)
+        known = self._known.get(blob)
+        # With another etag it has changed since, and we do not know what is stored.
+        stored = known if known is not None and known.etag == requested.etag else None
+        if not rewind and (fault := checkpoint_fault(stored, requested)):
             raise CheckpointRefused(fault)
-        outcome = _outcome(wanted, await self._write(blob, wanted))
+        outcome = _outcome(requested, await self._write(blob, requested))
         if isinstance(outcome, Granted):
-            self._seen[blob] = replace(outcome.row)
+            self._known[blob] = replace(outcome.row)
         return outcome
 
-    async def _write(self, blob: str, wanted: Checkpoint) -> BlobResponse:
-        if wanted.etag and not wanted.etag.startswith(STAMP):
-            return await self._rewrite(blob, wanted)
-        stamped = await self._stamp(wanted)
+    async def _write(self, blob: str, requested: Checkpoint) -> BlobResponse:
+        if requested.etag and not requested.etag.startswith(STAMP):
+            return await self._rewrite(blob, requested)
+        stamped = await self._stamp(requested)
         if stamped.outcome != "written":
             return stamped
-        if wanted.has_position:
-            return await self._container.create(blob, checkpoint_metadata(wanted))
-        there = await self._container.head(blob)
-        if there.outcome == "written":
-            return EXISTS
-        return stamped if there.outcome == "contested" else there
+        if requested.has_position:
+            return await self._container.create(blob, checkpoint_metadata(requested))
+        existing = await self._container.head(blob)
+        if existing.outcome == "written":
+            return SDK_WROTE_FIRST
+        return stamped if existing.outcome == "conflict" else existing
 
-    async def _rewrite(self, blob: str, wanted: Checkpoint) -> BlobResponse:
-        if wanted.has_position:
-            said = checkpoint_metadata(wanted)
-            return await self._container.set_metadata(blob, said, etag=wanted.etag)
-        # Somebody wants it forgotten where it was: back to a stamp.
-        name = names.stamp(wanted.group, wanted.partition)
-        stamped = _as_stamp(await self._container.put(name, stamp_metadata(wanted)))
+    async def _rewrite(self, blob: str, requested: Checkpoint) -> BlobResponse:
+        if requested.has_position:
+            metadata = checkpoint_metadata(requested)
+            return await self._container.set_metadata(blob, metadata, etag=requested.etag)
+        # An administrator removes the position: back to a stamp.
+        name = names.stamp(requested.group, requested.partition)
+        stamped = _as_stamp(await self._container.put(name, stamp_metadata(requested)))
         if stamped.outcome != "written":
             return stamped
-        gone = await self._container.delete(blob, etag=wanted.etag)
-        return stamped if gone.outcome == "written" else gone
+        deleted = await self._container.delete(blob, etag=requested.etag)
+        return stamped if deleted.outcome == "written" else deleted
 
-    async def _stamp(self, wanted: Checkpoint) -> BlobResponse:
-        name, said = names.stamp(wanted.group, wanted.partition), stamp_metadata(wanted)
-        if not wanted.etag:
-            return _as_stamp(await self._container.create(name, said))
-        etag = wanted.etag.removeprefix(STAMP)
-        return _as_stamp(await self._container.set_metadata(name, said, etag=etag))
-
-
-def _as_stamp(answer: BlobResponse) -> BlobResponse:
-    return replace(answer, etag=f"{STAMP}{answer.etag}")
+    async def _stamp(self, requested: Checkpoint) -> BlobResponse:
+        name = names.stamp(requested.group, requested.partition)
+        metadata = stamp_metadata(requested)
+        if not requested.etag:
+            return _as_stamp(await self._container.create(name, metadata))
+        etag = requested.etag.removeprefix(STAMP)
+        return _as_stamp(await self._container.set_metadata(name, metadata, etag=etag))
 
 
-def _outcome(wanted: Checkpoint, answer: BlobResponse) -> CheckpointOutcome:
-    if answer.outcome == "written":
-        return Granted(replace(wanted, etag=answer.etag))
-    if answer.outcome == "barred":
-        raise store_error(answer)
-    return Refused(wanted) if answer.outcome == "contested" else Unknown(wanted, answer.why)
+def _as_stamp(response: BlobResponse) -> BlobResponse:
+    return replace(response, etag=f"{STAMP}{response.etag}")
+
+
+def _outcome(requested: Checkpoint, response: BlobResponse) -> CheckpointOutcome:
+    if response.outcome == "written":
+        return Granted(replace(requested, etag=response.etag))
+    if response.outcome == "rejected":
+        raise store_error(response)
+    if response.outcome == "conflict":
+        return Refused(requested)
+    return Unknown(requested, response.why)

@@ -1,12 +1,12 @@
-"""One container of a storage account: the few requests that the stores make of it.
+"""One container of a storage account: the few requests that the blob stores make.
 
-Every request is sent once. The official packages would send a write again when its answer was
-lost; the second one then fails on the etag that the first has made, and a partition that is ours
-would be told to be somebody else's. So their retries are off, aiohttp's own one included, and what
-is not answered is unknown.
+Every request is sent once. The official packages would repeat a write whose response was lost. The
+second one then fails on the etag that the first has made, and a partition that is ours would be
+reported as another host's. So their retries are off, aiohttp's own one included, and a request
+without a response has an unknown outcome.
 
-    BlobStore, BlobLeaseStore -> Container -> azure-storage-blob -> Azure, or Azurite
-                                 ^^^^^^^^^ this module
+    BlobStore, BlobLeaseStore -> ContainerStore -> Container -> azure-storage-blob -> Azure, Azurite
+                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 from urllib.parse import urlsplit
 
-from pumphouse.clock import Clock
+from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import OptionError, StoreError
 from pumphouse.leases.stores.blob.names import checked_container
 from pumphouse.leases.stores.blob.responses import BlobResponse, classify_error, store_error
@@ -28,15 +28,50 @@ if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from azure.storage.blob.aio import BlobClient, BlobLeaseClient, ContainerClient
 
-# Making a client of one blob costs a fifth of asking it something.
+# Creating the client of a blob costs a fifth of a request to it.
 CLIENTS_MAX = 4096
 MakeClient = Callable[..., "ContainerClient"]
+
+
+class ContainerOptions(TypedDict, total=False):
+    """The options that all blob stores share, given as keywords."""
+
+    create_container: bool  # create it if it is missing
+    timeout_s: float  # the deadline of each request; 10 s by default
+    at_once: int  # how many requests run concurrently; 32 by default
+    clock: Clock | None
+
+
+class ContainerStore:
+    """Opens and closes the container of a blob store."""
+
+    def __init__(
+        self,
+        account_url: str | None,
+        container: str,
+        credential: Any,
+        connection_string: str | None,
+        options: ContainerOptions,
+    ) -> None:
+        make_client = client_maker(account_url, connection_string, container, credential)
+        self._container = Container(make_client, **options)
+
+    @classmethod
+    def from_connection_string(cls, connection_string: str, container: str, **options: Any) -> Self:
+        return cls(None, container, connection_string=connection_string, **options)
+
+    async def __aenter__(self) -> Self:
+        await self._container.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._container.close()
 
 
 def client_maker(
     account_url: str | None, connection_string: str | None, container: str, credential: Any
 ) -> MakeClient:
-    """A function that makes a client of the official package; what it is given is checked now."""
+    """A function that creates a client of the official package. Its arguments are checked now."""
     try:
         from azure.storage.blob.aio import ContainerClient
     except ImportError:
@@ -54,41 +89,50 @@ def client_maker(
 
     try:
         make()
-    except (ValueError, TypeError):  # their messages may repeat what they were given
+    except (ValueError, TypeError):  # their messages may repeat the credential
         given = "connection string" if connection_string is not None else "account URL"
         raise OptionError(
-            f"the {given} or credential of the storage account makes no sense; copy it whole, as "
-            "the portal shows it"
+            f"the {given} or credential of the storage account is invalid; copy it whole, as the "
+            "portal shows it"
         ) from None
     return make
 
 
 class Container:
-    """Opened as often as it is used, closed when the last user is done."""
+    """The requests to one container. It is closed when its last user closes it."""
 
     def __init__(
-        self, make: MakeClient, *, create: bool, timeout_s: float, at_once: int, clock: Clock
+        self,
+        make_client: MakeClient,
+        *,
+        create_container: bool = False,
+        timeout_s: float = 10.0,
+        at_once: int = 32,
+        clock: Clock | None = None,
     ) -> None:
-        if timeout_s <= 0 or at_once < 1:
-            raise OptionError("timeout_s must be above 0, and at_once at least 1")
-        self._make, self._create, self._clock = make, create, clock
+        if timeout_s <= 0:
+            raise OptionError(f"timeout_s must be above 0 (got {timeout_s})")
+        if at_once < 1:
+            raise OptionError(f"at_once must be at least 1 (got {at_once})")
+        self._make_client, self._create = make_client, create_container
+        self._clock: Clock = clock or SystemClock()
         self._timeout_s, self._at_once = timeout_s, at_once
-        self._turns = asyncio.Semaphore(at_once)
+        self._requests = asyncio.Semaphore(at_once)
         self._opening = asyncio.Lock()
         self._client: ContainerClient | None = None
         self._blobs: dict[str, BlobClient] = {}
         self._users = 0
         self._date, self._dated_at = 0.0, 0.0
-        url = urlsplit(make().url)
-        self.place = f"{url.scheme}://{url.netloc}{url.path}"  # without a signature
+        url = urlsplit(make_client().url)
+        self.url = f"{url.scheme}://{url.netloc}{url.path}"  # without a signature
 
     # -- open and close ---------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Find the container, or say what is wrong; the store's clock is read on the way."""
+        """Check that the container is reachable. The response also sets the store's clock."""
         async with self._opening:
             if self._client is None:
-                self._client = self._make(transport=_transport(self._at_once), retry_total=0)
+                self._client = self._make_client(transport=_transport(self._at_once), retry_total=0)
                 try:
                     await self._find()
                 except BaseException:
@@ -110,41 +154,39 @@ class Container:
 
     async def _find(self) -> None:
         if self._create:
-            answer = await self._write(self.client.create_container)
-            if answer.outcome not in ("written", "contested"):
-                raise store_error(answer)
-        # Listing is what a signature for one container may do; asking for its properties is not.
+            response = await self._write(self.client.create_container)
+            if response.outcome not in ("written", "conflict"):
+                raise store_error(response)
+        # A signature for one container allows listing, but not reading its properties.
         async for _ in self.list("", limit=1):
             break
 
     @property
     def client(self) -> ContainerClient:
         if self._client is None:
-            raise StoreError(f"{self.place} is not open: use it inside `async with store:`")
+            raise StoreError(f"{self.url} is not open: use it inside `async with store:`")
         return self._client
 
     # -- the store's clock ------------------------------------------------------------------------
 
     def now(self) -> float:
-        """The time at the store: the last Date it told, and what has passed here since."""
+        """The time at the store: the last Date it sent, plus the time since then."""
         return self._date + self._clock.monotonic() - self._dated_at
 
     def _note_date(self, response: Any) -> float:
-        if (word := response.http_response.headers.get("Date")) is None:
+        if (date := response.http_response.headers.get("Date")) is None:
             return self.now()
-        self._date, self._dated_at = (
-            parsedate_to_datetime(word).timestamp(),
-            self._clock.monotonic(),
-        )
+        self._date = parsedate_to_datetime(date).timestamp()
+        self._dated_at = self._clock.monotonic()
         return self._date
 
     # -- reading ----------------------------------------------------------------------------------
 
     async def list(self, prefix: str, limit: int | None = None) -> AsyncIterator[ListedBlob]:
-        """All blobs that begin with `prefix`, with metadata: one request for 5,000 of them."""
+        """All blobs whose names begin with `prefix`, with metadata: one request per 5,000."""
         from azure.core.exceptions import AzureError
 
-        dates: list[float] = []  # of our own answers: others are under way
+        dates: list[float] = []  # of our own responses: other requests run concurrently
         pages = self.client.list_blobs(
             name_starts_with=prefix,
             include=["metadata"],
@@ -158,36 +200,36 @@ class Container:
             except StopAsyncIteration:
                 return
             except (AzureError, TimeoutError) as error:
-                raise store_error(classify_error(error, self.place)) from None
+                raise store_error(classify_error(error, self.url)) from None
             async for blob in page:
-                yield _found(blob, dates[-1])
+                yield _listed(blob, dates[-1])
 
     async def get(self, name: str) -> tuple[ListedBlob, bytes] | None:
-        """A blob and its body, if it is there."""
+        """A blob and its body, or None if it does not exist."""
         from azure.core.exceptions import AzureError
 
         try:
             async with asyncio.timeout(self._timeout_s):
                 stream = await self._blob(name).download_blob(raw_response_hook=self._note_date)
-                return _found(stream.properties, self._date), await stream.readall()
+                return _listed(stream.properties, self._date), await stream.readall()
         except (AzureError, TimeoutError) as error:
-            answer = classify_error(error, self.place)
-            if answer.code == "BlobNotFound":
+            response = classify_error(error, self.url)
+            if response.code == "BlobNotFound":
                 return None
-            raise store_error(answer) from None
+            raise store_error(response) from None
 
     # -- writing ----------------------------------------------------------------------------------
 
     async def create(
         self, name: str, metadata: Mapping[str, str], body: bytes = b""
     ) -> BlobResponse:
-        """Put Blob, if there is none of that name."""
+        """Put Blob, if no blob has this name."""
         return await self._write(self._blob(name).upload_blob, body, metadata=dict(metadata))
 
     async def put(
         self, name: str, metadata: Mapping[str, str], body: bytes = b"", **conditions: str
     ) -> BlobResponse:
-        """Put Blob over whatever is there: `etag` and `lease` are conditions, if given."""
+        """Put Blob over an existing one; `etag` and `lease` are optional conditions."""
         upload = partial(self._blob(name).upload_blob, overwrite=True)
         return await self._write(upload, body, metadata=dict(metadata), **_matching(**conditions))
 
@@ -198,7 +240,7 @@ class Container:
         return await self._write(blob.set_blob_metadata, dict(metadata), **_matching(**conditions))
 
     async def head(self, name: str) -> BlobResponse:
-        """Whether there is such a blob: "written" if so, "contested" if not."""
+        """Whether the blob exists: "written" if so, "conflict" if not."""
         return await self._write(self._blob(name).get_blob_properties)
 
     async def delete(self, name: str, **conditions: str) -> BlobResponse:
@@ -214,7 +256,7 @@ class Container:
         return await self._write(self._lease(name, lease).renew)
 
     async def change(self, name: str, lease: str, proposed: str, **conditions: str) -> BlobResponse:
-        """The lease gets another id: whoever only knows the old one has lost it."""
+        """Give the lease another id: a holder that knows only the old one has lost it."""
         change = self._lease(name, lease).change
         return await self._write(change, proposed, **_matching(**conditions))
 
@@ -222,17 +264,17 @@ class Container:
         return await self._write(self._lease(name, lease).release)
 
     async def _write(
-        self, call: Callable[..., Awaitable[Any]], *given: Any, **named: Any
+        self, call: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any
     ) -> BlobResponse:
         from azure.core.exceptions import AzureError
 
         try:
-            async with self._turns, asyncio.timeout(self._timeout_s):
-                said = await call(*given, **named, raw_response_hook=self._note_date)
+            async with self._requests, asyncio.timeout(self._timeout_s):
+                result = await call(*args, **kwargs, raw_response_hook=self._note_date)
         except (AzureError, TimeoutError) as error:
-            return classify_error(error, self.place)
+            return classify_error(error, self.url)
         return BlobResponse(
-            "written", etag=_unquoted(said["etag"]) if isinstance(said, dict) else ""
+            "written", etag=_unquoted(result["etag"]) if isinstance(result, dict) else ""
         )
 
     def _blob(self, name: str) -> BlobClient:
@@ -248,7 +290,7 @@ class Container:
         return BlobLeaseClient(self._blob(name), lease_id=lease)
 
 
-# -- what the official packages are given and give ------------------------------------------------
+# -- values of the official packages --------------------------------------------------------------
 
 
 def _matching(etag: str = "", lease: str = "") -> dict[str, Any]:
@@ -260,7 +302,7 @@ def _matching(etag: str = "", lease: str = "") -> dict[str, Any]:
     return conditions
 
 
-def _found(blob: Any, now: float) -> ListedBlob:
+def _listed(blob: Any, now: float) -> ListedBlob:
     return ListedBlob(
         name=blob.name,
         etag=_unquoted(blob.etag),
@@ -272,7 +314,7 @@ def _found(blob: Any, now: float) -> ListedBlob:
 
 
 def _unquoted(etag: str) -> str:
-    """A listing tells etags bare, an answer in quotes; a row has one etag."""
+    """A listing has bare etags, a response has them in quotes."""
     return etag.strip('"')
 
 
@@ -286,7 +328,7 @@ def _transport(connections: int) -> Any:
         connector=aiohttp.TCPConnector(limit=connections),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
-        # Where there is no proxy, aiohttp would look for one in a thread, twice per request.
+        # Without a proxy, aiohttp would search for one in a thread, twice per request.
         trust_env=bool(getproxies()),
         middlewares=(send_once,),
     )
@@ -294,9 +336,9 @@ def _transport(connections: int) -> Any:
 
 
 async def send_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-    """Keep aiohttp from sending a write again when the connection broke under it.
+    """Keep aiohttp from repeating a write after its connection broke.
 
-    It holds PUT to be idempotent; one with a condition is not.
+    It assumes that PUT is idempotent; a conditional one is not.
     """
     import aiohttp
 

@@ -1,10 +1,10 @@
 """The machine's own identity as a credential of a storage account.
 
 azure-identity finds it (environment, managed identity, command line tool, ...). Its blocking form
-is asked in a thread: it needs no closing, so whoever opens a store has nothing to look after.
+is called in a thread: it needs no closing, so that the caller of `open_store` has nothing to close.
 
-    opening -> MachineIdentity -> BlobStore, BlobLeaseStore
-               ^^^^^^^^^^^^^^^ this module
+    store_url -> MachineIdentity -> BlobStore, BlobLeaseStore
+                 ^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Member records as blobs: who takes part, told by when its blob was last written.
+"""Member records as blobs. The last write of its blob shows when a host was last alive.
 
-A host that leaves deletes its blob; one that crashed leaves it behind. Whoever lists a blob that
-nobody has written for a day deletes it at its next beat, so that they do not pile up.
+A host that leaves deletes its blob; one that crashed leaves it behind. A host that lists a blob not
+written for a day deletes it at its next beat, so that they do not accumulate.
 
     BlobStore, BlobLeaseStore -> MemberBlobs -> Container
-                                 ^^^^^^^ this module
+                                 ^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -12,50 +12,50 @@ from __future__ import annotations
 from pumphouse.leases.model import Member
 from pumphouse.leases.stores.blob.container import Container
 from pumphouse.leases.stores.blob.responses import store_error
-from pumphouse.leases.stores.blob.rows import ListedBlob, folded, integer
+from pumphouse.leases.stores.blob.rows import ListedBlob, folded, parse_integer
 
 KEPT_S = 24 * 3600.0
-# At one beat: what many crashes have left must not hold up the living.
-SWEPT_MAX = 8
+# Per beat: what many crashes left behind must not delay the live hosts.
+DELETED_MAX = 8
 
 
 class MemberBlobs:
     def __init__(self, container: Container) -> None:
         self._container = container
         self._beaten: set[str] = set()
-        self._gone: dict[str, str] = {}
+        self._abandoned: dict[str, str] = {}  # blob -> etag
 
-    def read(self, name: str, found: ListedBlob) -> list[Member]:
-        """The member that a listed blob stands for; none if it has been silent for a day."""
-        if found.age_s > KEPT_S:
-            self._gone[found.name] = found.etag
+    def read(self, name: str, blob: ListedBlob) -> list[Member]:
+        """The member of a listed blob; none if the blob was not written for a day."""
+        if blob.age_s > KEPT_S:
+            self._abandoned[blob.name] = blob.etag
             return []
-        most = integer(folded(found.metadata).get("maxpartitions", ""))
-        return [Member(name, found.age_s, most if most is not None and most > 0 else None)]
+        limit = parse_integer(folded(blob.metadata).get("maxpartitions", ""))
+        return [Member(name, blob.age_s, limit if limit is not None and limit > 0 else None)]
 
     async def beat(self, blob: str, max_partitions: int | None) -> None:
-        """One request: metadata is set anew rather than the blob, which versioning would keep."""
-        said = {} if max_partitions is None else {"maxpartitions": str(max_partitions)}
-        written = blob in self._beaten and await self._renewed(blob, said)
+        """Set the blob's metadata: versioning would keep a copy of every rewritten blob."""
+        metadata = {} if max_partitions is None else {"maxpartitions": str(max_partitions)}
+        written = blob in self._beaten and await self._renew(blob, metadata)
         if not written:
-            answer = await self._container.put(blob, said)
-            if answer.outcome != "written":
-                raise store_error(answer)
+            response = await self._container.put(blob, metadata)
+            if response.outcome != "written":
+                raise store_error(response)
         self._beaten.add(blob)
-        await self._sweep()
+        await self._delete_abandoned()
 
-    async def _renewed(self, blob: str, said: dict[str, str]) -> bool:
-        answer = await self._container.set_metadata(blob, said)
-        if answer.outcome in ("written", "contested"):
-            return answer.outcome == "written"  # contested: somebody has deleted it
-        raise store_error(answer)
+    async def _renew(self, blob: str, metadata: dict[str, str]) -> bool:
+        response = await self._container.set_metadata(blob, metadata)
+        if response.outcome in ("written", "conflict"):
+            return response.outcome == "written"  # conflict: the blob was deleted
+        raise store_error(response)
 
-    async def _sweep(self) -> None:
-        for name in list(self._gone)[:SWEPT_MAX]:
-            await self._container.delete(name, etag=self._gone.pop(name))
+    async def _delete_abandoned(self) -> None:
+        for name in list(self._abandoned)[:DELETED_MAX]:
+            await self._container.delete(name, etag=self._abandoned.pop(name))
 
     async def leave(self, blob: str) -> None:
         self._beaten.discard(blob)
-        answer = await self._container.delete(blob)
-        if answer.outcome not in ("written", "contested"):
-            raise store_error(answer)
+        response = await self._container.delete(blob)
+        if response.outcome not in ("written", "conflict"):
+            raise store_error(response)

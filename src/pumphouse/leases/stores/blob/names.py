@@ -1,12 +1,12 @@
-"""Where in a container is which row kept?
+"""The names of blobs in a container.
 
-The current official SDKs file a row under `{namespace}/{hub}/{group}/ownership/{partition}` and a
+The current official SDKs store a row under `{namespace}/{hub}/{group}/ownership/{partition}` and a
 checkpoint beside it, all in lower case. Our members and stamps lie next to both, so that one
 listing of `{namespace}/{hub}/{group}/` finds everything, and the SDKs, which list one kind at a
 time, never see them.
 
-    Group, partition -> blob name -> Container        listed blob -> kind and id -> row
-    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module         ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    Group, partition -> blob name -> Container        listed blob -> kind and name -> row
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from pumphouse.errors import OptionError
 from pumphouse.leases.model import Group
 
 OWNERSHIP, CHECKPOINT = "ownership", "checkpoint"
-STAMP, MEMBER = "stamp", "member"  # ours
+STAMP, MEMBER = "stamp", "member"  # not used by the SDKs
 KINDS = (OWNERSHIP, CHECKPOINT, STAMP, MEMBER)
 
 _CONTAINER = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
-# A segment of dots, or one that ends in a dot, is rewritten by URL libraries on the way.
+# URL libraries rewrite a segment of dots, and one that ends in a dot.
 _OUTER_DOTS = re.compile(r"^\.+|\.+$")
 
 
 def checked_container(name: str) -> str:
-    """The name of a container, if the service would allow it."""
+    """The name of a container; OptionError if the service does not allow it."""
     if not _CONTAINER.fullmatch(name):
         raise OptionError(
-            f"{name!r} is no name of a container: use 3 to 63 lower-case letters, digits and "
+            f"invalid container name {name!r}: use 3 to 63 lower-case letters, digits and "
             "single hyphens, such as 'checkpoints'"
         )
     return name
 
 
-def given_prefix(group: Group) -> str:
-    """What the blobs of a group begin with, in the case in which the names were given."""
+def case_preserving_prefix(group: Group) -> str:
+    """The prefix of a group's blobs, in the case of the given names."""
     if "/" in group.name or not (group.namespace and group.hub and group.name):
         raise OptionError(
-            f"{group} names no consumer group: namespace, hub and group must not be empty, and a "
-            "group has no slash in its name"
+            f"invalid consumer group {group}: namespace, hub and group must not be empty, and the "
+            "group must not contain a slash"
         )
     return f"{group}/"
 
 
 def prefix(group: Group) -> str:
-    """What the blobs of a group begin with. Two groups never share a blob."""
-    return given_prefix(group).lower()
+    """The prefix of a group's blobs, in lower case. Two groups never share a blob."""
+    return case_preserving_prefix(group).lower()
 
 
 def ownership(group: Group, partition: str) -> str:
@@ -69,22 +69,25 @@ def member(group: Group, name: str) -> str:
 
 def checked_partition(partition: str) -> str:
     if not partition or "/" in partition:
-        raise OptionError(f"{partition!r} is no partition id, such as '0'")
+        raise OptionError(f"invalid partition id {partition!r}: use one such as '0'")
     return partition
 
 
-def kind_and_id(name: str, under: str) -> tuple[str, str]:
-    """What a listed blob is: ("ownership", "7"), say; two empty words if it is none of ours."""
-    kind, _, rest = name.removeprefix(under).partition("/")
+def kind_and_name(name: str, prefix: str) -> tuple[str, str]:
+    """The kind and the last segment of a blob's name, such as ("ownership", "7").
+
+    Both are empty if the blob is not a row.
+    """
+    kind, _, rest = name.removeprefix(prefix).partition("/")
     if kind.lower() not in KINDS or not rest or "/" in rest:
         return "", ""
     return kind.lower(), rest
 
 
 def escaped(name: str) -> str:
-    """The name of a host as one segment of a blob's name; case is kept."""
+    """A host's name as one segment of a blob's name. Case is kept."""
     if not name:
-        raise OptionError("a host needs a name")
+        raise OptionError("the name of a host must not be empty")
     return _OUTER_DOTS.sub(lambda dots: "%2E" * len(dots[0]), quote(name, safe=""))
 
 

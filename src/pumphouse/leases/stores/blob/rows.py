@@ -1,16 +1,15 @@
-"""What does the metadata of a blob say, and what do we write there?
+"""The metadata of blobs: how rows are read from it and written to it.
 
 The official SDKs keep everything in metadata: `ownerid` of an ownership, `offset` and
-`sequencenumber` of a checkpoint. Ours are further keys (`epoch`, `successor`, `deadline`, `rate`,
-`pinned`) that they ignore; when they write a row they drop them, and an epoch that is not there
-reads 0.
+`sequencenumber` of a checkpoint. Our own keys (`epoch`, `successor`, `deadline`, `rate`, `pinned`)
+are ignored by them. When they write a row they drop our keys, and a missing epoch reads as 0.
 
     listed blob -> ListedBlob -> read_ownership, read_checkpoint -> rows
     rows -> ownership_metadata, checkpoint_metadata -> headers of a write
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-Others' rows are read with mercy: no spelling is an error, and what is no position is no position,
-so that a reader starts where it was told to, and never after events that nobody handled.
+Rows of official SDKs are read leniently: no spelling is an error. An invalid position reads as no
+position, so that a reader starts at its default position and never after unhandled events.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from dataclasses import dataclass
 
 from pumphouse.leases.model import Checkpoint, Group, Ownership
 
-# Both clocks, Date and Last-Modified, show whole seconds: a difference of n is an age above n - 1.
+# Date and Last-Modified are in whole seconds: a difference of n is an age above n - 1.
 RESOLUTION_S = 1.0
-# .NET 5.11.3 to 5.11.6 wrote these words for a checkpoint by sequence number alone.
+# .NET 5.11.3 to 5.11.6 wrote these for a checkpoint by sequence number alone.
 NO_OFFSET = ("", "no offset")
 NO_SEQUENCE = -1
 BEFORE_ALL = "-1"
@@ -38,7 +37,7 @@ _ENCODED = re.compile(r"=\?utf-8\?b\?([A-Za-z0-9+/=]*)\?=")
 
 @dataclass(frozen=True, slots=True)
 class ListedBlob:
-    """A blob as it was listed; both times by the store's clock, in seconds since 1970."""
+    """A blob as listed. Both times are by the store's clock, in seconds since 1970."""
 
     name: str
     etag: str
@@ -49,81 +48,81 @@ class ListedBlob:
 
     @property
     def age_s(self) -> float:
-        """How old the blob is at least: nobody is declared dead too early."""
+        """The minimal age of the blob, so that no host is declared dead too early."""
         return max(0.0, self.now - self.modified - RESOLUTION_S)
 
 
 # -- ownership ------------------------------------------------------------------------------------
 
 
-def read_ownership(partition: str, found: ListedBlob) -> Ownership:
-    said = folded(found.metadata)
-    successor = text(said.get("successor", ""))
-    owner = text(said.get("ownerid", ""))  # Rust releases by removing the key
-    until = number(said.get("deadline", "")) if owner else None
+def read_ownership(partition: str, blob: ListedBlob) -> Ownership:
+    metadata = folded(blob.metadata)
+    successor = decoded(metadata.get("successor", ""))
+    owner = decoded(metadata.get("ownerid", ""))  # Rust releases by removing the key
+    deadline = parse_number(metadata.get("deadline", "")) if owner else None
     return Ownership(
         partition=partition,
         owner=owner,
-        epoch=max(0, integer(said.get("epoch", "")) or 0),
-        etag=found.etag,
-        age_s=found.age_s,
-        successor=successor if until is not None else "",
-        deadline_s=until - found.now if until is not None else None,
-        rate=not_negative(number(said.get("rate", ""))),
-        pinned=said.get("pinned", "") == "true",
+        epoch=max(0, parse_integer(metadata.get("epoch", "")) or 0),
+        etag=blob.etag,
+        age_s=blob.age_s,
+        successor=successor if deadline is not None else "",
+        deadline_s=deadline - blob.now if deadline is not None else None,
+        rate=not_negative(parse_number(metadata.get("rate", ""))),
+        pinned=metadata.get("pinned", "") == "true",
     )
 
 
 def ownership_metadata(row: Ownership, now: float) -> dict[str, str]:
-    """The row as it is written at a moment of the store's clock."""
-    said = {"ownerid": encoded(row.owner), "epoch": str(row.epoch)}
+    """The metadata of a row that is written at `now` by the store's clock."""
+    metadata = {"ownerid": encoded(row.owner), "epoch": str(row.epoch)}
     if row.successor and row.deadline_s is not None:
-        said["successor"] = encoded(row.successor)
+        metadata["successor"] = encoded(row.successor)
     if row.deadline_s is not None:
-        said["deadline"] = f"{now + row.deadline_s:.3f}"
+        metadata["deadline"] = f"{now + row.deadline_s:.3f}"
     if row.rate is not None:
-        said["rate"] = repr(float(row.rate))
+        metadata["rate"] = repr(float(row.rate))
     if row.pinned:
-        said["pinned"] = "true"
-    return said
+        metadata["pinned"] = "true"
+    return metadata
 
 
 # -- checkpoint -----------------------------------------------------------------------------------
 
 
-def read_checkpoint(group: Group, partition: str, found: ListedBlob) -> Checkpoint:
-    said = folded(found.metadata)
-    sequence, offset = read_position(said.get("sequencenumber", ""), said.get("offset", ""))
+def read_checkpoint(group: Group, partition: str, blob: ListedBlob) -> Checkpoint:
+    metadata = folded(blob.metadata)
+    sequence, offset = read_position(metadata.get("sequencenumber", ""), metadata.get("offset", ""))
     return Checkpoint(
         group=group,
         partition=partition,
         sequence=sequence,
         offset=offset,
-        epoch=read_epoch(found),
-        etag=found.etag,
-        enqueued_ms=integer(said.get("enqueuedms", "")),
+        epoch=read_epoch(blob),
+        etag=blob.etag,
+        enqueued_ms=parse_integer(metadata.get("enqueuedms", "")),
     )
 
 
 def checkpoint_metadata(checkpoint: Checkpoint) -> dict[str, str]:
-    """A checkpoint with a position as the SDKs read it; for others there is a stamp.
+    """The metadata of a checkpoint with a position, as the SDKs read it.
 
-    Python's fails on a sequence number that is missing or empty, so -1 stands for none.
+    The Python SDK fails on a missing or empty sequence number, so -1 stands for none.
     """
     sequence, offset = written_position(checkpoint)
-    said = {"offset": offset, "sequencenumber": str(sequence), "epoch": str(checkpoint.epoch)}
+    metadata = {"offset": offset, "sequencenumber": str(sequence), "epoch": str(checkpoint.epoch)}
     if checkpoint.enqueued_ms is not None:
-        said["enqueuedms"] = str(checkpoint.enqueued_ms)
-    return said
+        metadata["enqueuedms"] = str(checkpoint.enqueued_ms)
+    return metadata
 
 
-def read_stamp(group: Group, partition: str, found: ListedBlob) -> Checkpoint:
-    return Checkpoint(group, partition, epoch=read_epoch(found), etag=found.etag)
+def read_stamp(group: Group, partition: str, blob: ListedBlob) -> Checkpoint:
+    return Checkpoint(group, partition, epoch=read_epoch(blob), etag=blob.etag)
 
 
-def read_epoch(found: ListedBlob) -> int:
+def read_epoch(blob: ListedBlob) -> int:
     """The epoch of a checkpoint or a stamp; 0 if an official SDK wrote it."""
-    return max(0, integer(folded(found.metadata).get("epoch", "")) or 0)
+    return max(0, parse_integer(folded(blob.metadata).get("epoch", "")) or 0)
 
 
 def stamp_metadata(checkpoint: Checkpoint) -> dict[str, str]:
@@ -131,19 +130,19 @@ def stamp_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def read_position(sequence: str, offset: str) -> tuple[int | None, str | None]:
-    """Sequence number and offset, each None if it is not told."""
-    place = None if offset.strip().lower() in NO_OFFSET else offset.strip()
-    number = integer(sequence)
-    # Before the first event there is no event: where the two disagree the safer one counts.
-    if number is not None and (number < 0) != (place == BEFORE_ALL):
+    """Sequence number and offset, each None if it is missing."""
+    read_offset = None if offset.strip().lower() in NO_OFFSET else offset.strip()
+    number = parse_integer(sequence)
+    # A negative number means "before the first event". If the two disagree, the offset counts.
+    if number is not None and (number < 0) != (read_offset == BEFORE_ALL):
         number = None
-    return number, place
+    return number, read_offset
 
 
 def written_position(checkpoint: Checkpoint) -> tuple[int, str]:
-    """Sequence number and offset as both are written; -1 and "" if they are not known.
+    """Sequence number and offset as they are written; -1 and "" if unknown.
 
-    The place before the first event is -1 twice, since -1 alone says nothing.
+    The position before the first event is written as -1 twice, since -1 alone means unknown.
     """
     if checkpoint.sequence is None:
         return NO_SEQUENCE, checkpoint.offset or ""
@@ -151,58 +150,58 @@ def written_position(checkpoint: Checkpoint) -> tuple[int, str]:
     return checkpoint.sequence, checkpoint.offset or before
 
 
-# -- words ----------------------------------------------------------------------------------------
+# -- values ---------------------------------------------------------------------------------------
 
 
 def folded(metadata: Mapping[str, str | None]) -> dict[str, str]:
-    """Keys in lower case (early Java wrote `OwnerId`); the SDKs' own spelling wins over others."""
+    """Metadata with keys in lower case (early Java wrote `OwnerId`); a lower-case key wins."""
     pairs = sorted(metadata.items(), key=lambda pair: pair[0] == pair[0].lower())
     return {key.lower(): value or "" for key, value in pairs}
 
 
-def integer(word: str) -> int | None:
-    return int(word) if _INTEGER.fullmatch(word) else None
+def parse_integer(text: str) -> int | None:
+    return int(text) if _INTEGER.fullmatch(text) else None
 
 
-def number(word: str) -> float | None:
+def parse_number(text: str) -> float | None:
     try:
-        found = float(word)
+        number = float(text)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
-def not_negative(found: float | None) -> float | None:
-    return None if found is None or found < 0 else found
+def not_negative(number: float | None) -> float | None:
+    return None if number is None or number < 0 else number
 
 
-def encoded(word: str) -> str:
-    """A name as a header can carry it: as it is, or in base64 if it is not plain ASCII."""
-    return _base64(word) if _needs_base64(word) else word
+def encoded(value: str) -> str:
+    """A name as a header value: unchanged, or in base64 if it is not plain ASCII."""
+    return _base64(value) if _needs_base64(value) else value
 
 
-def text(word: str) -> str:
-    """The name that `encoded` wrote; what it would not have written is taken as it is.
+def decoded(value: str) -> str:
+    """The name that `encoded` wrote. A value that it would not have written stays unchanged.
 
-    Otherwise rewriting the row of a stranger with a strange name would rename its owner.
+    Otherwise rewriting a row of another SDK could rename its owner.
     """
-    name = _from_base64(word)
-    return word if name is None else name
+    name = _from_base64(value)
+    return value if name is None else name
 
 
-def _needs_base64(word: str) -> bool:
-    return not _PLAIN.fullmatch(word) or _from_base64(word) is not None
+def _needs_base64(value: str) -> bool:
+    return not _PLAIN.fullmatch(value) or _from_base64(value) is not None
 
 
-def _base64(word: str) -> str:
-    return f"=?utf-8?b?{base64.b64encode(word.encode()).decode()}?="
+def _base64(value: str) -> str:
+    return f"=?utf-8?b?{base64.b64encode(value.encode()).decode()}?="
 
 
-def _from_base64(word: str) -> str | None:
-    if not (match := _ENCODED.fullmatch(word)):
+def _from_base64(value: str) -> str | None:
+    if not (match := _ENCODED.fullmatch(value)):
         return None
     try:
         name = base64.b64decode(match[1], validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return name if _base64(name) == word and _needs_base64(name) else None
+    return name if _base64(name) == value and _needs_base64(name) else None

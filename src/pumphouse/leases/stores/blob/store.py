@@ -1,14 +1,14 @@
 """Rows in Azure Blob Storage, in the format of the current official SDKs.
 
-A host with this store and one with an official SDK share the partitions of a group: each reads
-what the other writes. The blobs are empty; everything is in metadata, etag and Last-Modified
-(blob_rows.py), under names that say what it is (blob_names.py).
+A host with this store and one with an official SDK share the partitions of a group: each reads what
+the other writes. The blobs are empty. All values are in their metadata, etag and Last-Modified
+(rows.py), and their names say what they are (names.py).
 
     processor.cycle -> BlobStore -> Container -> Azure
                        ^^^^^^^^^ this module
 
-One listing finds rows and members together. A claim is one request: Put Blob for the first row of a
-partition, Set Blob Metadata over an etag afterwards.
+One listing returns rows and members together. A claim is one request: Put Blob for the first row of
+a partition, Set Blob Metadata over an etag afterwards.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Unpack
 
-from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import StoreError
 from pumphouse.leases.model import (
     Checkpoint,
@@ -33,19 +32,19 @@ from pumphouse.leases.model import (
 from pumphouse.leases.store import CheckpointOutcome, ClaimOutcome
 from pumphouse.leases.stores.blob import names
 from pumphouse.leases.stores.blob.checkpoints import CheckpointBlobs
-from pumphouse.leases.stores.blob.container import Container, client_maker
+from pumphouse.leases.stores.blob.container import ContainerOptions, ContainerStore
 from pumphouse.leases.stores.blob.members import MemberBlobs
 from pumphouse.leases.stores.blob.responses import BlobResponse
 from pumphouse.leases.stores.blob.rows import ownership_metadata, read_epoch, read_ownership
 
 
-class BlobStore:
+class BlobStore(ContainerStore):
     """Keeps rows in a container of a storage account.
 
     `credential` is what the official package takes: an azure-identity credential (async), a key or
-    a signature; an `account_url` may carry a signature itself. `at_once` bounds the requests
-    under way, `timeout_s` is the deadline of each. With `mixed_case` the ownerships of early Go
-    hosts are listed too, which costs one request more per cycle.
+    a signature; an `account_url` may contain a signature itself. With `mixed_case` the ownerships
+    of early Go hosts are listed too, which costs one more request per cycle. The other options are
+    those of ContainerOptions.
     """
 
     def __init__(
@@ -55,83 +54,61 @@ class BlobStore:
         credential: Any = None,
         *,
         connection_string: str | None = None,
-        create_container: bool = False,
-        timeout_s: float = 10.0,
-        at_once: int = 32,
         mixed_case: bool = False,
-        clock: Clock | None = None,
+        **options: Unpack[ContainerOptions],
     ) -> None:
-        self._container = Container(
-            client_maker(account_url, connection_string, container, credential),
-            create=create_container,
-            timeout_s=timeout_s,
-            at_once=at_once,
-            clock=clock or SystemClock(),
-        )
+        super().__init__(account_url, container, credential, connection_string, options)
         self._members = MemberBlobs(self._container)
         self._checkpoints = CheckpointBlobs(self._container)
         self._mixed_case = mixed_case
 
-    @classmethod
-    def from_connection_string(
-        cls, connection_string: str, container: str, **options: Any
-    ) -> BlobStore:
-        return cls(None, container, connection_string=connection_string, **options)
-
     def __repr__(self) -> str:
-        return f"<BlobStore {self._container.place}>"
-
-    async def __aenter__(self) -> Self:
-        await self._container.open()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self._container.close()
+        return f"<BlobStore {self._container.url}>"
 
     # -- ownership --------------------------------------------------------------------------------
 
     async def list_ownership(self, group: Group) -> Listing:
-        under, rows, members = names.prefix(group), {}, list[Member]()
+        prefix, rows, members = names.prefix(group), {}, list[Member]()
         epochs: dict[str, int] = {}
-        async for found in self._container.list(under):
-            kind, rest = names.kind_and_id(found.name, under)
+        async for blob in self._container.list(prefix):
+            kind, name = names.kind_and_name(blob.name, prefix)
             if kind == names.OWNERSHIP:
-                rows[rest] = read_ownership(rest, found)
+                rows[name] = read_ownership(name, blob)
             elif kind == names.MEMBER:
-                members += self._members.read(names.unescaped(rest), found)
+                members += self._members.read(names.unescaped(name), blob)
             elif kind in (names.CHECKPOINT, names.STAMP):
-                epochs[rest] = max(epochs.get(rest, 0), read_epoch(found))
+                epochs[name] = max(epochs.get(name, 0), read_epoch(blob))
         if self._mixed_case:
             rows = await self._mixed_case_ownership(group) | rows
         ordered = tuple(rows[partition] for partition in sorted(rows))
         return Listing(ordered, tuple(members), epochs)
 
     async def _mixed_case_ownership(self, group: Group) -> dict[str, Ownership]:
-        """Rows that no SDK writes any more. Whoever claims one makes the row that counts."""
-        under, rows = names.given_prefix(group), {}
-        if under != names.prefix(group):
-            async for found in self._container.list(f"{under}{names.OWNERSHIP}/"):
-                _, rest = names.kind_and_id(found.name, under)
-                if rest:
-                    rows[rest] = replace(read_ownership(rest, found), etag="")
+        """Rows of early Go hosts. A claim of one creates the row in lower case, which counts."""
+        prefix, rows = names.case_preserving_prefix(group), {}
+        if prefix != names.prefix(group):
+            async for blob in self._container.list(f"{prefix}{names.OWNERSHIP}/"):
+                _, partition = names.kind_and_name(blob.name, prefix)
+                if partition:
+                    rows[partition] = replace(read_ownership(partition, blob), etag="")
         return rows
 
     async def claim_ownership(
         self, group: Group, claims: Sequence[Ownership]
     ) -> list[ClaimOutcome]:
-        wanted = tuple(claims)
-        blobs = [names.ownership(group, row.partition) for row in wanted]
-        answers = await asyncio.gather(*map(self._write_row, blobs, wanted))
-        barred = [answer.why for answer in answers if answer.outcome == "barred"]
-        if barred and all(answer.outcome != "written" for answer in answers):
-            raise StoreError(barred[0])
-        return [_claim_outcome(*pair) for pair in zip(wanted, answers, strict=True)]
+        requested = tuple(claims)
+        blobs = [names.ownership(group, row.partition) for row in requested]
+        responses = await asyncio.gather(*map(self._write_row, blobs, requested))
+        rejected = [response.why for response in responses if response.outcome == "rejected"]
+        if rejected and all(response.outcome != "written" for response in responses):
+            raise StoreError(rejected[0])
+        return [_claim_outcome(*pair) for pair in zip(requested, responses, strict=True)]
 
     async def _write_row(self, name: str, row: Ownership) -> BlobResponse:
-        said = ownership_metadata(row, self._container.now())
+        metadata = ownership_metadata(row, self._container.now())
         if not row.etag:
-            return await self._container.create(name, said)
-        return await self._container.set_metadata(name, said, etag=row.etag)
+            return await self._container.create(name, metadata)
+        return await self._container.set_metadata(name, metadata, etag=row.etag)
 
     # -- checkpoints ------------------------------------------------------------------------------
 
@@ -152,7 +129,7 @@ class BlobStore:
         await self._members.leave(names.member(group, name))
 
 
-def _claim_outcome(row: Ownership, answer: BlobResponse) -> ClaimOutcome:
-    if answer.outcome == "written":
-        return Granted(replace(row, etag=answer.etag, age_s=0.0))
-    return Refused(row) if answer.outcome == "contested" else Unknown(row, answer.why)
+def _claim_outcome(row: Ownership, response: BlobResponse) -> ClaimOutcome:
+    if response.outcome == "written":
+        return Granted(replace(row, etag=response.etag, age_s=0.0))
+    return Refused(row) if response.outcome == "conflict" else Unknown(row, response.why)

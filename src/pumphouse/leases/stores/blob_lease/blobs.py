@@ -1,7 +1,7 @@
-"""The leased blobs of the Event Processor Host: seen, taken and written.
+"""The leased blobs of the Event Processor Host: reads, leases and writes them.
 
-A body stays as it is while the blob's etag does, so what was read once is not read again; only the
-state of the lease is new in every listing.
+A body cannot change while the blob's etag stays the same, so it is downloaded only once. Only the
+state of the lease is taken from every listing.
 
     BlobLeaseStore -> LeasedBlobs -> lease_step -> Container
                       ^^^^^^^^^^^ this module
@@ -21,22 +21,22 @@ from pumphouse.leases.stores.blob.rows import ListedBlob, encoded
 from pumphouse.leases.stores.blob_lease.body import (
     Body,
     Spelling,
+    encode_body,
     read_body,
     with_checkpoint,
     with_row,
-    written,
 )
 from pumphouse.leases.stores.blob_lease.steps import Step, lease_step
 
-DONE = BlobResponse("written")
-STUCK = BlobResponse("contested", why="the lease is held by somebody who does not show its id")
+NOTHING_TO_DO = BlobResponse("written")
+LEASE_ID_HIDDEN = BlobResponse("conflict", why="the lease has a holder that does not show its id")
 
 
 @dataclass(frozen=True, slots=True)
 class BlobState:
-    """A blob as it was last read or written."""
+    """A blob as last read or written."""
 
-    etag: str  # "" if there is no blob yet
+    etag: str  # "" if the blob does not exist yet
     body: Body
     leased: bool
 
@@ -45,102 +45,106 @@ class LeasedBlobs:
     def __init__(self, container: Container, spelling: Spelling, lease_s: int, rng: Random) -> None:
         self._container, self._spelling = container, spelling
         self._lease_s, self._rng = lease_s, rng
-        self._seen: dict[str, BlobState] = {}
-        self._ours: dict[str, str] = {}  # blob -> the id of the lease that we have made
+        self._states: dict[str, BlobState] = {}
+        self._our_leases: dict[str, str] = {}  # blob -> the id of the lease that we acquired
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def listed(self, partition: str, found: ListedBlob) -> BlobState:
-        """A blob that was just listed; downloaded only if it is not as we last saw it."""
-        known = self._seen.get(found.name)
-        if known is None or known.etag != found.etag:
-            return await self._look(found.name, partition)
-        self._seen[found.name] = replace(known, leased=found.lease_state == "leased")
-        return self._seen[found.name]
+    async def state_of_listed(self, partition: str, blob: ListedBlob) -> BlobState:
+        """The state of a listed blob; it is downloaded only if its etag has changed."""
+        known = self._states.get(blob.name)
+        if known is None or known.etag != blob.etag:
+            return await self._download(blob.name, partition)
+        self._states[blob.name] = replace(known, leased=blob.lease_state == "leased")
+        return self._states[blob.name]
 
-    async def at(self, name: str, partition: str, fits: Callable[[Body], bool]) -> BlobState:
-        """The blob as we last saw it, if that fits what the caller knows; else as it is now."""
-        known = self._seen.get(name)
-        return known if known and fits(known.body) else await self._look(name, partition)
+    async def state_of(self, name: str, partition: str, fits: Callable[[Body], bool]) -> BlobState:
+        """The known state if its body `fits` the caller's row, else the downloaded one."""
+        known = self._states.get(name)
+        return known if known and fits(known.body) else await self._download(name, partition)
 
-    async def _look(self, name: str, partition: str) -> BlobState:
-        if (got := await self._container.get(name)) is None:
+    async def _download(self, name: str, partition: str) -> BlobState:
+        if (download := await self._container.get(name)) is None:
             return BlobState("", Body(partition), leased=False)
-        found, text = got
-        leased = found.lease_state == "leased"
-        self._seen[name] = BlobState(found.etag, read_body(partition, text), leased)
-        return self._seen[name]
+        blob, text = download
+        leased = blob.lease_state == "leased"
+        self._states[name] = BlobState(blob.etag, read_body(partition, text), leased)
+        return self._states[name]
 
     # -- writing ----------------------------------------------------------------------------------
 
-    async def make(self, name: str, partition: str) -> BlobResponse:
-        """A blob that nobody has owned yet."""
-        return await self.write(name, BlobState("", Body(partition), leased=False), Body(partition))
+    async def create(self, name: str, partition: str) -> BlobResponse:
+        """Create a blob without an owner."""
+        missing = BlobState("", Body(partition), leased=False)
+        return await self.write(name, missing, Body(partition))
 
     async def write_row(
-        self, name: str, seen: BlobState, wanted: Ownership
+        self, name: str, state: BlobState, requested: Ownership
     ) -> tuple[BlobResponse, Body]:
-        """The lease first, then the row under it; the body is as it was written."""
-        if not seen.etag:
-            answer = await self.make(name, wanted.partition)
-            seen = replace(seen, etag=answer.etag)
-            if answer.outcome != "written":
-                return answer, seen.body
-        step = lease_step(seen.body, seen.leased, self._ours.get(name, ""), wanted)
-        answer, token = await self._take(name, seen, step)
-        if answer.outcome != "written":
-            return self._forgotten(name, answer), seen.body
+        """Take the lease, then write the row under it. The body is the written one."""
+        if not state.etag:
+            response = await self.create(name, requested.partition)
+            state = replace(state, etag=response.etag)
+            if response.outcome != "written":
+                return response, state.body
+        step = lease_step(state.body, state.leased, self._our_leases.get(name, ""), requested)
+        response, token = await self._take_lease(name, state, step)
+        if response.outcome != "written":
+            return self._forget(name, response), state.body
         shown = "" if step == "release" else token
-        body = with_row(seen.body, wanted, shown, self._container.now(), self.new_id())
-        leased = step == "acquire" or (seen.leased and step != "release")
-        answer = await self.write(name, replace(seen, leased=leased), body, token)
-        if step == "release" and answer.outcome == "written" and token:
-            await self._container.release(name, token)  # else it runs out by itself
-        return answer, body
+        body = with_row(state.body, requested, shown, self._container.now(), self.new_id())
+        leased = step == "acquire" or (state.leased and step != "release")
+        response = await self.write(name, replace(state, leased=leased), body, token)
+        if step == "release" and response.outcome == "written" and token:
+            await self._container.release(name, token)  # on failure it expires
+        return response, body
 
-    async def _take(self, name: str, seen: BlobState, step: Step) -> tuple[BlobResponse, str]:
-        """The lease that a row is written under, if any; each step also makes it last anew."""
-        token = seen.body.token if seen.leased else ""
+    async def _take_lease(
+        self, name: str, state: BlobState, step: Step
+    ) -> tuple[BlobResponse, str]:
+        """Take the lease under which a row is written. Each step also extends it."""
+        token = state.body.token if state.leased else ""
         if step == "acquire":
-            token = self._ours[name] = self.new_id()
-            return await self._container.acquire(name, token, self._lease_s, etag=seen.etag), token
+            token = self._our_leases[name] = self.new_id()
+            acquired = await self._container.acquire(name, token, self._lease_s, etag=state.etag)
+            return acquired, token
         if step == "renew":
             return await self._container.renew(name, token), token
         if step == "change":
-            fresh = self._ours[name] = self.new_id()
-            answer = await self._container.change(name, token, fresh, etag=seen.etag)
-            if answer.outcome == "written":
-                answer = await self._container.renew(name, fresh)
-            return answer, fresh
-        return (STUCK if step == "stuck" else DONE), token
+            proposed = self._our_leases[name] = self.new_id()
+            response = await self._container.change(name, token, proposed, etag=state.etag)
+            if response.outcome == "written":
+                response = await self._container.renew(name, proposed)
+            return response, proposed
+        return (LEASE_ID_HIDDEN if step == "stuck" else NOTHING_TO_DO), token
 
     async def write_checkpoint(
-        self, name: str, seen: BlobState, wanted: Checkpoint
+        self, name: str, state: BlobState, requested: Checkpoint
     ) -> tuple[BlobResponse, Body]:
-        """Under the lease, if there is one; its id stands in the body."""
-        body = with_checkpoint(seen.body, wanted, self.new_id())
-        lease = seen.body.token if seen.leased else ""
-        if seen.leased and not lease:
-            return STUCK, seen.body
-        return await self.write(name, seen, body, lease), body
+        """Write a checkpoint under the blob's lease, whose id is in the body."""
+        body = with_checkpoint(state.body, requested, self.new_id())
+        lease = state.body.token if state.leased else ""
+        if state.leased and not lease:
+            return LEASE_ID_HIDDEN, state.body
+        return await self.write(name, state, body, lease), body
 
-    async def write(self, name: str, seen: BlobState, body: Body, lease: str = "") -> BlobResponse:
-        """The body over the blob that was seen; `lease` is the id of the lease it is under."""
+    async def write(self, name: str, state: BlobState, body: Body, lease: str = "") -> BlobResponse:
+        """Write the body over this state of the blob, under the lease with this id."""
         metadata = {"OWNINGHOST": encoded(body.owner)} if body.owner else {}
-        text = written(body, self._spelling)
-        if not seen.etag:
-            answer = await self._container.create(name, metadata, text)
+        text = encode_body(body, self._spelling)
+        if not state.etag:
+            response = await self._container.create(name, metadata, text)
         else:
-            answer = await self._container.put(name, metadata, text, etag=seen.etag, lease=lease)
-        if answer.outcome != "written":
-            return self._forgotten(name, answer)
-        self._seen[name] = BlobState(answer.etag, body, seen.leased)
-        return answer
+            response = await self._container.put(name, metadata, text, etag=state.etag, lease=lease)
+        if response.outcome != "written":
+            return self._forget(name, response)
+        self._states[name] = BlobState(response.etag, body, state.leased)
+        return response
 
-    def _forgotten(self, name: str, answer: BlobResponse) -> BlobResponse:
-        """It is not as we thought: the next call looks again."""
-        self._seen.pop(name, None)
-        return answer
+    def _forget(self, name: str, response: BlobResponse) -> BlobResponse:
+        """Drop a state that is no longer certain: the next call downloads the blob."""
+        self._states.pop(name, None)
+        return response
 
     def new_id(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))

@@ -1,16 +1,17 @@
-"""What does the blob of the Event Processor Host say, in each of its spellings?
+"""The body of a blob of the Event Processor Host, in each of its spellings.
 
 One blob is lease and checkpoint of a partition. Its body is JSON; .NET writes `SequenceNumber`,
-Java and JavaScript `sequenceNumber`, Python `sequence_number`. All are read, one is written. What
-the hosts of old did not know (a successor, its deadline, a rate, the checkpoint's epoch) are
-fields more, which they ignore and, when they write, drop.
+Java and JavaScript `sequenceNumber`, Python `sequence_number`. All are read, one is written. Values
+that legacy hosts do not know (a successor, its deadline, a rate, the checkpoint's epoch) are
+additional fields, which they ignore and drop when they write.
 
-    blob -> read_body -> Body -> ownership_of, checkpoint_of        rows -> with_row, ... -> written
-            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module ^^^^^^^^^^^^^^^^^^^^^^^^^
+    blob -> read_body -> Body -> ownership_of, checkpoint_of -> rows
+    rows -> with_row, with_checkpoint -> Body -> encode_body -> blob
+            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-Row and checkpoint share a blob, and so its etag, but follow rules of their own. So each has an
-etag that is computed from its own part of the body; `row_mark` and `checkpoint_mark` are new at
-every write of ours, so that two writes of the same words differ.
+Row and checkpoint share a blob, and so its etag, but change independently. So each has an etag that
+is computed from its own part of the body. `row_mark` and `checkpoint_mark` are random and new at
+every write, so that two writes of the same values differ.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pumphouse.leases.model import Checkpoint, Group, Ownership
-from pumphouse.leases.stores.blob.rows import integer, read_position, written_position
+from pumphouse.leases.stores.blob.rows import parse_integer, read_position, written_position
 
 Spelling = Literal["net", "java", "python"]  # JavaScript spells as Java does
 SPELLINGS: tuple[Spelling, ...] = ("net", "java", "python")
-# What a blob says that nobody has ever acquired.
+# The epoch in a blob that was never acquired.
 FIRST_EPOCH: dict[Spelling, int] = {"net": 0, "java": -1, "python": 0}
-# A field of others that is nested deeper is left out: read at one depth of the stack, it might
-# not be writable at another.
+# Unknown fields that are nested deeper are dropped: a value that can be read at one depth of the
+# stack might not be writable at another.
 DEPTH_MAX = 50
 
 
@@ -40,7 +41,7 @@ class Body:
 
     partition: str
     owner: str = ""
-    token: str = ""  # the id of the lease: whoever knows it may write, and change the lease
+    token: str = ""  # the id of the lease: it allows to write, and to change the lease
     epoch: int = 0
     sequence: int | None = None
     offset: str | None = None
@@ -52,11 +53,11 @@ class Body:
     checkpoint_epoch: int = 0
     checkpoint_mark: str = ""
     enqueued_ms: int | None = None
-    others: tuple[tuple[str, Any], ...] = ()  # fields that are not ours to understand
+    others: tuple[tuple[str, Any], ...] = ()  # unknown fields, kept as read
 
     @property
     def row_etag(self) -> str:
-        """ "" while nobody has ever owned it: a blob made beforehand is no row yet."""
+        """ "" before the first claim: a blob created by `initialise` is not a row yet."""
         if not (self.owner or self.token or self.row_mark) and self.epoch <= 0:
             return ""
         return digest(self.owner, self.token, self.epoch, self.row_mark)
@@ -76,7 +77,7 @@ def digest(*parts: object) -> str:
 
 
 def ownership_of(body: Body, leased: bool, now: float) -> Ownership:
-    """A lease says whether it is held, not how long ago it was renewed."""
+    """The row in a body. A lease shows whether it is held, not when it was renewed."""
     deadline = body.deadline if body.owner else None
     return Ownership(
         partition=body.partition,
@@ -117,14 +118,14 @@ def checkpoint_of(body: Body, group: Group) -> Checkpoint:
     )
 
 
-def with_checkpoint(body: Body, wanted: Checkpoint, mark: str) -> Body:
+def with_checkpoint(body: Body, requested: Checkpoint, mark: str) -> Body:
     return replace(
         body,
-        sequence=wanted.sequence,
-        offset=wanted.offset,
-        checkpoint_epoch=wanted.epoch,
+        sequence=requested.sequence,
+        offset=requested.offset,
+        checkpoint_epoch=requested.epoch,
         checkpoint_mark=mark,
-        enqueued_ms=wanted.enqueued_ms,
+        enqueued_ms=requested.enqueued_ms,
     )
 
 
@@ -135,29 +136,29 @@ KNOWN = """offset sequencenumber partitionid owner token epoch successor deadlin
 
 
 def read_body(partition: str, text: bytes) -> Body:
-    """Whatever is there; what makes no sense is as if it were not there."""
+    """Decode a body. Invalid values are treated as missing."""
     try:
-        told = json.loads(text)
+        decoded = json.loads(text)
     except (ValueError, RecursionError):
-        told = None
-    fields = told if isinstance(told, dict) else {}
-    said = {_folded(key): value for key, value in fields.items()}
-    sequence, offset = _position(said)
+        decoded = None
+    fields = decoded if isinstance(decoded, dict) else {}
+    values = {_folded(key): value for key, value in fields.items()}
+    sequence, offset = _position(values)
     return Body(
         partition=partition,
-        owner=_text(said.get("owner")),
-        token=_text(said.get("token")),
-        epoch=max(0, _integer(said.get("epoch")) or 0),
+        owner=_text(values.get("owner")),
+        token=_text(values.get("token")),
+        epoch=max(0, _integer(values.get("epoch")) or 0),
         sequence=sequence,
         offset=offset,
-        successor=_text(said.get("successor")),
-        deadline=_number(said.get("deadline")),
-        rate=_number(said.get("rate")),
-        pinned=said.get("pinned") is True,
-        row_mark=_text(said.get("rowmark")),
-        checkpoint_epoch=max(0, _integer(said.get("checkpointepoch")) or 0),
-        checkpoint_mark=_text(said.get("checkpointmark")),
-        enqueued_ms=_integer(said.get("enqueuedms")),
+        successor=_text(values.get("successor")),
+        deadline=_number(values.get("deadline")),
+        rate=_number(values.get("rate")),
+        pinned=values.get("pinned") is True,
+        row_mark=_text(values.get("rowmark")),
+        checkpoint_epoch=max(0, _integer(values.get("checkpointepoch")) or 0),
+        checkpoint_mark=_text(values.get("checkpointmark")),
+        enqueued_ms=_integer(values.get("enqueuedms")),
         others=tuple(
             (key, value)
             for key, value in fields.items()
@@ -166,16 +167,16 @@ def read_body(partition: str, text: bytes) -> Body:
     )
 
 
-def _position(said: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    """No offset, or null, is no checkpoint, whatever number stands beside it.
+def _position(values: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    """A missing offset, or null, means no checkpoint, whatever the sequence number is.
 
-    An empty one is ours, beside a sequence number that counts; a host of old would have put 0
-    there without meaning the first event.
+    An empty offset beside a sequence number was written by us. A legacy host writes 0 as the
+    sequence number of a blob without a checkpoint.
     """
-    if said.get("offset") is None:
+    if values.get("offset") is None:
         return None, None
-    sequence, offset = read_position(_text(said.get("sequencenumber")), _text(said["offset"]))
-    if offset is None and not sequence and not _text(said.get("checkpointmark")):
+    sequence, offset = read_position(_text(values.get("sequencenumber")), _text(values["offset"]))
+    if offset is None and not sequence and not _text(values.get("checkpointmark")):
         return None, None
     return sequence, offset
 
@@ -191,32 +192,32 @@ def _text(value: Any) -> str:
 
 
 def _integer(value: Any) -> int | None:
-    return integer(_text(value))
+    return parse_integer(_text(value))
 
 
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def _nested_at_most(depth: int, value: Any) -> bool:
     if not isinstance(value, list | dict):
         return True
     inner = value.values() if isinstance(value, dict) else value
-    return depth > 0 and all(_nested_at_most(depth - 1, one) for one in inner)
+    return depth > 0 and all(_nested_at_most(depth - 1, item) for item in inner)
 
 
 # -- writing --------------------------------------------------------------------------------------
 
 
-def written(body: Body, spelling: Spelling) -> bytes:
-    told: dict[tuple[str, ...], Any] = {
-        **_told_position(body),
+def encode_body(body: Body, spelling: Spelling) -> bytes:
+    fields: dict[tuple[str, ...], Any] = {
+        **_position_fields(body),
         ("partition", "id"): body.partition,
         ("owner",): body.owner,
         ("token",): body.token,
@@ -232,12 +233,12 @@ def written(body: Body, spelling: Spelling) -> bytes:
         ("checkpoint", "mark"): body.checkpoint_mark or None,
         ("enqueued", "ms"): body.enqueued_ms,
     }
-    told |= {words: value for words, value in ours.items() if value is not None}
-    spelt = {spell(words, spelling): value for words, value in told.items()}
+    fields |= {words: value for words, value in ours.items() if value is not None}
+    spelt = {spell(words, spelling): value for words, value in fields.items()}
     return json.dumps(spelt | dict(body.others)).encode()
 
 
-def _told_position(body: Body) -> dict[tuple[str, ...], Any]:
+def _position_fields(body: Body) -> dict[tuple[str, ...], Any]:
     if body.sequence is None and body.offset is None:
         return {("offset",): None, ("sequence", "number"): 0}
     position = Checkpoint(Group("", ""), "", body.sequence, body.offset)
@@ -246,7 +247,7 @@ def _told_position(body: Body) -> dict[tuple[str, ...], Any]:
 
 
 def spell(words: tuple[str, ...], spelling: Spelling) -> str:
-    """A field's name: SequenceNumber, sequenceNumber or sequence_number."""
+    """The name of a field: SequenceNumber, sequenceNumber or sequence_number."""
     if spelling == "python":
         return "_".join(words)
     name = "".join(word.capitalize() for word in words)

@@ -1,10 +1,10 @@
-"""Which lease must be held before a row of the Event Processor Host may be written, and how?
+"""The lease operation that must precede a write to a blob of the Event Processor Host.
 
-The blob's lease is the liveness of its owner: it is acquired where nobody holds it, renewed by its
-holder, and taken from another by changing it with the token that the body shows.
+The blob's lease shows that its owner is alive. It is acquired if free, renewed by its holder, and
+taken from another host by changing it with the token in the body.
 
-    Body, lease, wanted row -> lease_step -> BlobLeaseStore -> requests
-                               ^^^^^^^^^^ this module
+    Body, lease, requested row -> lease_step -> LeasedBlobs -> requests
+                                  ^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from pumphouse.leases.model import Ownership
 from pumphouse.leases.stores.blob_lease.body import Body
 
 Step = Literal[
-    "acquire",  # nobody holds it
-    "renew",  # it is ours, by the same lease
-    "change",  # it is somebody's; whoever knows only the old id has then lost it
-    "borrow",  # write under the owner's lease and leave it as it is
-    "release",  # write, then give the lease back
-    "stuck",  # it is held by somebody who does not show the token
+    "acquire",  # the lease is free
+    "renew",  # we hold it, with the same id
+    "change",  # another host holds it, and loses it by the new id
+    "borrow",  # write under the owner's lease and leave the lease unchanged
+    "release",  # write, then release the lease
+    "stuck",  # another host holds it and does not show the token
 ]
 
-# The lease was not as we thought; a look at it will tell. Everything else has been lost for good.
+# Error codes of a lease or blob that differs from our known state: download it and try again.
+# Every other conflict means that the row is lost.
 STALE_STATE_CODES = (
     "BlobAlreadyExists",
     "ConditionNotMet",
@@ -35,21 +36,23 @@ STALE_STATE_CODES = (
 )
 
 
-def lease_step(body: Body, leased: bool, our_token: str, wanted: Ownership) -> Step:
-    """`our_token` is the id of the lease that we have made last, if any."""
+def lease_step(body: Body, leased: bool, our_token: str, requested: Ownership) -> Step:
+    """The operation before `requested` is written; `our_token` is our last lease id, or ""."""
     if leased and not body.token:
         return "stuck"
-    if not wanted.owner:
+    if not requested.owner:
         return "release"
-    if asks_for_it(body, wanted):
-        return "borrow"  # to renew it would keep a dead owner alive
+    if is_nomination(body, requested):
+        return "borrow"  # a renewal would keep a dead owner alive
     if not leased:
         return "acquire"
-    return "renew" if (our_token, wanted.owner) == (body.token, body.owner) else "change"
+    return "renew" if (our_token, requested.owner) == (body.token, body.owner) else "change"
 
 
-def asks_for_it(body: Body, wanted: Ownership) -> bool:
-    """Whether the write is a nomination: the owner itself never names a new successor."""
+def is_nomination(body: Body, requested: Ownership) -> bool:
+    """Whether the write names a new successor, which an owner never does itself."""
     return (
-        wanted.owner == body.owner and bool(wanted.successor) and wanted.successor != body.successor
+        requested.owner == body.owner
+        and bool(requested.successor)
+        and requested.successor != body.successor
     )

@@ -1,12 +1,12 @@
-"""What time is it, for processes that share one machine and a file?
+"""The clock of a lease file: a time that all processes of one machine share.
 
-Ages must not jump when somebody sets the clock on the wall. A running kernel counts the seconds
-since it started, sleep included, the same for every process: that count measures ages within one
-run of the machine. Across a restart it says nothing, but then every process that held a lease has
-ended, so an age may be taken for too long and never for too short.
+Ages must not jump when the wall clock is set. A running kernel counts the seconds since its boot,
+sleep included, the same for every process. That count measures ages within one boot. After a
+restart of the machine it is useless, but then every process that held a lease has ended: an age may
+be too long then, and is never too short.
 
-    sqlite -> read_machine_time -> MachineTime -> age_s
-              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    SqliteStore -> read_machine_time -> MachineTime -> age_s
+                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class MachineTime:
-    """A moment of one machine."""
+    """An instant on one machine."""
 
-    boot: str  # which run of the machine; "" where it cannot be told
-    up_s: float  # since that run began
-    wall_s: float  # since 1970, as the clock on the wall has it
+    boot: str  # the id of the boot; "" where the system has none
+    up_s: float  # since that boot
+    wall_s: float  # since 1970, by the wall clock
 
 
 def age_s(then: MachineTime, now: MachineTime) -> float:
-    """How long ago a moment was.
+    """The seconds from `then` to `now`.
 
-    Within one run of the machine that is the kernel's count. If the machine was started anew since,
-    at least the present run has passed, and the clock on the wall may know of more.
+    Within one boot this is the difference of the kernel's counts. After a reboot at least the
+    present uptime has passed, and the wall clock may show more.
     """
     if then.boot == now.boot and then.up_s <= now.up_s:
         return now.up_s - then.up_s
@@ -38,7 +38,7 @@ def age_s(then: MachineTime, now: MachineTime) -> float:
 
 
 def read_machine_time() -> MachineTime:
-    # macOS has no such clock, but its monotonic one is the same for every process too.
+    # macOS has no CLOCK_BOOTTIME, but its monotonic clock is the same for every process too.
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return MachineTime(_boot(), time.clock_gettime(clock), time.time())
 

@@ -1,10 +1,10 @@
-"""One thread for calls that block, off the event loop, and a deadline for whoever waits.
+"""One thread for blocking calls, off the event loop, with a deadline for each call.
 
-Calls run one after another. Of those that wait for their turn only one is ever handed to the
-thread, so a call whose deadline has passed while it waited is not made at all.
+Calls run one after another. Waiting calls are passed to the thread one at a time, so a call whose
+deadline passes while it waits is never made.
 
-    sqlite -> DatabaseThread.run -> thread
-              ^^^^^^^^ this module
+    SqliteStore -> DatabaseThread.run -> thread
+                   ^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class DatabaseThread:
-    """A thread of its own. A job is told until when (monotonic) it may take."""
+    """One thread. A job receives its deadline as a monotonic time."""
 
     def __init__(self, name: str) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._turn = asyncio.Lock()
 
     async def run(self, job: Callable[[float], T], deadline_s: float) -> T:
-        """Do it; TimeoutError if that takes too long (it may then still be done, or not)."""
+        """Run the job. After a TimeoutError it may still be run, or not."""
         until = time.monotonic() + deadline_s
         async with asyncio.timeout(deadline_s):
             await self._turn.acquire()
@@ -36,19 +36,19 @@ class DatabaseThread:
     def _start(self, job: Callable[[float], T], until: float) -> Future[T]:
         loop = asyncio.get_running_loop()
 
-        def free(done: Future[Any]) -> None:
-            with suppress(RuntimeError):  # the loop has been closed meanwhile
+        def release(done: Future[Any]) -> None:
+            with suppress(RuntimeError):  # the loop is closed by now
                 loop.call_soon_threadsafe(self._turn.release)
 
         future = self._thread.submit(job, until)
-        # The next one's turn comes when the thread is done, not when we stop waiting for it.
-        future.add_done_callback(free)
+        # The next call starts when the thread is free, not when the caller stops waiting.
+        future.add_done_callback(release)
         return future
 
     async def close(self, last: Callable[[], object], deadline_s: float) -> None:
-        """Take no more; when what is under way has ended, do this as the last thing.
+        """Accept no more jobs, and run `last` after the current one.
 
-        It is done whether or not somebody can wait for it.
+        `last` runs even if the deadline for waiting passes first.
         """
         future = self._thread.submit(last)
         self._thread.shutdown(wait=False)

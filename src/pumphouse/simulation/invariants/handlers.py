@@ -1,0 +1,187 @@
+"""Checks of handler calls: order, gaps, duplicates and stuck handlers (I0, I2, I3, I4, I6, I11).
+
+handlers, hosts -> HandlerChecks -> violations
+                   ^^^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pumphouse.errors import HandlerStuck
+from pumphouse.events import Event
+from pumphouse.processor.options import STOP, ProcessorOptions
+from pumphouse.simulation.history import History
+from pumphouse.simulation.invariants.records import HandlerCall, PartitionRecord, TermRecord
+from pumphouse.simulation.invariants.rows import RowChecks
+from pumphouse.simulation.loop import WALL_S, HostProcess
+
+
+class HandlerChecks(RowChecks):
+    """Checks the batches that handlers are called with, and what hosts report."""
+
+    def __init__(self, history: History, options: ProcessorOptions, *, grabs: bool) -> None:
+        super().__init__(history, options, grabs=grabs)
+        self._reported_stuck: set[tuple[HostProcess, Any, int]] = set()  # batches
+
+    def handler_started(
+        self, process: HostProcess, client: Any, epoch: int, batch: Sequence[Event]
+    ) -> HandlerCall:
+        """A handler is called. `client` is the partition client; a new one may start over."""
+        partition = self.partition(client.id)
+        numbers = [event.sequence if event.sequence is not None else -1 for event in batch]
+        frozen_s, sent_ms = self.frozen_s.get(process, 0.0), batch[0].enqueued_ms
+        sent_s = None if sent_ms is None else sent_ms / 1000 - WALL_S
+        call = HandlerCall(
+            process, client, client.id, numbers[0], numbers[-1], self.now_s, frozen_s, sent_s
+        )
+        self.record("handle", f"{process} {client.id} {call.first}-{call.last} epoch {epoch}")
+        self.check_owner(process, client.id, epoch)
+        self._check_order(partition, call, numbers)
+        self._check_alone(partition, call)
+        partition.running.append(call)
+        self.figures.batches += 1
+        return call
+
+    def _check_order(
+        self, partition: PartitionRecord, call: HandlerCall, numbers: list[int]
+    ) -> None:
+        name, term = call.partition, partition.terms.get(call.process)
+        if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            return self.add_violation("I4", f"{call.process} got {numbers} of {name}", name)
+        if term is None or term.client is not call.client:
+            term = partition.terms[call.process] = TermRecord(call.client, call.first)
+            self._check_first_call(partition, call)
+        term.expected = max(term.expected, min(call.first, partition.first_retained))
+        if term.expected < call.first:
+            term.expected = min(call.first, partition.next_expected(term))
+        if call.first != term.expected:
+            invariant = "I3" if call.first > term.expected else "I4"
+            text = f"{call.process} got {call.first} of {name}; {term.expected} comes next"
+            self.add_violation(invariant, text, name)
+        return None
+
+    def _check_first_call(self, partition: PartitionRecord, call: HandlerCall) -> None:
+        """The first batch of a term starts at the checkpoint, without a gap."""
+        name, reached = call.partition, self.checkpointed(call.partition)
+        row = self.rows.get(name)
+        # A strategy that grabs does not wait: the previous owner continues until it notices.
+        grabbed = self.grabs and row is not None and row.owner != call.process.name
+        if call.first <= reached and not grabbed:
+            text = f"{call.process} handles {call.first} of {name} again; checkpoint {reached}"
+            self.add_violation("I6", text, name)
+        if call.first > partition.handled + 1:
+            text = f"{call.process} starts {name} at {call.first}; {partition.handled} was last"
+            self.add_violation("I3", text, name)
+
+    def _check_alone(self, partition: PartitionRecord, call: HandlerCall) -> None:
+        for other in partition.running:
+            if other.process is call.process:
+                text = f"{call.process} is called twice at once for {call.partition}"
+                self.add_violation("I2", text, call.partition)
+
+    def handler_returned(self, call: HandlerCall) -> None:
+        if not self._ended(call):
+            return
+        partition, figures = self.partition(call.partition), self.figures
+        term = partition.terms.get(call.process)
+        if term is not None and term.client is call.client:
+            term.expected, term.handled = call.last + 1, max(term.handled, call.last)
+            term.handled_s = self.now_s
+        if call.sent_s is not None and call.first > partition.handled:
+            figures.worst_gap_s = max(figures.worst_gap_s, self.now_s - call.sent_s)
+        partition.user_raised_s = None
+        if call.last > partition.last_handled:
+            partition.last_handled = call.last
+            if partition.uncheckpointed_s is None:
+                partition.uncheckpointed_s = self.now_s
+        figures.handled += call.last - call.first + 1
+        figures.duplicates += partition.mark_handled(call.first, call.last)
+        self.record("handled", f"{call.process} {call.partition} {call.first}-{call.last}")
+
+    def handler_raised(self, call: HandlerCall, error: str) -> None:
+        """The handler has raised, or was cancelled."""
+        if self._ended(call):
+            batch = f"{call.partition} {call.first}-{call.last}"
+            self.record("raised", f"{call.process} {batch} {error}")
+
+    def user_handler_raised(self, call: HandlerCall, error: str, *, skipped: bool) -> None:
+        """The user's own handler has raised: events it cannot handle are not a violation."""
+        if call.process.dead:
+            return
+        if self.handler_failed is None:
+            single = call.first == call.last
+            events = f"event {call.first}" if single else f"events {call.first}-{call.last}"
+            self.handler_failed = f"{error} ({events} of partition {call.partition})"
+        self.partition(call.partition).user_raised_s = self.now_s
+        if skipped:
+            self.poisoned(call.partition, call.first)
+
+    def is_held_up(self, partition: str) -> bool:
+        """Whether the user's own handler, which raises at every try, delays the partition."""
+        raised_s, options = self.partition(partition).user_raised_s, self.options
+        if raised_s is None:
+            return False
+        retried_s = options.backoff_most_s + options.lease_s
+        return options.poison.then == STOP or self.now_s - raised_s <= retried_s
+
+    def _ended(self, call: HandlerCall) -> bool:
+        """Remove a running call; returns whether its process lives, so that the call counts."""
+        self.partition(call.partition).running.remove(call)
+        if not call.process.dead:
+            self._check_stuck(call)
+        return not call.process.dead
+
+    def _check_stuck(self, call: HandlerCall) -> None:
+        limit_s, options = self.options.handler_timeout_s, self.options
+        if limit_s is None:
+            return
+        frozen_s = self.frozen_s.get(call.process, 0.0) - call.frozen_s
+        took_s = self.now_s - call.at_s - frozen_s
+        batch = (call.process, call.client, call.client.batches_handed_out)
+        # The supervisor checks every quarter of a renewal; a write before that may delay it.
+        check_s = min(options.renew_s, limit_s) / 4 + options.store_s
+        # One report per batch is enough, however often its parts are retried and hang again.
+        if took_s > limit_s + check_s + 1.0 and batch not in self._reported_stuck:
+            text = f"{call.process} had {call.partition} in hand for {took_s:.1f} s, unreported"
+            self.add_violation("I11", text, call.partition)
+
+    # -- hosts -------------------------------------------------------------------------------------
+
+    def reported(self, process: HostProcess, partition: str | None, error: Exception) -> None:
+        """A host reported an error to its error handler."""
+        kind = type(error).__name__
+        self.figures.reports[kind] += 1
+        self.record("report", f"{process} {partition or '-'} {kind}")
+        if isinstance(error, HandlerStuck) and partition is not None:
+            self.figures.stuck_reports += 1
+            if (term := self.partition(partition).terms.get(process)) is not None:
+                client = term.client
+                self._reported_stuck.add((process, client, client.batches_handed_out))
+        # A group with a partition comes from that partition's handler.
+        if isinstance(error, ExceptionGroup) and partition is None:
+            self.add_violation("I0", f"{process} failed: {error!r} {error.exceptions!r}")
+
+    def poisoned(self, partition: str, sequence: int) -> None:
+        """An event that no handler can handle: it is skipped, and counts as handled."""
+        record = self.partition(partition)
+        record.poison.add(sequence)
+        record.mark_handled(sequence, sequence)
+
+    def expired(self, partition: str, first: int) -> int:
+        """Retention removed everything before this event; returns how many were not handled."""
+        record = self.partition(partition)
+        record.first_retained = first
+        lost = first - max(0, record.handled + 1)
+        lost -= sum(number < first for number in record.handled_beyond)
+        record.mark_handled(record.handled + 1, first - 1)
+        self.figures.expired += max(0, lost)
+        return max(0, lost)
+
+    def process_died(self, process: HostProcess) -> None:
+        """Nothing of this process counts any more."""
+        for partition in self.partitions.values():
+            partition.terms.pop(process, None)
+            partition.lease_sent_s.pop(process, None)
+            partition.lease_epoch.pop(process, None)

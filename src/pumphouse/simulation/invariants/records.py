@@ -1,0 +1,134 @@
+"""The invariants by name, and the records of every partition that the checks keep.
+
+INVARIANTS, Violation, HandlerCall, TermRecord, PartitionRecord, Figures -> Checks
+^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from pumphouse.simulation.loop import HostProcess
+
+INVARIANTS = {
+    "I0": "a host never fails by itself, and no error is lost",
+    "I1": "one accepted writer per partition and epoch, epochs rise, and a host without a lease "
+    "handles nothing",
+    "I2": "on a clean move the old handler has returned before the new one starts",
+    "I3": "no gaps: every event after the start position is handled",
+    "I4": "order within a partition",
+    "I5": "a checkpoint never passes an event that was not handled, and never goes back",
+    "I6": "duplicates: none on a clean move, nothing from before the checkpoint ever",
+    "I7": "after the last change the fleet is soon within one of even, and then rests",
+    "I8": "an unowned partition is claimed within a lease and an interval",
+    "I9": "every live host gets its share",
+    "I10": "calls to the store stay within their budget",
+    "I11": "a partition whose handler is stuck is reported",
+    "I12": "a hand-over never outlives its deadline",
+    "I13": "stop() ends in time, and leaves no row in the host's name",
+    "I15": "the position is settled before the first event is read",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A violated invariant: which one, when, and what happened."""
+
+    name: str
+    at_s: float
+    text: str
+    partition: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.at_s:.3f}: {self.text} ({INVARIANTS[self.name]})"
+
+
+@dataclass(slots=True)
+class HandlerCall:
+    """One call of a handler with a batch."""
+
+    process: HostProcess
+    client: Any
+    partition: str
+    first: int
+    last: int
+    at_s: float
+    frozen_s: float  # how long its process had been frozen by then, in total
+    sent_s: float | None = None  # when its first event was sent
+
+
+@dataclass(slots=True)
+class TermRecord:
+    """The events of one ownership term: a new partition client starts from the checkpoint."""
+
+    client: Any
+    expected: int  # the next event that must come
+    handled: int = -1  # the last that was handled
+    handled_s: float = 0.0  # when that was
+
+
+@dataclass(slots=True)
+class PartitionRecord:
+    """Everything that the checks know of one partition."""
+
+    handled: int = -1  # this event and all before it were handled
+    handled_beyond: set[int] = field(default_factory=set)  # handled, with a gap before them
+    last_handled: int = -1  # the last that a handler has handled
+    running: list[HandlerCall] = field(default_factory=list)
+    terms: dict[HostProcess, TermRecord] = field(default_factory=dict)
+    owners: dict[int, str] = field(default_factory=dict)  # by epoch
+    owner_processes: dict[int, HostProcess] = field(default_factory=dict)  # by epoch
+    checkpoint_writers: dict[int, HostProcess] = field(default_factory=dict)  # by epoch
+    lease_sent_s: dict[HostProcess, float] = field(default_factory=dict)  # of its granted write
+    lease_epoch: dict[HostProcess, int] = field(default_factory=dict)  # of that write
+    owner_changed_s: float = 0.0
+    deadline_s: float | None = None  # of the waiting successor
+    earliest_deadline_s: float | None = None  # the earliest deadline of this term
+    # The earliest deadline that each owner has received, by process and epoch.
+    received_deadline_s: dict[tuple[HostProcess, int], float] = field(default_factory=dict)
+    # When a write of its checkpoint last failed, by process.
+    checkpoint_failed_s: dict[HostProcess, float] = field(default_factory=dict)
+    poison: set[int] = field(default_factory=set)  # events that no handler can handle
+    first_retained: int = 0  # the oldest event that retention has left
+    user_raised_s: float | None = None  # when the user's handler raised, until one succeeds
+    uncheckpointed_s: float | None = None  # since when a handled event is in no checkpoint
+
+    def mark_handled(self, first: int, last: int) -> int:
+        """Record that these events were handled; returns how many of them were before."""
+        duplicates = 0
+        for number in range(first, last + 1):
+            if number <= self.handled or number in self.handled_beyond:
+                duplicates += 1
+            else:
+                self.handled_beyond.add(number)
+        while self.handled + 1 in self.handled_beyond:
+            self.handled += 1
+            self.handled_beyond.discard(self.handled)
+        return duplicates
+
+    def next_expected(self, term: TermRecord) -> int:
+        """The next event of a term if every poisoned event before it is skipped."""
+        expected = term.expected
+        while expected in self.poison:
+            expected += 1
+        return expected
+
+
+@dataclass(slots=True)
+class Figures:
+    """The figures of a run that reports show."""
+
+    moves: int = 0
+    claims: int = 0
+    releases: int = 0
+    handled: int = 0  # events
+    duplicates: int = 0  # events that were handled again
+    expired: int = 0  # events that retention removed before they were handled
+    batches: int = 0
+    left_early: int = 0  # loops that ended because a handler raised
+    by_hand: int = 0  # checkpoints that handlers wrote themselves
+    worst_gap_s: float = 0.0  # the longest time between sending and handling an event
+    stuck_reports: int = 0
+    reports: Counter[str] = field(default_factory=Counter)
