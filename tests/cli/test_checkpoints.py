@@ -287,7 +287,7 @@ def test_not_while_somebody_owns_it(shop: Shop) -> None:
         (["--to", "latest", "--shift-by", "1"], "say where to"),
         (["--to", "soon"], "'soon' is no position"),
         (["--to", "latest", "-p", "7"], "hub orders has no partition 7; it has 0, 1"),
-        (["--shift-by", "1"], "partition 0 has no checkpoint with a sequence number"),
+        (["--shift-by", "1"], "the checkpoint of partition 0 has no sequence number"),
     ],
 )
 def test_what_cannot_be_reset(shop: Shop, args: list[str], why: str) -> None:

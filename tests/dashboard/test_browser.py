@@ -133,7 +133,7 @@ def test_every_column_is_explained(page: Page) -> None:
     what = page.locator("article.group details.what")
     what.locator("summary").click()
     expect(what).to_contain_text("Rises by one whenever the partition changes hands")
-    expect(what).to_contain_text("has no live owner: nobody reads it")
+    expect(what).to_contain_text("has no live owner: it is not read")
 
 
 def test_stages_of_spark(page: Page) -> None:

@@ -218,5 +218,5 @@ async def test_a_slow_disk_holds_up_nothing_and_lines_stay_whole(
 
 
 async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(PumphouseError, match=r"could not be written.*No such file"):
+    with pytest.raises(PumphouseError, match=r"cannot write a dead letter.*No such file"):
         await DeadLetterFile(tmp_path / "nowhere" / "dead.jsonl").write(UNSENDABLE)

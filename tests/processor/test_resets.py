@@ -8,17 +8,17 @@ from pumphouse.events import EARLIEST, LATEST, Event, Position
 from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership
 from pumphouse.processor.admin.resets import (
     BEGINNING,
-    Place,
-    at_the_border,
-    before_event,
+    ResetPosition,
     change,
+    edge_position,
     live_owners,
-    shifted,
+    position_before,
+    shifted_position,
 )
 
 GROUP = Group("hub.example", "sensors")
 FOUND = PartitionProperties("sensors", "0", 10, 99, "990", 60_000, empty=False)
-OLDEST, NEWEST = Place(9, BEGINNING), Place(99, "990", 60_000)
+OLDEST, NEWEST = ResetPosition(9, BEGINNING), ResetPosition(99, "990", 60_000)
 
 
 def sequence(number: int, inclusive: bool = True) -> Position:
@@ -50,16 +50,16 @@ def mark(number: int | None) -> Checkpoint:
         (Position("offset", "500", True), None),
     ],
 )
-def test_places_that_need_no_reading(position: Position, place: Place | None) -> None:
-    assert at_the_border(position, FOUND) == place
+def test_places_that_need_no_reading(position: Position, place: ResetPosition | None) -> None:
+    assert edge_position(position, FOUND) == place
 
 
 @pytest.mark.parametrize("position", [EARLIEST, LATEST, sequence(5), Position("time", "1", True)])
 def test_an_empty_partition_has_one_place(position: Position) -> None:
     fresh = PartitionProperties("sensors", "0", 0, -1, "-1", 0, empty=True)
-    assert at_the_border(position, fresh) == Place(-1, BEGINNING)
+    assert edge_position(position, fresh) == ResetPosition(-1, BEGINNING)
     emptied = PartitionProperties("sensors", "0", 100, 99, "990", 60_000, empty=True)
-    assert at_the_border(position, emptied) == NEWEST
+    assert edge_position(position, emptied) == NEWEST
 
 
 def test_the_place_before_an_event() -> None:
@@ -67,9 +67,9 @@ def test_the_place_before_an_event() -> None:
         Event(b"", sequence=40, offset="400", enqueued_ms=7),
         Event(b"", sequence=41, offset="410"),
     )
-    assert before_event(FOUND, following, earlier) == Place(40, "400", 7)
-    assert before_event(FOUND, following, None) == Place(40, BEGINNING)
-    assert before_event(FOUND, None, None) == NEWEST
+    assert position_before(FOUND, following, earlier) == ResetPosition(40, "400", 7)
+    assert position_before(FOUND, following, None) == ResetPosition(40, BEGINNING)
+    assert position_before(FOUND, None, None) == NEWEST
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_the_place_before_an_event() -> None:
     [(40, 5, 46), (40, -5, 36), (40, 0, 41), (40, -500, 10), (40, 500, 100), (2, 1, 10)],
 )
 def test_a_shift_stays_within_what_is_there(at: int, by: int, following: int) -> None:
-    assert shifted(mark(at), by, FOUND) == sequence(following)
+    assert shifted_position(mark(at), by, FOUND) == sequence(following)
 
 
 @pytest.mark.parametrize("current", [None, mark(None)])
 def test_nothing_to_shift_from(current: Checkpoint | None) -> None:
-    with pytest.raises(OptionError, match=r"partition 0 has no checkpoint .* to shift from"):
-        shifted(current, 1, FOUND)
+    with pytest.raises(OptionError, match="partition 0 has no sequence number to shift"):
+        shifted_position(current, 1, FOUND)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_nothing_to_shift_from(current: Checkpoint | None) -> None:
     ],
 )
 def test_the_effect_in_words(at: int | None, to: int, effect: str) -> None:
-    made = change(mark(at), GROUP, "0", Place(to, str(to * 10)))
+    made = change(mark(at), GROUP, "0", ResetPosition(to, str(to * 10)))
     assert made.effect == effect
     assert made.moves == (at != to)
 

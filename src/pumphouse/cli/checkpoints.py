@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pumphouse.cli.common.group_access import GroupAccess
     from pumphouse.client.base import PartitionProperties
     from pumphouse.leases.model import Checkpoint
-    from pumphouse.processor.admin.resets import Change, Place
+    from pumphouse.processor.admin.resets import Change, ResetPosition
 
 LOOK_S = 5.0  # how long we wait for an event that must be there
 
@@ -196,31 +196,33 @@ def import_checkpoints(
 async def plan(
     access: GroupAccess, partitions: tuple[str, ...], to: Position | None, shift_by: int | None
 ) -> list[Change]:
-    from pumphouse.processor.admin.resets import change, shifted
+    from pumphouse.processor.admin.resets import change, shifted_position
 
     there = await access.checkpoints()
     changes = []
     for found in await access.partitions(partitions):
         current = there.get(found.partition)
-        position = to if to is not None else shifted(current, shift_by or 0, found)
+        position = to if to is not None else shifted_position(current, shift_by or 0, found)
         place = await find(access, found, position)
         changes.append(change(current, access.group, found.partition, place))
     return changes
 
 
-async def find(access: GroupAccess, found: PartitionProperties, position: Position) -> Place:
+async def find(
+    access: GroupAccess, found: PartitionProperties, position: Position
+) -> ResetPosition:
     """The place just before a position; the events around it are looked at where need be."""
-    from pumphouse.processor.admin.resets import at_the_border, before_event
+    from pumphouse.processor.admin.resets import edge_position, position_before
 
-    place = at_the_border(position, found)
+    place = edge_position(position, found)
     if place is not None:
         return place
     following = await event_at(access, found, position)
     if following is None or following.sequence == found.first_sequence:
-        return before_event(found, following, None)
+        return position_before(found, following, None)
     assert following.sequence is not None
     earlier = Position("sequence", str(following.sequence - 1), inclusive=True)
-    return before_event(found, following, await event_at(access, found, earlier))
+    return position_before(found, following, await event_at(access, found, earlier))
 
 
 async def event_at(
@@ -237,8 +239,8 @@ async def event_at(
     return events[0] if events else None
 
 
-def read_places(file: Iterable[str]) -> dict[str, Place]:
-    places: dict[str, Place] = {}
+def read_places(file: Iterable[str]) -> dict[str, ResetPosition]:
+    places: dict[str, ResetPosition] = {}
     for number, line in enumerate(file, 1):
         if line.strip():
             partition, place = read_place(number, line)
@@ -248,13 +250,13 @@ def read_places(file: Iterable[str]) -> dict[str, Place]:
     return places
 
 
-def read_place(number: int, line: str) -> tuple[str, Place]:
-    from pumphouse.processor.admin.resets import BEGINNING, Place
+def read_place(number: int, line: str) -> tuple[str, ResetPosition]:
+    from pumphouse.processor.admin.resets import BEGINNING, ResetPosition
 
     try:
         found: dict[str, Any] = json.loads(line)
         enqueued = found.get("enqueued")
-        return str(found["partition"]), Place(
+        return str(found["partition"]), ResetPosition(
             int(found["sequence"]),
             str(found.get("offset") or BEGINNING),
             to_ms(datetime.fromisoformat(enqueued)) if enqueued else None,
@@ -332,9 +334,9 @@ def show(changes: list[Change], output: str) -> None:
 
 
 def in_order(found: dict[str, Checkpoint]) -> list[Checkpoint]:
-    from pumphouse.processor.admin.overview import order
+    from pumphouse.processor.admin.overview import partition_order
 
-    return sorted(found.values(), key=lambda mark: order(mark.partition))
+    return sorted(found.values(), key=lambda mark: partition_order(mark.partition))
 
 
 def as_json(mark: Checkpoint) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pumphouse.cli.common.options import (
 
 if TYPE_CHECKING:
     from pumphouse.cli.common.group_access import GroupAccess
-    from pumphouse.processor.admin.overview import Line, Overview
+    from pumphouse.processor.admin.overview import Overview, PartitionRow
 
 HEADERS = (
     "PARTITION",
@@ -134,7 +134,7 @@ def as_table(found: Overview) -> None:
     console.print_table(HEADERS, [cells(line) for line in found.lines])
 
 
-def cells(line: Line) -> tuple[str, ...]:
+def cells(line: PartitionRow) -> tuple[str, ...]:
     return (
         line.partition,
         (line.owner or "-") + (f" -> {line.successor}" if line.successor else ""),
@@ -177,7 +177,7 @@ def as_json(found: Overview) -> None:
     )
 
 
-def line_json(line: Line) -> dict[str, object]:
+def line_json(line: PartitionRow) -> dict[str, object]:
     left = line.lease_left_s
     return {
         "partition": line.partition,

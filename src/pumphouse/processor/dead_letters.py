@@ -1,6 +1,6 @@
-"""Where events go that no handler could handle: a file of JSON lines, or another hub.
+"""Dead letters: events that the handler could not handle, in a JSON lines file or another hub.
 
-A dead letter carries the event in full and why it died, so that it can be looked at and sent again.
+A dead letter has the whole event and the cause, so that it can be inspected and sent again.
 
     handlers -> DeadLetter -> DeadLetterFile | DeadLetterHub
                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -47,7 +47,7 @@ class DeadLetter:
 
 
 class DeadLetters(Protocol):
-    """Takes dead letters. One that could not be kept for sure raises PumphouseError."""
+    """Stores dead letters. `write` raises PumphouseError unless the letter is certainly stored."""
 
     async def write(self, letter: DeadLetter) -> None: ...
 
@@ -55,9 +55,9 @@ class DeadLetters(Protocol):
 
 
 class DeadLetterFile:
-    """Appends dead letters to a file, a JSON object per line, each on the disk before we go on.
+    """Appends dead letters to a file, one JSON object per line, each synced to the disk.
 
-    Hosts may share one, in whatever loops or threads they run.
+    Hosts may share one, in any loops or threads.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -68,19 +68,19 @@ class DeadLetterFile:
         return f"<DeadLetterFile {self.path}>"
 
     async def write(self, letter: DeadLetter) -> None:
-        # Not in one of the loop's own threads: if the disk hangs, names and tokens need those.
+        # Not in the loop's own threads: if the disk hangs, DNS and tokens still need those.
         thread = ThreadPoolExecutor(1, "pumphouse dead letter")
         try:
             await asyncio.get_running_loop().run_in_executor(thread, self._append, as_line(letter))
-        except OSError as failed:
+        except OSError as error:
             raise PumphouseError(
-                f"a dead letter could not be written to {self.path}: {failed.strerror}"
-            ) from failed
+                f"cannot write a dead letter to {self.path}: {error.strerror}"
+            ) from error
         finally:
             thread.shutdown(wait=False)
 
     def _append(self, line: bytes) -> None:
-        # The lock is the thread's, not the writer's: one who stops waiting does not stop the disk.
+        # A thread lock: a cancelled writer does not stop the write in its thread.
         with self._turn, self.path.open("ab") as file:
             file.write(line)
             file.flush()
@@ -104,11 +104,11 @@ class DeadLetterHub:
         await sender.send([as_event(letter)])
 
     async def _open(self) -> Sender:
-        """The sender; of several letters at once the first one opens it."""
+        """The sender; the first of several letters opens it."""
         async with self._opening:
-            return self._sender or await self._open_anew()
+            return self._sender or await self._connect_sender()
 
-    async def _open_anew(self) -> Sender:
+    async def _connect_sender(self) -> Sender:
         client = self._connect() if callable(self._connect) else open_client(self._connect)
         async with AsyncExitStack() as undo:
             await undo.enter_async_context(client)
@@ -123,9 +123,9 @@ class DeadLetterHub:
 
 
 def as_event(letter: DeadLetter) -> Event:
-    """The event that a hub of dead letters gets."""
+    """The event for a dead-letter hub."""
     event = letter.event
-    why = {
+    cause = {
         "dead-letter-cause": letter.reason,
         "dead-letter-partition": letter.partition,
         "dead-letter-sequence": -1 if event.sequence is None else event.sequence,
@@ -133,7 +133,7 @@ def as_event(letter: DeadLetter) -> Event:
         "dead-letter-host": letter.host,
         "dead-letter-tried": letter.tried,
     }
-    properties = {**event.properties, **why}
+    properties = {**event.properties, **cause}
     return Event(
         event.body,
         {encodable(name): encodable(value) for name, value in properties.items()},
@@ -142,9 +142,9 @@ def as_event(letter: DeadLetter) -> Event:
 
 
 def as_line(letter: DeadLetter) -> bytes:
-    """The line that a file of dead letters gets: the body both as base64 and, if it is, as text."""
+    """The line for a dead-letter file: the body as base64 and, if it is UTF-8, as text."""
     event = letter.event
-    told = {
+    fields = {
         "cause": letter.reason,
         "tried": letter.tried,
         "group": letter.group,
@@ -158,8 +158,8 @@ def as_line(letter: DeadLetter) -> bytes:
         "body": base64.b64encode(event.body).decode(),
         "text": as_text(event.body),
     }
-    line = json.dumps(told, default=as_json, ensure_ascii=False)
-    # What UTF-8 cannot say is a lone surrogate, of which this makes \udcff, as JSON spells it too.
+    line = json.dumps(fields, default=as_json, ensure_ascii=False)
+    # UTF-8 cannot encode a lone surrogate. This writes \udcff, the JSON escape.
     return line.encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -171,15 +171,15 @@ def as_text(body: bytes) -> str | None:
 
 
 def encodable(value: T) -> T | str:
-    """A text with whatever UTF-8 cannot say spelt out, \\udcff; anything else as it is."""
+    """A text with lone surrogates escaped (\\udcff); any other value unchanged."""
     if not isinstance(value, str):
         return value
-    spelt = value.encode("utf-8", "backslashreplace").decode()
-    return value if spelt == value else spelt  # a text of a kind of its own stays of that kind
+    escaped = value.encode("utf-8", "backslashreplace").decode()
+    return value if escaped == value else escaped  # keeps a subclass of str that needs no escape
 
 
 def as_json(value: Any) -> Any:
-    """What JSON has no word for; a property may be of any AMQP type."""
+    """A value that JSON cannot express: a property may have any AMQP type."""
     if isinstance(value, bytes | bytearray | memoryview):
         return {"base64": base64.b64encode(value).decode()}
     return {"type": type(value).__name__, "value": str(value)}

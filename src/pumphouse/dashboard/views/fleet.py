@@ -16,7 +16,7 @@ from typing import Any
 
 from pumphouse.dashboard.views.ownership_history import Change
 from pumphouse.dashboard.views.rates import Rate
-from pumphouse.processor.admin.overview import BAD, BEHIND, MEANING, OK, Line, Overview
+from pumphouse.processor.admin.overview import BAD, BEHIND, MEANING, OK, Overview, PartitionRow
 
 # Each column of the ownership table, and what it means, for somebody who sees it first.
 COLUMNS: Mapping[str, str] = {
@@ -99,7 +99,7 @@ def hosts_shown(found: Overview) -> list[dict[str, Any]]:
     ]
 
 
-def line_shown(line: Line, rate: Rate) -> dict[str, Any]:
+def line_shown(line: PartitionRow, rate: Rate) -> dict[str, Any]:
     return {
         "partition": line.partition,
         "owner": line.owner,

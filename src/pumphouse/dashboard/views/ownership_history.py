@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pumphouse.leases.model import Listing, Ownership
-from pumphouse.processor.admin.overview import order
+from pumphouse.processor.admin.overview import partition_order
 
 NEARLY = 0.9
 CLAIM, HAND_OFF, STEAL = "claim", "hand-off", "steal"
@@ -58,7 +58,7 @@ def changes(
 ) -> tuple[Change, ...]:
     """What happened between two looks that lie `took_s` apart, in the order of partitions."""
     earlier = {row.partition: row for row in before.ownerships}
-    rows = sorted(after.ownerships, key=lambda row: order(row.partition))
+    rows = sorted(after.ownerships, key=lambda row: partition_order(row.partition))
     return tuple(
         change
         for row in rows

@@ -1,7 +1,7 @@
-"""The ownership table: who reads which partition, how far they are, and whether that is well.
+"""The overview of a consumer group: owner, lag and health of every partition. Pure.
 
-One line per partition, from the rows and checkpoints of a store and the partitions of a hub, with a
-verdict in a word. The command line prints it, the page shows it.
+It has one row per partition, made from the rows and checkpoints of a store and the partitions of a
+hub, with a verdict in one word. The command line prints it, the dashboard shows it.
 
     store.list_ownership, list_checkpoints, client.partition_properties -> overview -> table
                                                                            ^^^^^^^^ this module
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pumphouse.client.base import PartitionProperties
 from pumphouse.leases.model import Checkpoint, Listing, Ownership
 
-# Verdicts, from good to bad. Only the last five ask for somebody's attention.
+# Verdicts, from good to bad. Only the last five need attention.
 IDLE, OK, MOVING, UNREAD = "idle", "ok", "moving", "unread"
 BEHIND, STUCK, NO_OWNER, LOST, AHEAD = "behind", "stuck", "no owner", "data lost", "ahead"
 BAD = (BEHIND, STUCK, NO_OWNER, LOST, AHEAD)
@@ -27,25 +27,25 @@ MEANING = {
     UNREAD: "has an owner and no checkpoint yet",
     BEHIND: "has an owner whose lag grows",
     STUCK: "has events waiting and a checkpoint that does not move",
-    NO_OWNER: "has no live owner: nobody reads it",
-    LOST: "lost events that nobody handled: retention removed them",
+    NO_OWNER: "has no live owner: it is not read",
+    LOST: "lost events that were not handled: retention removed them",
     AHEAD: "has a checkpoint beyond its newest event: was the hub re-created?",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One partition of the table. None means that it is not known."""
+class PartitionRow:
+    """One partition of the overview. None means unknown."""
 
     partition: str
-    owner: str  # "" if nobody has a live lease
+    owner: str  # "" without a live lease
     epoch: int
-    lease_left_s: float | None  # below 0: it ran out so long ago
+    lease_left_s: float | None  # below 0 once it has expired
     successor: str
     checkpoint: int | None  # the last sequence number that was handled
     first: int
     end: int  # the newest sequence number; -1 if there has never been one
-    lag: int | None  # events that wait to be handled
+    lag: int | None  # events that are not handled yet
     lag_s: float | None  # from the last event handled to the newest one
     verdict: str
 
@@ -60,8 +60,8 @@ class Overview:
 
     group: str
     hub: str
-    lines: tuple[Line, ...]
-    hosts: tuple[str, ...]  # live owners, and members that own nothing
+    lines: tuple[PartitionRow, ...]
+    hosts: tuple[str, ...]  # live owners, and members without a partition
 
     @property
     def lag(self) -> int:
@@ -77,7 +77,7 @@ class Overview:
 
     @property
     def state(self) -> str:
-        """One word for all: nobody, moving, uneven, or stable."""
+        """One word for the group: nobody (no owner), moving, uneven, or stable."""
         owners = [line.owner for line in self.lines if line.owner]
         if not owners:
             return "nobody"
@@ -104,94 +104,96 @@ def overview(
 ) -> Overview:
     """The table as of now; with the one `before`, growing lag and stuck partitions show too."""
     rows = {row.partition: row for row in listing.ownerships}
-    marks = {mark.partition: mark for mark in checkpoints}
+    stored = {checkpoint.partition: checkpoint for checkpoint in checkpoints}
     earlier = {line.partition: line for line in before.lines} if before is not None else {}
     lines = tuple(
-        line_for(one, rows.get(one.partition), marks.get(one.partition), lease_s, earlier)
-        for one in sorted(partitions, key=lambda one: order(one.partition))
+        partition_row(each, rows.get(each.partition), stored.get(each.partition), lease_s, earlier)
+        for each in sorted(partitions, key=lambda each: partition_order(each.partition))
     )
     return Overview(group, hub, lines, hosts(lines, listing, lease_s))
 
 
-def hosts(lines: Iterable[Line], listing: Listing, lease_s: float) -> tuple[str, ...]:
-    live = {line.owner for line in lines if line.owner}
-    waiting = {member.name for member in listing.members if member.age_s < lease_s}
-    return tuple(sorted(live | waiting))
+def hosts(lines: Iterable[PartitionRow], listing: Listing, lease_s: float) -> tuple[str, ...]:
+    owners = {line.owner for line in lines if line.owner}
+    members = {member.name for member in listing.members if member.age_s < lease_s}
+    return tuple(sorted(owners | members))
 
 
-def order(partition: str) -> tuple[int, str]:
-    """Partitions are named by numbers, and 10 comes after 9."""
+def partition_order(partition: str) -> tuple[int, str]:
+    """Sorts partitions by number: 10 comes after 9."""
     return (int(partition) if partition.isdecimal() else 1 << 62, partition)
 
 
-def line_for(
-    found: PartitionProperties,
+def partition_row(
+    properties: PartitionProperties,
     row: Ownership | None,
-    mark: Checkpoint | None,
+    checkpoint: Checkpoint | None,
     lease_s: float,
-    earlier: Mapping[str, Line],
-) -> Line:
+    earlier: Mapping[str, PartitionRow],
+) -> PartitionRow:
     live = row is not None and row.owner != "" and not row.expired(lease_s)
     owned = row if row is not None and live else None
-    checkpoint = mark.sequence if mark is not None else None
-    lag = waiting(found, mark)
-    return Line(
-        partition=found.partition,
+    lag = lag_of(properties, checkpoint)
+    before = earlier.get(properties.partition)
+    return PartitionRow(
+        partition=properties.partition,
         owner=owned.owner if owned else "",
         epoch=row.epoch if row is not None else 0,
         lease_left_s=lease_s - row.age_s if row is not None and row.owner else None,
         successor=owned.successor if owned else "",
-        checkpoint=checkpoint,
-        first=found.first_sequence,
-        end=found.last_sequence,
+        checkpoint=checkpoint.sequence if checkpoint is not None else None,
+        first=properties.first_sequence,
+        end=properties.last_sequence,
         lag=lag,
-        lag_s=delay(found, mark, lag),
-        verdict=judge(found, owned, mark, lag, earlier.get(found.partition)),
+        lag_s=lag_s_of(properties, checkpoint, lag),
+        verdict=verdict_of(properties, owned, checkpoint, lag, before),
     )
 
 
-def waiting(found: PartitionProperties, mark: Checkpoint | None) -> int | None:
-    """How many events wait. With an offset alone nobody can count them."""
-    if mark is None or not mark.has_position:
-        return 0 if found.empty else found.last_sequence - found.first_sequence + 1
-    if mark.sequence is None:
-        return 0 if mark.offset == found.last_offset else None
-    return max(0, found.last_sequence - mark.sequence)
+def lag_of(properties: PartitionProperties, checkpoint: Checkpoint | None) -> int | None:
+    """How many events are not handled yet; None if the checkpoint has only an offset."""
+    if checkpoint is None or not checkpoint.has_position:
+        return 0 if properties.empty else properties.last_sequence - properties.first_sequence + 1
+    if checkpoint.sequence is None:
+        return 0 if checkpoint.offset == properties.last_offset else None
+    return max(0, properties.last_sequence - checkpoint.sequence)
 
 
-def delay(found: PartitionProperties, mark: Checkpoint | None, lag: int | None) -> float | None:
+def lag_s_of(
+    properties: PartitionProperties, checkpoint: Checkpoint | None, lag: int | None
+) -> float | None:
     if lag == 0:
         return 0.0
-    if mark is None or mark.enqueued_ms is None:
+    if checkpoint is None or checkpoint.enqueued_ms is None:
         return None
-    return max(0.0, (found.last_enqueued_ms - mark.enqueued_ms) / 1000)
+    return max(0.0, (properties.last_enqueued_ms - checkpoint.enqueued_ms) / 1000)
 
 
-def judge(
-    found: PartitionProperties,
+def verdict_of(
+    properties: PartitionProperties,
     owned: Ownership | None,
-    mark: Checkpoint | None,
+    checkpoint: Checkpoint | None,
     lag: int | None,
-    before: Line | None,
+    before: PartitionRow | None,
 ) -> str:
-    sequence = mark.sequence if mark is not None else None
-    if sequence is not None and sequence > found.last_sequence:
+    sequence = checkpoint.sequence if checkpoint is not None else None
+    if sequence is not None and sequence > properties.last_sequence:
         return AHEAD
-    if sequence is not None and sequence + 1 < found.first_sequence:
+    if sequence is not None and sequence + 1 < properties.first_sequence:
         return LOST
     if owned is None:
         return NO_OWNER
     if owned.successor:
         return MOVING
-    if found.last_sequence < 0:
+    if properties.last_sequence < 0:
         return IDLE
-    if mark is None or not mark.has_position:
+    if checkpoint is None or not checkpoint.has_position:
         return UNREAD
     return progress(lag, sequence, before)
 
 
-def progress(lag: int | None, sequence: int | None, before: Line | None) -> str:
-    """Whether an owner keeps up, as far as two looks can tell."""
+def progress(lag: int | None, sequence: int | None, before: PartitionRow | None) -> str:
+    """Whether an owner keeps up, by comparison with the overview before."""
     if not lag or before is None or not before.lag:
         return OK
     if sequence == before.checkpoint:

@@ -1,11 +1,11 @@
-"""Where a checkpoint goes when somebody moves it by hand.
+"""Resets of a checkpoint by an operator: the checkpoint to write for a position. Pure.
 
 A checkpoint names the last event that was handled. To read from event N on, it must name the event
 before, with that event's own offset, because some clients resume by the offset alone. Where there
 is no event before (N is the oldest), the offset "-1" stands for the beginning.
 
-    position -> wanted -> Look -> change -> Change -> store.update_checkpoint(rewind=True)
-                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    position -> edge_position, position_before -> change -> store.update_checkpoint(rewind=True)
+                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ BEGINNING = "-1"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An event that counts as the last one handled, or (with BEGINNING) the place before all."""
+class ResetPosition:
+    """The event that counts as the last one handled; BEGINNING stands before the oldest."""
 
     sequence: int
     offset: str
@@ -43,12 +43,12 @@ class Change:
 
     @property
     def moves(self) -> bool:
-        here, there = self.before, self.after
-        return (here.sequence, here.offset) != (there.sequence, there.offset)
+        old, new = self.before, self.after
+        return (old.sequence, old.offset) != (new.sequence, new.offset)
 
     @property
     def effect(self) -> str:
-        """What it means, in words; nothing if it cannot be counted."""
+        """The effect in words; empty if it cannot be counted."""
         if self.before.sequence is None or self.after.sequence is None:
             return "" if self.moves else "stays"
         distance = self.after.sequence - self.before.sequence
@@ -58,57 +58,63 @@ class Change:
         return f"skips {events}" if distance > 0 else f"re-reads {events}"
 
 
-def shifted(current: Checkpoint | None, by: int, found: PartitionProperties) -> Position:
-    """The position of the event so many after (or before) the next one, within what is there."""
+def shifted_position(
+    current: Checkpoint | None, by: int, properties: PartitionProperties
+) -> Position:
+    """The position `by` events after (or before) the next one, within the events of the log."""
     if current is None or current.sequence is None:
         raise OptionError(
-            f"partition {found.partition} has no checkpoint with a sequence number to shift from; "
+            f"the checkpoint of partition {properties.partition} has no sequence number to shift: "
             "reset it with --to"
         )
     following = current.sequence + 1 + by
-    first, beyond = found.first_sequence, found.last_sequence + 1
+    first, beyond = properties.first_sequence, properties.last_sequence + 1
     return Position("sequence", str(min(max(following, first), beyond)), inclusive=True)
 
 
-def at_the_border(position: Position, found: PartitionProperties) -> Place | None:
-    """The place for a position that needs no reading; None if an event must be looked at."""
-    newest = Place(found.last_sequence, found.last_offset, found.last_enqueued_ms)
-    oldest = Place(found.first_sequence - 1, BEGINNING)
-    if found.empty:
-        return newest if found.last_sequence >= 0 else oldest
+def edge_position(position: Position, properties: PartitionProperties) -> ResetPosition | None:
+    """The reset for a position at either end; None if an event must be read to find it."""
+    newest = ResetPosition(
+        properties.last_sequence, properties.last_offset, properties.last_enqueued_ms
+    )
+    oldest = ResetPosition(properties.first_sequence - 1, BEGINNING)
+    if properties.empty:
+        return newest if properties.last_sequence >= 0 else oldest
     if position == EARLIEST:
         return oldest
-    if position == LATEST or found.ends_before(position):
+    if position == LATEST or properties.ends_before(position):
         return newest
     if position.kind == "sequence":
         following = int(position.value) + (not position.inclusive)
-        return oldest if following <= found.first_sequence else None
+        return oldest if following <= properties.first_sequence else None
     return None
 
 
-def before_event(
-    found: PartitionProperties, following: Event | None, earlier: Event | None
-) -> Place:
-    """The place just before the event that is to be read next; at the end if there is none."""
+def position_before(
+    properties: PartitionProperties, following: Event | None, earlier: Event | None
+) -> ResetPosition:
+    """The reset just before the event that is to be read next; at the end if there is none."""
     if following is None:
-        return Place(found.last_sequence, found.last_offset, found.last_enqueued_ms)
+        return ResetPosition(
+            properties.last_sequence, properties.last_offset, properties.last_enqueued_ms
+        )
     if earlier is None:
         assert following.sequence is not None
-        return Place(following.sequence - 1, BEGINNING)
+        return ResetPosition(following.sequence - 1, BEGINNING)
     assert earlier.sequence is not None
     assert earlier.offset is not None
-    return Place(earlier.sequence, earlier.offset, earlier.enqueued_ms)
+    return ResetPosition(earlier.sequence, earlier.offset, earlier.enqueued_ms)
 
 
-def change(current: Checkpoint | None, group: Group, partition: str, to: Place) -> Change:
-    """What to write. The epoch stays: a rewind does not fence anybody off."""
+def change(current: Checkpoint | None, group: Group, partition: str, to: ResetPosition) -> Change:
+    """The change to write. The epoch stays: a reset does not fence the owner off."""
     before = current or Checkpoint(group, partition)
     after = replace(before, sequence=to.sequence, offset=to.offset, enqueued_ms=to.enqueued_ms)
     return Change(before, after)
 
 
 def live_owners(listing: Listing, lease_s: float, partitions: Iterable[str]) -> list[str]:
-    """Who would go on from the old place, and write over the new one."""
-    wanted = set(partitions)
-    rows = (row for row in listing.ownerships if row.partition in wanted)
+    """The live owners: they would continue from the old checkpoint and overwrite the new one."""
+    chosen = set(partitions)
+    rows = (row for row in listing.ownerships if row.partition in chosen)
     return sorted({row.owner for row in rows if row.owner and not row.expired(lease_s)})
