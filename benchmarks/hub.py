@@ -40,15 +40,15 @@ class Plan:
     """How much to do."""
 
     rounds: int
-    read_events: int  # a multiple of the client's window, so that the last one is used up
+    decode_events: int  # a multiple of the client's window, so that the last one is used up
     passes: int  # of the reader that only counts
     send_events: int
     idle_s: float
     answer_s: float  # the longest that any step may take
 
 
-FULL = Plan(rounds=5, read_events=90_000, passes=5, send_events=50_000, idle_s=10.0, answer_s=120.0)
-QUICK = Plan(rounds=1, read_events=15_000, passes=2, send_events=8_000, idle_s=1.0, answer_s=120.0)
+FULL = Plan(rounds=5, decode_events=90_000, passes=5, send_events=50_000, idle_s=10.0, answer_s=120.0)
+QUICK = Plan(rounds=1, decode_events=15_000, passes=2, send_events=8_000, idle_s=1.0, answer_s=120.0)
 
 
 class Rates(NamedTuple):
@@ -84,9 +84,9 @@ def exchange(size: int, plan: Plan) -> Exchanges:
         def sdk(task: str, events: int) -> dict[str, Any]:
             return answer("_sdk", task, connection, hub.pid, size, events, timeout_s=plan.answer_s)
 
-        filled = plan.read_events + PREFETCH
+        filled = plan.decode_events + PREFETCH
         sdk("fill", filled)
-        read = sdk("read", plan.read_events)
+        read = sdk("read", plan.decode_events)
         counted = answer("_raw", connection, hub.pid, filled, plan.passes, timeout_s=plan.answer_s)
         sent = sdk("send", plan.send_events)
     return Exchanges(rates(read), counted["events"] / counted["hub_s"], rates(sent))

@@ -90,7 +90,7 @@ PURE = """amqp errors events logs hub.epochs hub.routing hub.filters hub.access.
     homes.watch.history homes.watch.rules homes.watch.unusual
     homes.exact_validation homes.record.manifest homes.record.positions homes.record.sums
     homes.stage_status homes.watch.sharing dashboard.server.guard dashboard.server.sse
-    client.connection_string client.sas client.selectors client.batches client.rows
+    client.connection_string client.sas client.selectors client.batches client.event_decoding
     client.base client.routes client.retries client.errors client.native.prefetch
     client.positions client.azure.errors dashboard.views"""
 IMPURE = """asyncio logging os pathlib random secrets select socket ssl subprocess

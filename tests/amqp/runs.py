@@ -14,7 +14,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from pumphouse.amqp.codec import encode
-from pumphouse.amqp.columnar.cells import SLACK, Cells, Place
+from pumphouse.amqp.columnar.buffer_view import SLACK, BufferView, ValueId
 from pumphouse.amqp.columnar.columns import Columns, FrameIndex
 from pumphouse.amqp.composites import hyphen, specs
 from pumphouse.amqp.frames import EMPTY_FRAME, HEAD, encode_frame
@@ -295,7 +295,7 @@ class Run:
     payloads: list[bytes] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
     others: list[bytes] = field(default_factory=list)
-    strangers: list[bytes] = field(default_factory=list)
+    other_frames: list[bytes] = field(default_factory=list)
 
     @property
     def data(self) -> bytearray:
@@ -322,27 +322,27 @@ def runs(draw: st.DrawFn, rows: int = 24) -> Run:
                 run.others.append(other_frame("flow" if event else "heartbeat"))
                 run.frames.append(run.others[-1])
             elif event == 2:
-                run.strangers.append(transfer("compact", number, payload, handle=HANDLE + 1))
-                run.frames.append(run.strangers[-1])
+                run.other_frames.append(transfer("compact", number, payload, handle=HANDLE + 1))
+                run.frames.append(run.other_frames[-1])
     return run
 
 
 def indexed(data: bytearray) -> FrameIndex:
     """Where the frames of a run are."""
     index = FrameIndex(FRAME_MAX)
-    index.extend(Cells(data), len(data) - SLACK)
+    index.extend(BufferView(data), len(data) - SLACK)
     return index
 
 
 # --- What was read -------------------------------------------------------------------------------
 
 
-def values_of(columns: Columns) -> list[dict[Place, Any]]:
+def values_of(columns: Columns) -> list[dict[ValueId, Any]]:
     """Row by row, what each value is; in words, because to Python True is 1 and 1.0 is 1."""
     from pumphouse.amqp.codec import decode
     from pumphouse.amqp.constructors import WIDTHS
 
-    found: dict[int, dict[Place, str]] = {}
+    found: dict[int, dict[ValueId, str]] = {}
     for group in columns.groups:
         for at, row in enumerate(group.rows.tolist()):
             found[row] = {}
@@ -350,13 +350,13 @@ def values_of(columns: Columns) -> list[dict[Place, Any]]:
                 code, start = int(values.codes[at]), int(values.starts[at])
                 head = 1 + (WIDTHS[code >> 4] if code >= 0xA0 else 0)
                 end = start + int(values.lengths[at])
-                value, after = decode(columns.cells.data, start - head, end)
+                value, after = decode(columns.view.data, start - head, end)
                 assert after == end
                 if place.name == "group-sequence":
                     value = int(value)
                 if place.section != Transfer.CODE:
                     found[row][place] = repr(value)
-    for row, message in columns.alone.items():
+    for row, message in columns.singles.items():
         found[row] = {}
         sections = {
             DELIVERY_ANNOTATIONS: message.delivery_annotations,
@@ -371,11 +371,11 @@ def values_of(columns: Columns) -> list[dict[Place, Any]]:
         }
         for code, entries in sections.items():
             for key, value in entries.items():
-                found[row][Place(code, str(key))] = repr(value)
+                found[row][ValueId(code, str(key))] = repr(value)
         body: Any = b"".join(message.data)
         if not message.data:
             body = list(message.sequence) or message.value
-        found[row][Place(DATA, "body")] = repr(body)
+        found[row][ValueId(DATA, "body")] = repr(body)
     return [found[row] for row in sorted(found)]
 
 

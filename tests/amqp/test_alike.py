@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.amqp.columnar.runs import learn, take_run
+from pumphouse.amqp.columnar.repeated_transfers import make_template, take_run
 from pumphouse.amqp.connection import Limits
 from pumphouse.amqp.events import Delivered, Detached, RunDelivered
 from pumphouse.amqp.frames import ByteReader, encode_frame
@@ -160,7 +160,7 @@ def learned(data: bytes) -> Any:
 
     said, after = decode_performative(found.data, found.start, found.end)
     assert isinstance(said, Transfer)
-    return learn(found, said, after)
+    return make_template(found, said, after)
 
 
 @pytest.mark.parametrize(

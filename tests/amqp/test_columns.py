@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pumphouse.amqp.codec import encode
-from pumphouse.amqp.columnar.cells import BODY, SLACK, Cells, Place
+from pumphouse.amqp.columnar.buffer_view import BODY, SLACK, BufferView, ValueId
 from pumphouse.amqp.columnar.columns import (
     GUESS_FRAMES,
     LAYOUTS_MAX,
-    LOOP_FRAMES,
+    SCAN_FRAMES,
     ColumnReader,
     Columns,
     FrameIndex,
 )
-from pumphouse.amqp.columnar.layouts import learn
+from pumphouse.amqp.columnar.layouts import learn_layout
 from pumphouse.amqp.frames import EMPTY_FRAME, HEAD, encode_frame
 from pumphouse.amqp.messages import (
     APPLICATION_PROPERTIES,
@@ -51,10 +51,10 @@ from tests.amqp.runs import (
 TOGETHER, ALONE = 0, 1 << 30  # how many rows may be decoded alone before a layout is tried
 
 
-def read(data: bytearray, alone_max: int = TOGETHER) -> Columns:
+def read(data: bytearray, singles_max: int = TOGETHER) -> Columns:
     index = indexed(data)
-    return ColumnReader(CHANNEL, HANDLE, alone_max=alone_max).read(
-        Cells(data), index.starts, index.ends
+    return ColumnReader(CHANNEL, HANDLE, singles_max=singles_max).read(
+        BufferView(data), index.starts, index.ends
     )
 
 
@@ -83,7 +83,7 @@ def test_both_ways_say_the_same(run: Run) -> None:
     assert len(together) == len(alone) == len(run.payloads)
     assert not alone.groups
     for columns in (together, alone):
-        assert columns.strangers == run.strangers
+        assert columns.other_frames == run.other_frames
         assert columns.frames == len(run.frames) - len(run.others)
         assert columns.unsettled in ([], list(range(len(run.payloads))))
     assert together.unsettled == alone.unsettled
@@ -111,17 +111,17 @@ def test_both_ways_refuse_the_same(run: Run, data: st.DataObject) -> None:
 
 def test_rows_alike_are_read_together() -> None:
     columns = read(framed([event(n) for n in range(100)]))
-    assert repr(columns) == "<Columns 100 rows | 1 groups, 0 alone>"
+    assert repr(columns) == "<Columns 100 rows | 1 groups, 0 singles>"
     [group] = columns.groups
     assert columns.order() is None
-    sequence = group.values[Place(MESSAGE_ANNOTATIONS, "x-opt-sequence-number")]
+    sequence = group.values[ValueId(MESSAGE_ANNOTATIONS, "x-opt-sequence-number")]
     # Below 128 a long has a short form: one layout for each.
-    assert columns.cells.integers(sequence).tolist() == list(range(100))
-    numbers = group.values[Place(APPLICATION_PROPERTIES, "n")]
-    assert columns.cells.integers(numbers).tolist() == list(range(100))
+    assert columns.view.integers(sequence).tolist() == list(range(100))
+    numbers = group.values[ValueId(APPLICATION_PROPERTIES, "n")]
+    assert columns.view.integers(numbers).tolist() == list(range(100))
     body = group.values[BODY]
     starts, ends = body.starts.tolist(), (body.starts + body.lengths).tolist()
-    found = [bytes(columns.cells.data[a:b]) for a, b in zip(starts, ends, strict=True)]
+    found = [bytes(columns.view.data[a:b]) for a, b in zip(starts, ends, strict=True)]
     assert found == [b"body %d" % n for n in range(100)]
 
 
@@ -140,17 +140,17 @@ def test_a_layout_is_learned_once() -> None:
     data = framed([event(n) for n in range(200, 240)])
     for _ in range(3):
         index = indexed(data)
-        assert len(reader.read(Cells(data), index.starts, index.ends).groups) == 1
+        assert len(reader.read(BufferView(data), index.starts, index.ends).groups) == 1
     assert len(reader.layouts) == 1
     assert "x-opt-offset" in repr(reader.layouts[0])
 
 
 def test_layouts_are_forgotten() -> None:
-    reader = ColumnReader(CHANNEL, HANDLE, alone_max=TOGETHER)
+    reader = ColumnReader(CHANNEL, HANDLE, singles_max=TOGETHER)
     for number in range(3 * LAYOUTS_MAX):
         data = framed([event(n, application={f"name {number}": n}) for n in range(200, 203)])
         index = indexed(data)
-        assert len(reader.read(Cells(data), index.starts, index.ends).groups) == 1
+        assert len(reader.read(BufferView(data), index.starts, index.ends).groups) == 1
     assert len(reader.layouts) == LAYOUTS_MAX
 
 
@@ -158,8 +158,8 @@ def test_a_few_rows_are_not_worth_a_layout() -> None:
     reader = ColumnReader(CHANNEL, HANDLE)
     data = framed([event(n) for n in range(3)])
     index = indexed(data)
-    assert repr(reader.read(Cells(data), index.starts, index.ends)) == (
-        "<Columns 3 rows | 0 groups, 3 alone>"
+    assert repr(reader.read(BufferView(data), index.starts, index.ends)) == (
+        "<Columns 3 rows | 0 groups, 3 singles>"
     )
 
 
@@ -178,7 +178,7 @@ def test_what_only_the_decoder_reads(change: dict[str, Any], what: str) -> None:
     payloads = [event(n) for n in range(200, 220)]
     payloads[7] = event(7, **change)
     columns = read(framed(payloads))
-    assert list(columns.alone) == [7], what
+    assert list(columns.singles) == [7], what
     assert [len(group.rows) for group in columns.groups] == [19]
 
 
@@ -191,9 +191,9 @@ def test_an_empty_run() -> None:
 def test_a_buffer_without_slack_is_refused() -> None:
     data = framed([event(1)])[:-SLACK]
     index = FrameIndex(FRAME_MAX)
-    index.extend(Cells(data), len(data))
-    with pytest.raises(ValueError, match="16 bytes behind its last frame"):
-        ColumnReader(CHANNEL, HANDLE).read(Cells(data), index.starts, index.ends)
+    index.extend(BufferView(data), len(data))
+    with pytest.raises(ValueError, match="16 bytes after its last frame"):
+        ColumnReader(CHANNEL, HANDLE).read(BufferView(data), index.starts, index.ends)
 
 
 # --- What must not pass for a row ----------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_the_first_part_of_a_delivery_waits_for_the_rest(way: int) -> None:
     # Whatever follows it on the link is a part of it, also if it looks like more than that.
     stranger = transfer("compact", 221, event(221), handle=HANDLE + 1)
     columns = rows_of([*frames, stranger], way)
-    assert (len(columns), columns.frames, columns.strangers) == (20, 20, [])
+    assert (len(columns), columns.frames, columns.other_frames) == (20, 20, [])
 
 
 @pytest.mark.parametrize("way", [TOGETHER, ALONE])
@@ -270,7 +270,7 @@ def test_transfers_of_other_links_are_handed_back() -> None:
     stranger = transfer("compact", 5, event(5), handle=HANDLE + 1)
     frames = [transfer("compact", n, event(n)) for n in range(200, 220)]
     columns = rows_of([*frames[:10], stranger, *frames[10:]])
-    assert columns.strangers == [stranger]
+    assert columns.other_frames == [stranger]
     assert len(columns) == 20
 
 
@@ -345,7 +345,7 @@ def test_a_symbol_stays_a_symbol() -> None:
     for good in ("text/plain", "a" * 300):
         properties = Properties(content_type=Symbol(good))
         data = framed([event(n, properties=properties) for n in range(200, 220)])
-        place = Place(PROPERTIES, "content-type")
+        place = ValueId(PROPERTIES, "content-type")
         assert {row[place] for row in values_of(read(data))} == {repr(Symbol(good))}
 
 
@@ -364,7 +364,7 @@ def test_a_string_in_place_of_a_symbol_must_be_ascii(way: int) -> None:
 
 
 def test_a_layout_says_what_it_has() -> None:
-    layout = learn(transfer("fixed", 1, event(200, properties=Properties(message_id="m"))))
+    layout = learn_layout(transfer("fixed", 1, event(200, properties=Properties(message_id="m"))))
     assert repr(layout) == (
         "<Layout x-opt-sequence-number x-opt-offset x-opt-enqueued-time message-id n body>"
     )
@@ -372,14 +372,14 @@ def test_a_layout_says_what_it_has() -> None:
 
 def test_nothing_is_learned_from_what_is_wrong() -> None:
     with pytest.raises(MalformedBytes):
-        learn(transfer("fixed", 1, event(200) + b"\x00"))
-    assert learn(transfer("fixed", 1, event(200), more=True)) is None
+        learn_layout(transfer("fixed", 1, event(200) + b"\x00"))
+    assert learn_layout(transfer("fixed", 1, event(200), more=True)) is None
 
 
 # --- Finding frames ------------------------------------------------------------------------------
 
 LENGTHS = st.lists(
-    st.tuples(st.integers(60, 64), st.integers(1, 3 * LOOP_FRAMES)), min_size=1, max_size=6
+    st.tuples(st.integers(60, 64), st.integers(1, 3 * SCAN_FRAMES)), min_size=1, max_size=6
 )
 
 
@@ -403,7 +403,7 @@ def test_frames_are_found_however_they_arrive(
     index, found, end = FrameIndex(FRAME_MAX), [], 0
     for step in [*steps, at]:
         end = min(at, end + step)
-        found += index.extend(Cells(data), end)
+        found += index.extend(BufferView(data), end)
         assert index.end <= end
     assert list(zip(index.starts.tolist(), index.ends.tolist(), strict=True)) == expected
     assert found == wanted
@@ -427,7 +427,7 @@ def test_other_frames_come_out_at_once() -> None:
     frames = [transfer("fixed", 0, event(0)), EMPTY_FRAME, encode_frame(flow, CHANNEL), detach]
     data = bytearray(b"".join(frames)) + bytes(SLACK)
     index = FrameIndex(FRAME_MAX)
-    assert index.extend(Cells(data), len(data) - SLACK) == frames[1:]
+    assert index.extend(BufferView(data), len(data) - SLACK) == frames[1:]
     assert index.starts.tolist() == [0]
 
 
@@ -438,7 +438,7 @@ def test_a_transfer_in_another_spelling_is_a_transfer() -> None:
     for other in (long, struct.pack(">I", 0) + far):
         spelled = struct.pack(">I", len(other)) + other[4:]
         columns = rows_of([spelled] * 20)
-        assert repr(columns) == "<Columns 20 rows | 1 groups, 0 alone>"
+        assert repr(columns) == "<Columns 20 rows | 1 groups, 0 singles>"
 
 
 @pytest.mark.parametrize("size", [0, 7, FRAME_MAX + 1, 0xFFFFFFFF])
@@ -447,13 +447,13 @@ def test_an_impossible_size_is_refused(size: int, before: int) -> None:
     data = framed([b"\0" * 100] * before)[:-SLACK]
     data += HEAD.pack(size, 2, 0, CHANNEL) + bytes(SLACK)
     with pytest.raises(RemoteProtocolError, match=f"frame of {size} bytes"):
-        FrameIndex(FRAME_MAX).extend(Cells(data), len(data) - SLACK)
+        FrameIndex(FRAME_MAX).extend(BufferView(data), len(data) - SLACK)
 
 
 def test_a_size_beyond_the_limit_is_refused_when_all_of_it_is_there() -> None:
     data = framed([b"\0" * 100, b"\0" * 3000, b"\0" * 100])
     with pytest.raises(RemoteProtocolError, match="from 8 to 2000 are allowed"):
-        FrameIndex(2000).extend(Cells(data), len(data) - SLACK)
+        FrameIndex(2000).extend(BufferView(data), len(data) - SLACK)
 
 
 @pytest.mark.parametrize("head", [b"\x02\x01", b"\x01\x00", b"\x90\x00"])
@@ -461,7 +461,7 @@ def test_a_frame_that_is_none_of_amqp_is_refused(head: bytes) -> None:
     frame = transfer("fixed", 0, event(0))
     data = bytearray(frame[:4] + head + frame[6:]) + bytes(SLACK)
     with pytest.raises(RemoteProtocolError, match="with its body at byte"):
-        FrameIndex(FRAME_MAX).extend(Cells(data), len(data) - SLACK)
+        FrameIndex(FRAME_MAX).extend(BufferView(data), len(data) - SLACK)
 
 
 def test_random_sizes() -> None:
@@ -472,7 +472,7 @@ def test_random_sizes() -> None:
     index, end = FrameIndex(FRAME_MAX), 0
     while end < len(data) - SLACK:
         end = min(len(data) - SLACK, end + chance.randrange(1, 50_000))
-        assert index.extend(Cells(data), end) == []
+        assert index.extend(BufferView(data), end) == []
     sizes = (index.ends - index.starts).tolist()
     assert sizes == [len(transfer("fixed", 0, payload)) for payload in payloads]
 
@@ -482,5 +482,5 @@ def test_a_heartbeat_where_a_transfer_was_is_none() -> None:
     heartbeat = bytes.fromhex("0000000802000000")
     stale = bytes.fromhex("005314d000000010")
     index = FrameIndex(FRAME_MAX)
-    others = index.extend(Cells(bytearray(heartbeat + stale + bytes(SLACK))), len(heartbeat))
+    others = index.extend(BufferView(bytearray(heartbeat + stale + bytes(SLACK))), len(heartbeat))
     assert (others, len(index)) == ([heartbeat], 0)

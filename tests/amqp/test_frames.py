@@ -146,5 +146,5 @@ def test_what_is_no_protocol_header(start: bytes) -> None:
 def test_our_own_frame_must_fit_the_peer() -> None:
     frame = encode_frame(Transfer(handle=1), payload=bytes(600))
     assert check_fits(frame, len(frame)) is frame
-    with pytest.raises(LocalProtocolError, match="the peer takes 512 at the most"):
+    with pytest.raises(LocalProtocolError, match="the limit of the peer is 512"):
         check_fits(frame, 512)

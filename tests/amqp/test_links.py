@@ -120,7 +120,7 @@ def test_an_attach_and_its_detach_in_one_packet() -> None:
     assert [type(a) for a in said(pair.server.sent)[-2:]] == [Attach, Detach]
     assert link.state == "DETACHED"
     assert not session.links
-    assert not session.asked
+    assert not session.requested
 
 
 # -- credit ---------------------------------------------------------------------------------------

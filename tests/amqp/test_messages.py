@@ -148,12 +148,12 @@ def test_a_section_may_be_named_in_any_spelling(name: str) -> None:
 @pytest.mark.parametrize(
     ("hexadecimal", "found"),
     [
-        ("00 53", "does not describe|should begin here|passes the end"),
+        ("00 53", "does not describe|expected a value|passes the end"),
         ("00 53 75", "does not describe"),  # no value behind it
         ("00 53 75 a0", "passes the end"),
         ("00 53 75 a0 02 78", "binary of 2 bytes passes the end"),
         ("00 53 75 b0 ffffffff 78", "binary of 4294967295 bytes passes the end"),
-        ("00 53 75 a0 01 78 00", "should begin here"),
+        ("00 53 75 a0 01 78 00", "expected a value"),
         ("00 53 75 a0 01 78 ff", "expected a message section, found byte 0xff"),
         ("53 75 a0 01 78", "expected a message section, found byte 0x53"),
         ("00 53 6f 40", "section 0x6f is not part of a message"),

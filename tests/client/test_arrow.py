@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.amqp.codec import encode
-from pumphouse.amqp.columnar.cells import SLACK, Cells
+from pumphouse.amqp.columnar.buffer_view import SLACK, BufferView
 from pumphouse.amqp.columnar.columns import ColumnReader
 from pumphouse.amqp.messages import Message, Properties, encode_message
 from pumphouse.amqp.types import Byte, Int, Symbol, Timestamp, UByte, UInt, ULong, UShort
-from pumphouse.client.bulk.arrow import ALL_COLUMNS, TYPES, Batches, schema_of
+from pumphouse.client.bulk.arrow import ALL_COLUMNS, TYPES, BatchBuilder, schema_of
 from pumphouse.errors import MalformedBytes, OptionError, RemoteProtocolError
 from tests.amqp.runs import CHANNEL, HANDLE, SIMPLE, Run, indexed, runs, transfer
 
@@ -32,8 +32,8 @@ def batch_of(
     data: bytearray, way: int, columns: tuple[str, ...] = ALL_COLUMNS
 ) -> pa.RecordBatch | None:
     index = indexed(data)
-    reader = ColumnReader(CHANNEL, HANDLE, alone_max=way)
-    rows = Batches("4", columns).rows(reader.read(Cells(data), index.starts, index.ends))
+    reader = ColumnReader(CHANNEL, HANDLE, singles_max=way)
+    rows = BatchBuilder("4", columns).rows(reader.read(BufferView(data), index.starts, index.ends))
     rows.sequence()
     return rows.batch()
 

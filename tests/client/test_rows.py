@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pumphouse.amqp.messages import APPLICATION_PROPERTIES, Message, Properties, encode_message
 from pumphouse.amqp.types import Int, Symbol, Timestamp
-from pumphouse.client import rows
+from pumphouse.client import event_decoding
 from pumphouse.client.batches import decode_event
-from pumphouse.client.rows import KNOWN, PATTERNS_MAX, read_events
+from pumphouse.client.event_decoding import PATTERNS, PATTERNS_MAX, decode_events
 from pumphouse.errors import MalformedBytes, RemoteProtocolError
 from pumphouse.events import Event
 from tests.amqp.runs import messages, section, shapes
@@ -22,7 +22,7 @@ from tests.amqp.runs import messages, section, shapes
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known() -> None:
-    KNOWN.patterns = ()
+    PATTERNS.patterns = ()
 
 
 def event(number: int, **fields: Any) -> bytes:
@@ -43,7 +43,7 @@ def alone(payloads: list[bytes]) -> list[Event]:
 
 def same(payloads: list[bytes]) -> list[Event]:
     """Read both ways; in words too, because to Python UInt(1) is 1."""
-    found = read_events(payloads, "7")
+    found = decode_events(payloads, "7")
     expected = alone(payloads)
     assert list(map(repr, found)) == list(map(repr, expected))
     assert {type(one) for one in found} <= {Event}
@@ -71,7 +71,7 @@ def outcome(read: Any, payloads: list[bytes]) -> Any:
 @settings(max_examples=300)
 def test_any_messages(payloads: list[bytes]) -> None:
     def together(payloads: list[bytes]) -> list[Event]:
-        return read_events(payloads, "7")
+        return decode_events(payloads, "7")
 
     assert outcome(together, payloads) == outcome(alone, payloads)
     # Now that they are known, once more.
@@ -92,19 +92,19 @@ def test_a_damaged_message_is_refused_or_read_the_same(
     damaged[place] = data.draw(st.integers(0, 255))
     batch = [*payloads[:-1], bytes(damaged), bytes(damaged)]
     expected = outcome(alone, batch)
-    assert outcome(lambda given: read_events(given, "7"), batch) == expected
+    assert outcome(lambda given: decode_events(given, "7"), batch) == expected
 
 
 def read_events_quietly(payloads: list[bytes]) -> None:
-    outcome(lambda given: read_events(given, "7"), payloads)
+    outcome(lambda given: decode_events(given, "7"), payloads)
 
 
 def test_rows_alike_are_cut_and_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     payloads = [event(number) for number in range(50)]
     expected = alone(payloads)
-    monkeypatch.setattr(rows, "decode_event", None)
-    assert read_events(payloads, "7") == expected
-    assert repr(KNOWN.patterns) == (
+    monkeypatch.setattr(event_decoding, "decode_event", None)
+    assert decode_events(payloads, "7") == expected
+    assert repr(PATTERNS.patterns) == (
         "(<Pattern x-opt-sequence-number x-opt-offset x-opt-enqueued-time x-opt-partition-key"
         " n body>,)"
     )
@@ -114,11 +114,11 @@ def test_rows_of_two_kinds_take_turns() -> None:
     payloads = [event(n, application={"a": n, "b": "x"} if n % 2 else {}) for n in range(40)]
     found = same(payloads)
     assert [one.sequence for one in found] == list(range(1_000, 1_040))
-    assert len(KNOWN.patterns) == 2
+    assert len(PATTERNS.patterns) == 2
 
 
 def test_nothing_and_one() -> None:
-    assert read_events([], "7") == []
+    assert decode_events([], "7") == []
     assert same([event(1)])[0].partition == "7"
 
 
@@ -151,10 +151,10 @@ def test_odd_ones_among_others(odd: dict[str, Any]) -> None:
 
 
 def test_many_kinds_are_read_all_the_same() -> None:
-    """More than are learned from one batch, and more than are remembered."""
+    """More than are learned from one batch, and more than are cached_texts."""
     for start in range(0, 4 * PATTERNS_MAX, 8):
         same([event(n, application={f"name {start + n % 8}": n}) for n in range(32)])
-    assert len(KNOWN.patterns) == PATTERNS_MAX
+    assert len(PATTERNS.patterns) == PATTERNS_MAX
 
 
 def test_numbers_grow_wider() -> None:
@@ -182,20 +182,20 @@ def test_sizes_must_be_right(change: int) -> None:
         bad = bytearray(event(20))
         bad[bad.index(mark) + 4] += change
         with pytest.raises(MalformedBytes):
-            read_events([*good, bytes(bad)], "7")
+            decode_events([*good, bytes(bad)], "7")
 
 
 def test_text_must_be_text() -> None:
     bad = event(20).replace(b"key 2", b"key \xff")
     with pytest.raises(MalformedBytes, match="UTF-8"):
-        read_events([*(event(number) for number in range(20)), bad], "7")
+        decode_events([*(event(number) for number in range(20)), bad], "7")
 
 
 def test_a_key_twice() -> None:
     entries = b"\xc1\x09\x04\xa1\x01a\x41\xa1\x01a\x41"
     bad = section(APPLICATION_PROPERTIES, entries) + b"\x00Su\xa0\x01x"
     with pytest.raises(MalformedBytes, match="twice"):
-        read_events([bad, bad, bad], "7")
+        decode_events([bad, bad, bad], "7")
 
 
 def test_a_name_that_is_seen_a_thousand_times_costs_no_more() -> None:
@@ -210,7 +210,7 @@ def test_a_name_that_is_seen_a_thousand_times_costs_no_more() -> None:
 
 
 def test_they_are_events_like_any_other() -> None:
-    [found, _] = read_events([event(1), event(2)], "7")
+    [found, _] = decode_events([event(1), event(2)], "7")
     made = Event(b"body 1", {"n": 1}, "key 1", "7", 1_001, "100100", enqueued_ms=1_700_000_000_001)
     assert found == made
     assert pickle.loads(pickle.dumps(found)) == made
@@ -224,7 +224,7 @@ def test_they_are_events_like_any_other() -> None:
 
 
 def test_properties_are_of_their_own() -> None:
-    one, two = read_events([event(1), event(1)], "7")
+    one, two = decode_events([event(1), event(1)], "7")
     assert isinstance(one.properties, dict)
     one.properties["n"] = 9
     assert two.properties == {"n": 1}

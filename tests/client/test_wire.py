@@ -114,7 +114,7 @@ async def be_deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         (be_silent, ConnectionFailed, r"did not open the connection within 0\.2 s"),
         (hang_up, ConnectionFailed, "broke; the other side hung up"),
         (speak_http, ConnectionFailed, "is no event hub we understand.*HTTP"),
-        (offer_plain_only, ConnectionFailed, "offers no SASL ANONYMOUS; it offers PLAIN"),
+        (offer_plain_only, ConnectionFailed, "does not offer SASL ANONYMOUS; it offers PLAIN"),
         (refuse_login, AuthError, "refused the SASL login"),
         (open_and_close, ConnectionFailed, r"hung up: Closing time\."),
     ],

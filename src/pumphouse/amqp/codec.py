@@ -1,11 +1,11 @@
-"""AMQP values to bytes and back: the two directions, and a way past a value nobody needs.
+"""Encodes AMQP values to bytes and decodes them.
 
     bytes -> decode -> value        readers: one per constructor byte
     value -> encode -> bytes        writers: one per Python class, and one per constructor byte
              ^^^^^^ this module
 
-What a peer sent is trusted in nothing and whatever is wrong with it ends in MalformedBytes, never
-in another exception. What we are asked to write and cannot ends in LocalProtocolError.
+Bytes from a peer are never trusted: every defect raises MalformedBytes and no other exception. A
+value that cannot be encoded raises LocalProtocolError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pumphouse.errors import LocalProtocolError
 
 
 def decode(data: Buffer, pos: int = 0, end: int | None = None) -> tuple[Any, int]:
-    """One value at `pos`, and the position after it. Nothing at or after `end` is looked at."""
+    """The value at `pos` and the position after it. Bytes at or after `end` are not read."""
     if end is None or end > len(data):
         end = len(data)
     if not 0 <= pos < end:
@@ -28,18 +28,20 @@ def decode(data: Buffer, pos: int = 0, end: int | None = None) -> tuple[Any, int
 
 
 def skip(data: Buffer, pos: int, end: int | None = None) -> int:
-    """The position after one value, which is not built: lists, maps and arrays are stepped over
-    by their size, so what is inside them has not been checked."""
+    """The position after the value at `pos`, which is not built.
+
+    Lists, maps and arrays are skipped by their size, so their content is not checked.
+    """
     if end is None or end > len(data):
         end = len(data)
-    owed = 1  # a described value is two values, and each of them may be described in turn
-    while owed:
+    remaining = 1  # a described value is two values, and each may be described itself
+    while remaining:
         if not 0 <= pos < end:
             raise nothing_at(pos)
         code = data[pos]
         pos += 1
         if code == 0x00:
-            owed += 1
+            remaining += 1
             continue
         if code not in NAMES:
             raise not_a_type(code, pos - 1)
@@ -51,19 +53,19 @@ def skip(data: Buffer, pos: int, end: int | None = None) -> int:
         if stop > end:
             raise passes_end(code, size, pos, end)
         pos = stop
-        owed -= 1
+        remaining -= 1
     return pos
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of one value, in the shortest form that AMQP has for it."""
+    """The bytes of one value, in the shortest AMQP form."""
     out = bytearray()
     encode_into(out, value)
     return bytes(out)
 
 
 def encode_into(out: bytearray, value: Any) -> None:
-    """Append one value to `out`; if it cannot be encoded, `out` is left as it was."""
+    """Append one value to `out`. `out` is unchanged if the value cannot be encoded."""
     start = len(out)
     try:
         (ENCODERS.get(type(value)) or encoder_of(type(value)))(out, value, 0)

@@ -1,9 +1,9 @@
-"""The field codec that all composite types of AMQP share.
+"""The field codec of all composite types: performatives, sources, errors, message properties.
 
-A composite (a performative, a source, an error, a message's properties) is a descriptor and a list
-of fields. A dataclass says each field's wire kind once (`wire(UInt)`), and both directions follow
-from it. Every field is always written, nulls at the end included, because the official Python
-client indexes fields by position and dies on a trimmed list.
+A composite is a descriptor and a list of fields. A dataclass declares the AMQP type of each field
+once (`wire(UInt)`), and both directions follow from it. Every field is always written, trailing
+nulls included, because the official Python client indexes fields by position and fails on a
+shortened list.
 
     bytes <-> codec <-> plain values <-> composites: performatives, messages
                         ^^^^^^^^^^^^ this module
@@ -25,13 +25,13 @@ INT_MAX: dict[type, int] = {
     UInt: 0xFFFFFFFF,
     ULong: 0xFFFFFFFFFFFFFFFF,
 }
-SYMBOLS = "symbols"  # a field that holds no, one or several symbols; a tuple in Python
+SYMBOLS = "symbols"  # a field with any number of symbols; a tuple in Python
 MAP = dict
 ANY = object
 
 
 def wire(kind: Any, *, default: Any = None, required: bool = False) -> Any:
-    """A dataclass field with its AMQP type. Absent means null on the wire, `default` in Python."""
+    """A dataclass field with its AMQP type. Null on the wire is `default` in Python."""
     metadata = {"kind": kind, "required": required}
     if required:
         return field(metadata=metadata)
@@ -39,13 +39,15 @@ def wire(kind: Any, *, default: Any = None, required: bool = False) -> Any:
 
 
 class FieldSpec(NamedTuple):
+    """One field of a composite: its name, its AMQP type, and whether it is mandatory."""
+
     name: str
     kind: Any
     required: bool
 
 
 class Composite:
-    """A descriptor and a list of fields. A subclass is found by its code and by its name."""
+    """A descriptor and a list of fields. Subclasses register by code and by name."""
 
     __slots__ = ()
     CODE: ClassVar[int]
@@ -55,20 +57,20 @@ class Composite:
         BY_DESCRIPTOR[cls.CODE] = BY_DESCRIPTOR[f"amqp:{cls.NAME}:list"] = cls
 
 
-# A descriptor is a number or a name; both lead to the class.
+# A descriptor is a number or a name; the table has both.
 BY_DESCRIPTOR: dict[Any, type[Composite]] = {}
 SPECS: dict[type[Composite], tuple[FieldSpec, ...]] = {}
 
 
 def specs(cls: type[Composite]) -> tuple[FieldSpec, ...]:
-    """The fields of a composite in wire order, read once per class."""
-    found = SPECS.get(cls)
-    if found is None:
-        found = SPECS[cls] = tuple(
+    """The fields of a composite in wire order, computed once per class."""
+    known = SPECS.get(cls)
+    if known is None:
+        known = SPECS[cls] = tuple(
             FieldSpec(f.name, f.metadata["kind"], f.metadata["required"])
             for f in fields(cls)  # type: ignore[arg-type]
         )
-    return found
+    return known
 
 
 def encode_performative(performative: Composite) -> bytes:
@@ -77,7 +79,7 @@ def encode_performative(performative: Composite) -> bytes:
 
 
 def to_described(composite: Composite) -> Described:
-    """A composite as plain AMQP values, every field written."""
+    """A composite as plain AMQP values, with every field."""
     values = [field_out(composite, spec) for spec in specs(type(composite))]
     return Described(ULong(composite.CODE), values)
 
@@ -92,7 +94,7 @@ def field_out(composite: Composite, spec: FieldSpec) -> Any:
 
 
 def same(value: Any) -> Any:
-    """Whatever else a field may hold: composites inside become plain values, the rest stays."""
+    """Convert a nested composite to plain values; return any other value unchanged."""
     if isinstance(value, Composite):
         return to_described(value)
     return value
@@ -106,7 +108,7 @@ OUT: dict[Any, Callable[[Any], Any]] = {
 
 
 def decode_performative(data: bytes, pos: int, end: int) -> tuple[Composite, int]:
-    """The performative at `pos` and the position of the payload behind it."""
+    """The performative at `pos`, and the position of the payload after it."""
     value, after = decode(data, pos, end)
     if not isinstance(value, Described):
         raise MalformedBytes(
@@ -116,7 +118,7 @@ def decode_performative(data: bytes, pos: int, end: int) -> tuple[Composite, int
 
 
 def from_described(described: Described, pos: int = 0) -> Composite:
-    """Plain AMQP values as the composite that their descriptor names."""
+    """The composite that the descriptor of plain AMQP values names."""
     cls = find_class(described.descriptor)
     if cls is None:
         raise MalformedBytes(pos, f"descriptor {show(described.descriptor)} is not known")
@@ -132,7 +134,7 @@ def from_described(described: Described, pos: int = 0) -> Composite:
 def fields_in(
     name: str, known: tuple[FieldSpec, ...], values: list[Any], pos: int
 ) -> dict[str, Any]:
-    """The fields that are present, by name, each checked against its kind."""
+    """The present fields by name, each checked against its type."""
     given: dict[str, Any] = {}
     for spec, value in zip(known, values, strict=False):
         if value is not None:
@@ -148,10 +150,10 @@ def fields_in(
 
 
 def field_in(kind: Any, value: Any, pos: int) -> Any:
-    """One received value as its kind; raises TypeError with what was found instead."""
+    """A received value converted to its type; TypeError names the unexpected value."""
     highest = INT_MAX.get(kind)
     if highest is not None:
-        # Any integer width is taken as long as the value fits: peers differ in what they write.
+        # Any integer width is accepted if the value fits: peers use different widths.
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= highest:
             raise TypeError(f"expected {kind.__name__.lower()}, found {show(value)}")
         return int(value)
@@ -169,24 +171,24 @@ def field_in(kind: Any, value: Any, pos: int) -> Any:
 
 
 def symbol_in(value: Any) -> str:
-    """A symbol; a string is taken for one if it could be one, since some peers write that."""
+    """A symbol. An ASCII string is accepted too, because some peers send strings."""
     if not isinstance(value, str) or not value.isascii():
         raise TypeError(f"expected symbol, found {show(value)}")
     return value
 
 
 def composite_in(value: Any, pos: int) -> Any:
-    """A nested composite if its descriptor is one of ours, otherwise the value as it came."""
+    """A nested composite if its descriptor is known, otherwise the value unchanged."""
     if isinstance(value, Described) and find_class(value.descriptor) is not None:
         return from_described(value, pos)
     return value
 
 
 def composite_of(kind: type[Composite], value: Any, pos: int) -> Composite:
-    found = composite_in(value, pos)
-    if not isinstance(found, kind):
+    composite = composite_in(value, pos)
+    if not isinstance(composite, kind):
         raise TypeError(f"expected {kind.NAME}, found {show(value)}")
-    return found
+    return composite
 
 
 def symbols_in(value: Any) -> tuple[str, ...]:
@@ -195,14 +197,14 @@ def symbols_in(value: Any) -> tuple[str, ...]:
 
 
 def find_class(descriptor: Any) -> type[Composite] | None:
-    """The class for a descriptor; unhashable or unknown ones have none."""
+    """The class of a descriptor; None if the descriptor is unknown."""
     if isinstance(descriptor, int | str) and not isinstance(descriptor, bool):
         return BY_DESCRIPTOR.get(descriptor)
     return None
 
 
 def show(value: Any) -> str:
-    """A value for an error message: its type and the start of it."""
+    """A value for an error message: its type and the first characters of its repr."""
     text = repr(value)
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 

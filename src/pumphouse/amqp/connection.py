@@ -1,11 +1,11 @@
 """One AMQP connection without a socket, for either side.
 
-Feed it bytes and it answers with what happened; ask it for the bytes to send. The obligations:
+It takes received bytes and returns events, and it collects the bytes to send. The caller must
 
-* handle every event that `receive(data)` gives, then send all of `data_to_send()`;
-* after a `RemoteProtocolError`, still send `data_to_send()` (it ends in a close that tells the peer
-  why), then drop the connection;
-* `data_to_send()` after any call that speaks: `start`, `close`, `begin`, `link.send`, ...
+* handle every event of `receive(data)`, then send all of `data_to_send()`;
+* after a `RemoteProtocolError` still send `data_to_send()` (it ends with a close that names the
+  error), then drop the connection;
+* send `data_to_send()` after every call that writes: `start`, `close`, `begin`, `link.send`, ...
 
     socket bytes -> ByteReader -> performatives -> Session, Link -> events
     socket bytes <- data_to_send <- encode_frame <-------------------- your calls
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pumphouse.amqp import sasl, states
-from pumphouse.amqp.columnar.runs import Likenesses, take_run
+from pumphouse.amqp.columnar.repeated_transfers import TransferTemplates, take_run
 from pumphouse.amqp.composites import (
     Composite,
     decode_performative,
@@ -51,29 +51,29 @@ from pumphouse.errors import AuthError, RemoteProtocolError
 
 CLIENT, SERVER = "client", "server"
 
-ERROR_ROOM = 160  # what a frame needs around the description of an error, generously
+ERROR_ROOM = 160  # upper bound of what a frame adds to the description of an error
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one connection may ask of us. The first two are announced, the others enforced."""
+    """Limits of one connection. The first two are announced to the peer, the others enforced."""
 
     max_frame_size: int = 65536  # as the service; at 1 MiB the official client sends slower
     channel_max: int = 4999
     links_max: int = 4096  # on all sessions together
-    held_bytes_max: int = 16 * 1024 * 1024  # deliveries of which some frames have arrived
+    held_bytes_max: int = 16 * 1024 * 1024  # of incomplete deliveries
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How a client introduces itself to SASL."""
+    """The SASL mechanism and response of a client."""
 
     mechanism: str = sasl.ANONYMOUS
     response: bytes = b""
 
 
 class Connection:
-    """The connection, its sessions, and the bytes waiting to be sent."""
+    """The connection, its sessions, and the bytes to send."""
 
     def __init__(
         self,
@@ -88,43 +88,43 @@ class Connection:
         self.opening = opening
         self.limits = limits or Limits()
         self.login = login or Login()
-        self.authenticate = authenticate  # raises AuthError to say no
+        self.authenticate = authenticate  # raises AuthError to refuse a login
         self.state = "START"
         self.layer = "header"  # then "sasl" or "amqp"
-        self.logged_in = False  # SASL has come to a good end
-        self.silent = False  # we have said our last word
+        self.logged_in = False  # SASL succeeded
+        self.silent = False  # we have performative our last word
         self.remote: Open | None = None
         self.remote_frame_max = MIN_MAX_FRAME
         self.sessions: dict[int, Session] = {}  # by the peer's channel
-        self.asked: dict[int, Session] = {}  # by our channel: begins that the peer has not answered
+        self.requested: dict[int, Session] = {}  # by our channel: begins without a response
         self.ended: set[int] = set()  # channels on which late frames are ignored
         self.held_bytes = 0
         self._reader = ByteReader(self.limits.max_frame_size)
         self._more: tuple[bytes, Transfer] | None = None  # the last transfer with more to follow
-        self._likenesses: Likenesses | None = None  # kept only if a link wants runs
+        self._templates: TransferTemplates | None = None  # kept only if a link takes runs
         self._events: deque[Event] = deque()
         self._out: list[bytes | bytearray] = []
 
     def __repr__(self) -> str:
         return f"<Connection {self.role} {self.state} {len(self.sessions)} sessions>"
 
-    # -- speaking ---------------------------------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """A client's first words."""
+        """Send the first header of a client."""
         self.write(SASL_HEADER)
 
     def begin(self) -> Session:
-        """Ask for a session; it may be used at once."""
-        taken = self.asked.keys() | {session.channel for session in self.sessions.values()}
+        """Request a session. It can be used at once."""
+        taken = self.requested.keys() | {session.channel for session in self.sessions.values()}
         channel = next(number for number in range(len(taken) + 1) if number not in taken)
         session = Session(self, channel)
-        self.asked[channel] = session
+        self.requested[channel] = session
         session.begin()
         return session
 
     def close(self, error: Error | None = None) -> None:
-        """Say good-bye, once. Whatever is said after it goes unsent."""
+        """Send a close, once. Nothing is sent after it."""
         if self.state in ("OPENED", "OPEN_SENT", "OPEN_PIPE", "CLOSE_RCVD"):
             for session in self.sessions.values():
                 session.flush()
@@ -133,18 +133,18 @@ class Connection:
             self.silent = True
 
     def heartbeat(self) -> None:
-        """An empty frame, so that the peer does not take us for dead."""
+        """Send an empty frame, so that the idle timeout of the peer does not expire."""
         if self.state == "OPENED":
             self.write(EMPTY_FRAME)
 
     def data_to_send(self) -> list[bytes | bytearray]:
-        """All bytes to send, in order; the connection forgets them."""
+        """Return all bytes to send, in order, and clear them."""
         for session in self.sessions.values():
             session.flush()
         out, self._out = self._out, []
         return out
 
-    # -- what sessions and links use --------------------------------------------------------------
+    # -- for sessions and links -------------------------------------------------------------------
 
     def step(self, action: str) -> None:
         self.state = states.step(states.CONNECTION, "connection", self.state, action)
@@ -161,7 +161,7 @@ class Connection:
         self.write(check_fits(frame, self.remote_frame_max))
 
     def cut(self, error: Error | None) -> Error | None:
-        """The error, its description cut to what the peer's frames hold: it may quote the peer."""
+        """The error with its description shortened to the frame size of the peer."""
         text = ((error and error.description) or "").encode()
         room = self.remote_frame_max - ERROR_ROOM
         if error is None or len(text) <= room:
@@ -169,7 +169,7 @@ class Connection:
         return replace(error, description=text[:room].decode("utf-8", "ignore"))
 
     def hold(self, amount: int) -> None:
-        """Count the bytes of half-arrived deliveries, over all links."""
+        """Count the bytes of incomplete deliveries, over all links."""
         self.held_bytes += amount
         if self.held_bytes > self.limits.held_bytes_max:
             raise RemoteProtocolError(
@@ -179,30 +179,30 @@ class Connection:
             )
 
     def check_room(self) -> None:
-        """May the peer attach one more link?"""
+        """Raise if the peer may not attach another link."""
         if sum(len(s.links) for s in self.sessions.values()) >= self.limits.links_max:
             raise RemoteProtocolError(
                 f"more than {self.limits.links_max} links on one connection",
                 "amqp:resource-limit-exceeded",
             )
 
-    def learn_likenesses(self) -> None:
-        """A link wants its deliveries by the run."""
-        self._likenesses = self._likenesses or Likenesses()
+    def learn_templates(self) -> None:
+        """Keep transfer templates, because a link takes runs."""
+        self._templates = self._templates or TransferTemplates()
 
     def forget(self, session: Session) -> None:
         if session.remote_channel is not None:
             self.sessions.pop(session.remote_channel, None)
             self.ended.add(session.remote_channel)
 
-    # -- listening --------------------------------------------------------------------------------
+    # -- receiving --------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> Iterator[Event]:
-        """Take in bytes; what happened comes out as it is asked for, and must all be asked for.
+        """Take received bytes and yield events. The caller must consume all events.
 
-        A frame is looked at only once the events of those before it have been handled. So an attach
-        is answered before the credit that came right behind it is counted, and what happened before
-        the peer broke the rules is known before the error.
+        A frame is decoded only after the events of the frames before it are handled. So an attach
+        is answered before the credit after it is counted, and events before a protocol error are
+        yielded before the error is raised.
         """
         if self.state != "END":
             self._reader.feed(data)
@@ -218,7 +218,7 @@ class Connection:
             raise
 
     def close_for(self, wrong: RemoteProtocolError) -> None:
-        """Tell the peer what it did wrong, in the language we had come to."""
+        """Report a protocol error to the peer, in the current protocol layer."""
         if self.role == SERVER and self.layer == "header":
             self.write(AMQP_HEADER if self.logged_in else SASL_HEADER)
         if self.role == SERVER and self.state in ("HDR_EXCH", "OPEN_RCVD"):
@@ -232,7 +232,7 @@ class Connection:
             return False
         if self.layer == "header":
             return self.take_header()
-        if self._likenesses is not None and self.take_run(self._likenesses):
+        if self._templates is not None and self.take_run(self._templates):
             return True
         frame = self._reader.frame()
         if frame is None:
@@ -243,17 +243,17 @@ class Connection:
             self.on_frame(frame)
         return True
 
-    def take_run(self, likenesses: Likenesses) -> bool:
-        """Consume transfers that look like one seen before; False if the next is none of them."""
+    def take_run(self, templates: TransferTemplates) -> bool:
+        """Consume a run of transfers that match a template; False if the next does not."""
         data, pos = self._reader.rest
-        like = likenesses.find(data, pos)
-        session = self.sessions.get(like.channel) if like is not None else None
-        if like is None or session is None or self.silent:
+        template = templates.find(data, pos)
+        session = self.sessions.get(template.channel) if template is not None else None
+        if template is None or session is None or self.silent:
             return False
-        link = session.run_link(like.handle)
+        link = session.run_link(template.handle)
         if link is None:
             return False
-        payloads, pos = take_run(data, pos, like, self.limits.max_frame_size)
+        payloads, pos = take_run(data, pos, template, self.limits.max_frame_size)
         if not payloads:
             return False
         self._reader.consume(pos)
@@ -267,11 +267,11 @@ class Connection:
             return False
         if header == SASL_HEADER and not self.logged_in:
             self.on_sasl_header()
-        # A client may leave out the login; a server that does has not understood our header.
+        # A client may omit the login; a server that omits it did not understand our header.
         elif header == AMQP_HEADER and (self.logged_in or self.role == SERVER):
             self.on_amqp_header()
         else:
-            raise RemoteProtocolError(f"protocol header {header!r} is not spoken here")
+            raise RemoteProtocolError(f"protocol header {header!r} is not supported")
         return True
 
     def on_sasl_header(self) -> None:
@@ -290,12 +290,12 @@ class Connection:
     def on_sasl(self, frame: Frame) -> None:
         if frame.kind != SASL_FRAME:
             raise RemoteProtocolError(f"frame type {frame.kind} during the SASL login, expected 1")
-        said, _ = decode_performative(frame.data, frame.start, frame.end)
-        match said:
+        performative, _ = decode_performative(frame.data, frame.start, frame.end)
+        match performative:
             case SaslInit() if self.role == SERVER:
-                self.on_sasl_init(said)
+                self.on_sasl_init(performative)
             case SaslMechanisms() if self.role == CLIENT:
-                sasl.choose(said, self.login.mechanism)
+                sasl.choose(performative, self.login.mechanism)
                 self.send_sasl(
                     SaslInit(
                         mechanism=self.login.mechanism,
@@ -304,13 +304,15 @@ class Connection:
                     )
                 )
             case SaslOutcome() if self.role == CLIENT:
-                sasl.check_outcome(said)
+                sasl.check_outcome(performative)
                 self.layer, self.logged_in = "header", True
                 self.step("send header")
                 self.write(AMQP_HEADER)
                 self.open()
             case _:
-                raise RemoteProtocolError(f"{said.NAME} is not expected during the SASL login")
+                raise RemoteProtocolError(
+                    f"{performative.NAME} is not expected during the SASL login"
+                )
 
     def on_sasl_init(self, init: SaslInit) -> None:
         try:
@@ -324,8 +326,8 @@ class Connection:
         self.send_sasl(SaslOutcome(code=sasl.OK))
         self.layer, self.logged_in = "header", True
 
-    def send_sasl(self, said: Composite) -> None:
-        self.write(encode_frame(said, kind=SASL_FRAME))
+    def send_sasl(self, performative: Composite) -> None:
+        self.write(encode_frame(performative, kind=SASL_FRAME))
 
     def open(self) -> None:
         self.step("send open")
@@ -336,43 +338,43 @@ class Connection:
             raise RemoteProtocolError(f"frame type {frame.kind}, expected 0 (AMQP)")
         if frame.start == frame.end:
             return  # a heartbeat
-        said, after = self.decode(frame)
-        if self.silent and not isinstance(said, Open | Close):
-            return  # it was under way when we said good-bye
+        performative, after = self.decode(frame)
+        if self.silent and not isinstance(performative, Open | Close):
+            return  # it was under way when we performative good-bye
         session = self.sessions.get(frame.channel)
-        if session is not None and not isinstance(said, Open | Close | Begin):
+        if session is not None and not isinstance(performative, Open | Close | Begin):
             payload = b""
-            if isinstance(said, Transfer):
+            if isinstance(performative, Transfer):
                 payload = frame.data[after : frame.end]
-                if self._likenesses is not None:
-                    self._likenesses.learn(frame, said, after)
-            session.on_frame(said, payload)
+                if self._templates is not None:
+                    self._templates.learn(frame, performative, after)
+            session.on_frame(performative, payload)
         else:
-            self.on_connection_frame(frame.channel, said)
+            self.on_connection_frame(frame.channel, performative)
 
     def decode(self, frame: Frame) -> tuple[Composite, int]:
-        """What a frame says, and where its payload starts."""
-        # The frames of a large delivery all say the same, to the byte: that is decoded once.
+        """The performative of a frame, and the start of its payload."""
+        # All frames of a large delivery have the same performative: it is decoded once.
         if self._more and frame.data.startswith(self._more[0], frame.start, frame.end):
             return self._more[1], frame.start + len(self._more[0])
-        said, after = decode_performative(frame.data, frame.start, frame.end)
-        if isinstance(said, Transfer) and said.more:
-            self._more = frame.data[frame.start : after], said
-        return said, after
+        performative, after = decode_performative(frame.data, frame.start, frame.end)
+        if isinstance(performative, Transfer) and performative.more:
+            self._more = frame.data[frame.start : after], performative
+        return performative, after
 
-    def on_connection_frame(self, channel: int, said: Composite) -> None:
-        match said:
+    def on_connection_frame(self, channel: int, performative: Composite) -> None:
+        match performative:
             case Open():
-                self.on_open(said)
+                self.on_open(performative)
             case Close():
-                self.on_close(said)
+                self.on_close(performative)
             case Begin() if self.state == "OPENED":
-                self.on_begin(channel, said)
+                self.on_begin(channel, performative)
             case _ if channel in self.ended:
-                pass  # the official client detaches links after it has ended their session
+                pass  # the official client detaches links after ending their session
             case _:
                 raise RemoteProtocolError(
-                    f"{said.NAME} on channel {channel}, where no session has begun",
+                    f"{performative.NAME} on channel {channel}, where no session has begun",
                     "amqp:illegal-state",
                 )
 
@@ -401,10 +403,10 @@ class Connection:
         if begin.remote_channel is None:
             session = Session(self, channel)
         else:
-            answered = self.asked.pop(begin.remote_channel, None)
+            answered = self.requested.pop(begin.remote_channel, None)
             if answered is None:
                 raise RemoteProtocolError(
-                    f"begin answers channel {begin.remote_channel}: not asked"
+                    f"begin responds to channel {begin.remote_channel}, which was not requested"
                 )
             session = answered
         session.remote_channel = channel

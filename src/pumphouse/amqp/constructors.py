@@ -1,14 +1,14 @@
-"""The constructor bytes of AMQP: what each is called, how wide it is, which Python class it makes.
+"""The constructor bytes of AMQP: name, width and Python class of each.
 
-An encoded value is a constructor byte and what that byte announces. Its upper half says how much:
+An encoded value is a constructor byte and its content. The upper half of the byte gives the width:
 
     0x4_ nothing   0x5_ 1 byte   0x6_ 2   0x7_ 4   0x8_ 8   0x9_ 16
-    0xa_ a 1-byte size and so many bytes          0xb_ the same with a 4-byte size
+    0xa_ a 1-byte size, then that many bytes      0xb_ the same with a 4-byte size
     0xc_ size, count, items: list or map          0xd_ the same with 4-byte numbers
     0xe_ size, count, one constructor, items      0xf_ the same with 4-byte numbers
     0x00 a descriptor (any value), then the value it describes
 
-`readers` and `writers` are both built from these tables, so they cannot disagree.
+`readers` and `writers` are both built from these tables, so they always agree.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pumphouse.amqp.types import (
     UShort,
 )
 
-# Compounds inside one another. Nothing in AMQP itself nests deeper than about six.
+# Nesting depth of compounds. AMQP itself needs about six.
 MAX_DEPTH = 32
 
-# Array items that take no bytes (null, true, list0, ...), over all arrays of one decoded value:
-# the bytes present set no limit to their number, so ten bytes could ask for gigabytes.
+# Array items without bytes (null, true, list0, ...), over all arrays of one decoded value. The
+# size of the input does not limit them, so ten bytes could request gigabytes.
 MAX_EMPTY_ITEMS = 65536
 
 NAMES = {
@@ -79,7 +79,7 @@ NAMES = {
     0xF0: "array",
 }
 
-# Bytes that follow a constructor, by its upper half; for the sized ones, those of the size.
+# Bytes after a constructor, by its upper half; for variable sizes, the bytes of the size.
 WIDTHS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16, 10: 1, 11: 4, 12: 1, 13: 4, 14: 1, 15: 4}
 
 CONSTANTS = {0x40: None, 0x41: True, 0x42: False, 0x43: UInt(0), 0x44: ULong(0)}

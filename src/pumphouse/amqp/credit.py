@@ -1,9 +1,9 @@
-"""Credit and window arithmetic: how much may still be sent.
+"""Credit and window arithmetic: the number of deliveries and frames that may still be sent.
 
-Two gates stand before a sender. The *link credit* counts deliveries and belongs to one link; the
-*session window* counts transfer frames and belongs to all links of a session. Both are told as
-"I have seen up to here, and you may go this much further", so what is left is found by comparing
-with what was sent since. The counters wrap at 2^32 (RFC 1982 serial numbers).
+Two limits apply to a sender. The *link credit* counts deliveries of one link; the *session window*
+counts transfer frames of all links of a session. A peer announces both as "received up to here,
+this many more allowed", so the remainder follows from the number sent since. The counters wrap at
+2^32 (RFC 1982 serial numbers).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ HALF = 1 << 31
 
 
 def advance(number: int, by: int = 1) -> int:
-    """A serial number, `by` steps further on."""
+    """A serial number advanced by `by` steps."""
     return (number + by) % WRAP
 
 
 def distance(start: int, end: int) -> int:
-    """How many steps lie from `start` to `end`; negative if `end` is behind."""
+    """The number of steps from `start` to `end`; negative if `end` lies before `start`."""
     gap = (end - start) % WRAP
     return gap - WRAP if gap >= HALF else gap
 
 
 def allowed(seen: int, granted: int, sent: int) -> int:
-    """What may still be sent: the peer has `seen` so many, `granted` more, and we have `sent`.
+    """What may still be sent: the peer has `seen` some and `granted` more, and we `sent` some.
 
     >>> allowed(seen=100, granted=50, sent=120)
     30
@@ -33,5 +33,5 @@ def allowed(seen: int, granted: int, sent: int) -> int:
 
 
 def needs_topping_up(left: int, full: int) -> bool:
-    """Grant anew at half: late enough to be rare, early enough that the peer never stalls."""
+    """Whether to grant again: at half, which keeps flows rare and never stalls the peer."""
     return left <= full // 2

@@ -1,4 +1,4 @@
-"""Decimal numbers as IEEE 754-2008 writes them, in the BID encoding that AMQP asks for.
+"""Decimal numbers in the BID encoding of IEEE 754-2008, which AMQP uses.
 
 The coefficient is one binary integer, beside a sign and a biased exponent:
 
@@ -21,7 +21,7 @@ from pumphouse.errors import LocalProtocolError
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One of the three widths."""
+    """The bit layout of one of the three widths."""
 
     name: str
     bits: int
@@ -36,12 +36,12 @@ class Format:
 
     @property
     def coefficient_bits(self) -> int:
-        """In the first form."""
+        """The width of the coefficient in the first form."""
         return self.bits - 1 - self.exponent_bits
 
     @property
     def payload_bits(self) -> int:
-        """Room for the payload of a NaN."""
+        """The width of the payload of a NaN."""
         return self.coefficient_bits - 3
 
 
@@ -51,7 +51,7 @@ DECIMAL128 = Format("decimal128", bits=128, digits=34, exponent_bits=14, bias=61
 
 
 def unpack(form: Format, raw: bytes) -> Decimal:
-    """The number that these bytes are. Every pattern of bits is one; nothing is rounded."""
+    """The number in these bytes. Every bit pattern is a number; nothing is rounded."""
     if len(raw) * 8 != form.bits:
         raise LocalProtocolError(f"a {form.name} has {form.bits // 8} bytes, not {len(raw)}")
     word = int.from_bytes(raw, "big")
@@ -74,7 +74,7 @@ def unpack(form: Format, raw: bytes) -> Decimal:
 
 
 def pack(form: Format, value: Decimal) -> bytes:
-    """The bytes of exactly this number; one that does not fit is refused, never rounded."""
+    """The bytes of exactly this number. A number that does not fit is refused, never rounded."""
     sign, digits, exponent = value.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     top = form.bits - 6
@@ -90,8 +90,11 @@ def pack(form: Format, value: Decimal) -> bytes:
 
 
 def _finite(form: Format, text: str, exponent: int, value: Decimal) -> int:
-    """The word without its sign. Zeros at the end of `text` move into or out of the exponent
-    where that makes the number fit: 1E+96 is stored as 1000000E+90."""
+    """The word without its sign.
+
+    Trailing zeros of `text` move into or out of the exponent if the number fits only then: 1E+96 is
+    stored as 1000000E+90.
+    """
     if not text:
         exponent = min(max(exponent, 0), form.exponent_max)
     zeros = len(text) - len(text.rstrip("0"))
@@ -100,8 +103,8 @@ def _finite(form: Format, text: str, exponent: int, value: Decimal) -> int:
     exponent += drop
     add = max(exponent - form.exponent_max, 0)
     if exponent < 0 or len(text) + add > form.digits:
-        found = f"{form.name} has {form.digits} digits and cannot hold {value:.40g} exactly"
-        raise LocalProtocolError(f"{found}; round it first")
+        problem = f"{form.name} has {form.digits} digits and cannot hold {value:.40g} exactly"
+        raise LocalProtocolError(f"{problem}; round it first")
     coefficient = int(text + "0" * add or "0")
     exponent -= add
     width = form.coefficient_bits
@@ -112,5 +115,5 @@ def _finite(form: Format, text: str, exponent: int, value: Decimal) -> int:
 
 
 def _canonical(coefficient: int, digits: int) -> int:
-    """More digits than the format has are no value: the standard says to read them as zero."""
+    """The coefficient, or 0 if it has too many digits, as the standard requires."""
     return coefficient if coefficient < 10**digits else 0

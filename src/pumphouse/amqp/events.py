@@ -1,4 +1,4 @@
-"""What a connection tells its user after bytes have arrived."""
+"""The events that a connection returns for received bytes."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The peer has opened the connection."""
+    """The peer opened the connection."""
 
     open: Open
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The peer has closed the connection; ours was closed in answer."""
+    """The peer closed the connection. Our close was sent in response."""
 
     error: Error | None
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A session is up."""
+    """A session began."""
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A session has ended, and with it these links."""
+    """A session ended, and these links with it."""
 
     session: Session
     error: Error | None
@@ -48,7 +48,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class AttachAsked:
-    """The peer wants a link. Answer with `link.accept()` or `link.refuse()`."""
+    """The peer requests a link. Respond with `link.answer()` or `link.refuse()`."""
 
     link: Link
     attach: Attach
@@ -56,7 +56,7 @@ class AttachAsked:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The peer has answered our attach. A refusal has no source or target; its detach follows."""
+    """The peer responded to our attach. A refusal has no source or target; its detach follows."""
 
     link: Link
     attach: Attach
@@ -64,7 +64,7 @@ class Attached:
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """The peer has detached a link; ours was detached in answer."""
+    """The peer detached a link. Our detach was sent in response."""
 
     link: Link
     error: Error | None
@@ -72,21 +72,21 @@ class Detached:
 
 @dataclass(frozen=True, slots=True)
 class Flowed:
-    """The peer has granted credit to, or asked to drain, a link on which we send."""
+    """The peer granted credit to a sending link, or asked to drain it."""
 
     link: SenderLink
 
 
 @dataclass(frozen=True, slots=True)
 class WindowOpened:
-    """The peer takes more transfer frames on a session."""
+    """The peer accepts more transfer frames on a session."""
 
     session: Session
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A whole delivery has arrived. `payload` is empty if `size` passed the link's limit."""
+    """A complete delivery arrived. `payload` is empty if `size` exceeds the limit of the link."""
 
     link: ReceiverLink
     delivery_id: int
@@ -102,7 +102,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class RunDelivered:
-    """Several whole and settled deliveries have arrived, on a link that takes them by the run."""
+    """A run arrived: consecutive complete and settled deliveries, on a link that takes runs."""
 
     link: ReceiverLink
     payloads: list[bytes]
@@ -110,7 +110,7 @@ class RunDelivered:
 
 @dataclass(frozen=True, slots=True)
 class Disposed:
-    """The peer has said what became of deliveries `first` to `last` that we sent or received."""
+    """The peer reported the outcome of the deliveries `first` to `last`."""
 
     session: Session
     role: bool

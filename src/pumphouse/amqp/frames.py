@@ -1,16 +1,16 @@
-"""Frames: how AMQP cuts a byte stream into pieces.
+"""Frames: the units into which AMQP divides a byte stream.
 
          0       1       2       3
       +-------------------------------+
     0 |             size              |  of the whole frame, these eight bytes included
       +-------+-------+---------------+
-    4 | doff  | type  |    channel    |  doff: where the body starts, in words of four bytes
+    4 | doff  | type  |    channel    |  doff: start of the body, in words of four bytes
       +-------+-------+---------------+
     8 | extended header, then body ...
 
-A stream opens with one or two protocol headers of eight bytes ("AMQP", id, 1.0.0); afterwards it
-is frames only. `ByteReader` holds what has arrived and not yet been consumed; it never holds more
-than one incomplete frame beyond what the caller fed it.
+A stream begins with one or two protocol headers of eight bytes ("AMQP", id, 1.0.0). Only frames
+follow. `ByteReader` holds the bytes that are received and not yet consumed: at most one incomplete
+frame besides the bytes of the last `feed`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
 AMQP_FRAME, SASL_FRAME = 0, 1
-MIN_MAX_FRAME = 512  # no peer may announce less
-EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"  # says only: I am still here
+MIN_MAX_FRAME = 512  # the smallest limit that a peer may announce
+EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"  # a heartbeat
 
 HEAD = struct.Struct(">IBBH")
 
 
 class Frame(NamedTuple):
-    """One frame within the reader's buffer: the body is `data[start:end]`."""
+    """One frame within the buffer of the reader. The body is `data[start:end]`."""
 
     kind: int
     channel: int
@@ -46,13 +46,13 @@ class Frame(NamedTuple):
 
 
 class ByteReader:
-    """Received bytes, handed out as protocol headers and frames."""
+    """Splits received bytes into protocol headers and frames."""
 
     def __init__(self, max_frame_size: int) -> None:
         self.max_frame_size = max_frame_size
         self._data = b""
         self._pos = 0
-        self._consumed = 0  # of the whole stream, before _data: error messages count from its start
+        self._consumed = 0  # bytes of the stream before _data: error messages count from its start
 
     def feed(self, data: bytes) -> None:
         self._consumed += self._pos
@@ -61,21 +61,21 @@ class ByteReader:
 
     @property
     def pending(self) -> int:
-        """Bytes that have arrived and not been consumed."""
+        """The number of received bytes that are not consumed."""
         return len(self._data) - self._pos
 
     def header(self) -> bytes | None:
-        """The next eight bytes if they are a protocol header; None if more must arrive."""
-        found = self._data[self._pos : self._pos + 8]
-        if not b"AMQP".startswith(found[:4]):
-            raise self.error(f"expected a protocol header 'AMQP...', found {bytes(found)!r}")
-        if len(found) < 8:
+        """The next protocol header; None if it is incomplete."""
+        header = self._data[self._pos : self._pos + 8]
+        if not b"AMQP".startswith(header[:4]):
+            raise self.error(f"expected a protocol header 'AMQP...', found {bytes(header)!r}")
+        if len(header) < 8:
             return None
         self._pos += 8
-        return bytes(found)
+        return bytes(header)
 
     def frame(self) -> Frame | None:
-        """The next whole frame; None if more must arrive."""
+        """The next frame; None if it is incomplete."""
         data, pos = self._data, self._pos
         if len(data) - pos < 8:
             return None
@@ -90,11 +90,11 @@ class ByteReader:
 
     @property
     def rest(self) -> tuple[bytes, int]:
-        """What is there, and from where on it has not been consumed."""
+        """The buffer, and the position of its first byte that is not consumed."""
         return self._data, self._pos
 
     def consume(self, until: int) -> None:
-        """Go on at this place of `rest`: what lies before it has been read there."""
+        """Continue at a position of `rest`; the bytes before it are consumed."""
         self._pos = until
 
     def refuse_head(self, size: int, doff: int) -> RemoteProtocolError:
@@ -106,25 +106,25 @@ class ByteReader:
             f"data offset of {doff} words does not lie within the frame of {size} bytes"
         )
 
-    def error(self, found: str) -> RemoteProtocolError:
-        where = self._consumed + self._pos
+    def error(self, problem: str) -> RemoteProtocolError:
+        position = self._consumed + self._pos
         return RemoteProtocolError(
-            f"at byte {where} of the stream: {found}", "amqp:connection:framing-error"
+            f"at byte {position} of the stream: {problem}", "amqp:connection:framing-error"
         )
 
 
 def encode_frame(
     performative: Composite, channel: int = 0, payload: bytes = b"", kind: int = AMQP_FRAME
 ) -> bytes:
-    """A whole frame: header, performative, payload."""
+    """A complete frame: header, performative, payload."""
     body = encode_performative(performative)
     return HEAD.pack(8 + len(body) + len(payload), 2, kind, channel) + body + payload
 
 
 def check_fits(frame: bytes, max_frame_size: int) -> bytes:
-    """The frame again, or our own error if the peer said that it takes no frame of this size."""
+    """The frame; LocalProtocolError if it exceeds the frame size limit of the peer."""
     if len(frame) > max_frame_size:
         raise LocalProtocolError(
-            f"frame of {len(frame)} bytes, the peer takes {max_frame_size} at the most"
+            f"frame of {len(frame)} bytes, the limit of the peer is {max_frame_size}"
         )
     return frame

@@ -1,7 +1,7 @@
-"""Links: one-way streets for deliveries within a session, seen from either end.
+"""Links: one-way channels for deliveries within a session, for both ends.
 
-A link on which we send counts the credit the peer gave; a link on which we receive puts the frames
-of a delivery together and grants credit. Neither does any IO: frames go out through the session.
+A sending link counts the credit that the peer granted. A receiving link assembles the frames of a
+delivery and grants credit. Links do no IO: frames leave through the session.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pumphouse.amqp.session import Session
 
 NO_LIMIT = 1 << 63
-FRAME_OVERHEAD = 64  # what a transfer frame adds to its payload, generously
-PIECE_OVERHEAD = 64  # what keeping a piece of a delivery costs besides its bytes
+FRAME_OVERHEAD = 64  # upper bound of what a transfer frame adds to its payload
+PIECE_OVERHEAD = 64  # memory of a stored piece besides its bytes
 
 
 class Link:
-    """What both ends have in common: a name, two handles and a state."""
+    """The common part of both ends: a name, two handles and a state."""
 
     role: bool
 
@@ -42,7 +42,7 @@ class Link:
         self.handle = handle  # ours
         self.remote_handle: int | None = None
         self.state = "DETACHED"
-        self.user: Any = None  # whatever the room above wants to find again
+        self.user: Any = None  # the object of the caller that handles this link
 
     def __repr__(self) -> str:
         end = "sender" if self.role == SENDER else "receiver"
@@ -56,17 +56,17 @@ class Link:
         self.state = states.step(states.LINK, f"link {self.name!r}", self.state, action)
 
     def answer(self, attach: Attach) -> None:
-        """Send our attach: as the first word, or in answer to the peer's."""
+        """Send our attach, as a request or in response to the attach of the peer."""
         self.step("send attach")
         self.session.send(attach)
 
     def refuse(self, error: Error) -> None:
-        """Say no: an attach without source or target, then at once the detach that says why."""
+        """Refuse an attach: an attach without source or target, then a detach with the reason."""
         self.answer(Attach(name=self.name, handle=self.handle, role=self.role))
         self.detach(error)
 
     def detach(self, error: Error | None = None) -> None:
-        """Close the link from our side."""
+        """Close the link."""
         self.drop()
         self.step("send detach")
         cut = self.session.connection.cut(error)
@@ -83,11 +83,11 @@ class Link:
         self.session.emit(Detached(self, detach.error))
 
     def on_flow(self, flow: Flow) -> None:
-        """A flow that names this link."""
+        """Handle a flow that names this link."""
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Forget the delivery that is under way."""
+        """Discard the incomplete delivery."""
         raise NotImplementedError
 
     def send_flow(self, delivery_count: int, link_credit: int, drain: bool = False) -> None:
@@ -104,18 +104,18 @@ class SenderLink(Link):
         self.credit = 0
         self.delivery_count = 0
         self.draining = False
-        self._unsent: deque[bytes] = deque()  # frames for which the session has no window
+        self._unsent: deque[bytes] = deque()  # frames that wait for the session window
 
     @property
     def sendable(self) -> int:
-        """Deliveries of one frame each that may be sent now."""
+        """The number of single-frame deliveries that may be sent now."""
         if not self.attached or self._unsent:
             return 0
         return min(self.credit, self.session.remote_window)
 
     def on_flow(self, flow: Flow) -> None:
         if flow.link_credit is not None:
-            # A receiver that has not seen our attach yet knows no delivery count: it means zero.
+            # A receiver that has not received our attach sends no delivery count: it is zero.
             seen = flow.delivery_count if flow.delivery_count is not None else 0
             self.credit = credit.allowed(seen, flow.link_credit, self.delivery_count)
         self.draining = flow.drain
@@ -124,7 +124,7 @@ class SenderLink(Link):
         self.session.emit(Flowed(self))
 
     def answer_drain(self) -> None:
-        """Nothing is left to send: if the receiver drains, use up the credit and say so."""
+        """Respond to a drain request when nothing is left to send: use up the credit."""
         if not self.draining or not self.attached or self._unsent:
             return
         self.delivery_count = credit.advance(self.delivery_count, self.credit)
@@ -133,11 +133,12 @@ class SenderLink(Link):
         self.send_flow(self.delivery_count, 0, drain=True)
 
     def sent(self, deliveries: int) -> None:
+        """Count sent deliveries against the credit."""
         self.delivery_count = credit.advance(self.delivery_count, deliveries)
         self.credit -= deliveries
 
     def send_ready(self, frames: bytes | bytearray, deliveries: int) -> None:
-        """Send finished transfer frames, one per delivery, numbered by `session.delivery_ids`."""
+        """Send encoded transfer frames, one per delivery, with ids of `session.delivery_ids`."""
         self.sent(deliveries)
         self.session.sent_frames(deliveries)
         self.session.write(frames)
@@ -150,9 +151,9 @@ class SenderLink(Link):
         message_format: int = 0,
         settled: bool = True,
     ) -> int:
-        """Send one delivery, in as many frames as the peer's limit asks for; returns its id.
+        """Send one delivery, split by the frame size limit of the peer; returns its id.
 
-        Frames for which the session has no window wait, and leave when it opens.
+        Frames that exceed the session window wait until it opens.
         """
         delivery_id = self.session.delivery_ids(1)
         room = self.session.frame_max - FRAME_OVERHEAD - len(tag)
@@ -172,7 +173,7 @@ class SenderLink(Link):
         return delivery_id
 
     def push(self) -> None:
-        """Send the waiting frames, as many as the window lets through."""
+        """Send waiting frames, as many as the session window allows."""
         while self._unsent and self.session.remote_window > 0:
             self.session.write(self._unsent.popleft())
             self.session.sent_frames(1)
@@ -193,10 +194,10 @@ class ReceiverLink(Link):
         super().__init__(session, name, handle)
         self.size_max = NO_LIMIT
         self.credit = 0
-        self.credit_full = 0  # what we top up to; 0: the user grants by hand
+        self.credit_full = 0  # granted again at half; 0: the caller grants explicitly
         self.delivery_count = 0
         self.takes_runs = False
-        self._first: Transfer | None = None  # of the delivery whose frames are arriving
+        self._first: Transfer | None = None  # of the incomplete delivery
         self._pieces: list[bytes] = []
         self._size = 0
         self._held = 0
@@ -210,29 +211,29 @@ class ReceiverLink(Link):
             self.send_flow(self.delivery_count, self.credit)
 
     def grant(self, amount: int, drain: bool = False) -> None:
-        """Allow the peer so many deliveries from here on."""
+        """Allow the peer to send `amount` deliveries from now on."""
         self.credit = amount
         self.send_flow(self.delivery_count, amount, drain)
 
     def keep_granting(self, full: int) -> None:
-        """Grant `full` now and again whenever half of it is used."""
+        """Grant `full` now, and again whenever half of it is used."""
         self.credit_full = full
         self.grant(full)
 
     def take_runs(self) -> None:
-        """From now on, settled deliveries that come together may be told of together.
+        """Report consecutive settled deliveries together, as a RunDelivered event.
 
-        For a link that grants its credit by hand and has no limit of size.
+        For a link that grants its credit explicitly and has no size limit.
         """
         self.takes_runs = True
-        self.session.connection.learn_likenesses()
+        self.session.connection.learn_templates()
 
     @property
     def between_deliveries(self) -> bool:
         return self._first is None
 
     def on_run(self, payloads: list[bytes]) -> None:
-        """Whole deliveries, which the connection has found to be like one that came before."""
+        """Handle complete deliveries that match the template of an earlier one."""
         self.delivery_count = credit.advance(self.delivery_count, len(payloads))
         self.credit = max(0, self.credit - len(payloads))
         self.session.emit(RunDelivered(self, payloads))
@@ -255,7 +256,7 @@ class ReceiverLink(Link):
             self.deliver(first, transfer)
 
     def collect(self, piece: bytes) -> None:
-        """Keep a piece, unless the delivery has outgrown the limit: then only count."""
+        """Store one piece of a delivery; only count it if the delivery exceeds its limit."""
         self._size += len(piece)
         if self._size > self.size_max:
             self.release_pieces()
@@ -278,15 +279,15 @@ class ReceiverLink(Link):
         size = self._size
         self.drop()
         delivery_id = first.delivery_id
-        assert delivery_id is not None  # on_transfer saw to it
+        assert delivery_id is not None  # checked by on_transfer
         settled = bool(first.settled or last.settled)
         kind = first.message_format or 0
         self.session.emit(Delivered(self, delivery_id, kind, settled, payload, size))
         self.count_one()
 
     def count_one(self) -> None:
-        """A delivery is over: one credit is used, and perhaps it is time for more."""
+        """Count a finished delivery: use one credit, and grant more at half."""
         self.delivery_count = credit.advance(self.delivery_count)
-        self.credit = max(0, self.credit - 1)  # the official client sends without any, too
+        self.credit = max(0, self.credit - 1)  # the official client also sends without credit
         if self.credit_full and credit.needs_topping_up(self.credit, self.credit_full):
             self.grant(self.credit_full)

@@ -1,10 +1,10 @@
-"""Messages: the sections that travel as the payload of transfers.
+"""Messages: the sections that form the payload of transfers.
 
-A message is a row of sections, each a described value: header, annotations, properties, body and
-footer. `scan` finds where each section lies without decoding it, which is all that a hub needs to
-store a message; `decode_message` and `encode_message` are for those who read and write one.
+A message is a sequence of sections, each a described value: header, annotations, properties, body
+and footer. `scan` locates the sections without decoding them, which is enough for a hub to store a
+message. `decode_message` and `encode_message` convert whole messages.
 
-A batch (message format 0x80013700) is a message whose data sections each hold a whole message.
+A batch (message format 0x80013700) is a message whose data sections each hold one message.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ SECTION_NAMES = {
 Section = tuple[int, int, int, int]  # code, start, start of the value, end
 
 
-# How many bytes of size follow a constructor, for those that say their size.
+# Width of the size after a constructor; 0 for constructors without a size.
 SIZE_BYTES = bytes(WIDTHS[c >> 4] if c in NAMES and c >= 0xA0 else 0 for c in range(256))
 SIZE = struct.Struct(">I")
 
 
 def section_end(data: bytes, value: int, end: int) -> int:
-    """Where a section's value ends: `skip`, quicker for what nearly all sections are made of."""
+    """The end of the value of a section; faster than `skip` for the usual constructors."""
     width = SIZE_BYTES[data[value]]
     if width == 1 and value + 1 < end:
         after = value + 2 + data[value + 1]
@@ -63,23 +63,23 @@ def section_end(data: bytes, value: int, end: int) -> int:
         after = value + 5 + SIZE.unpack_from(data, value + 1)[0]
     else:
         return skip(data, value, end)
-    # Whatever is odd is left to the decoder, which says what is wrong.
+    # The decoder reports what is wrong.
     return after if after <= end else skip(data, value, end)
 
 
 def scan(data: bytes, pos: int, end: int) -> list[Section]:
-    """Where each section lies between `pos` and `end`; raises MalformedBytes if that is not so."""
-    found = []
+    """The sections between `pos` and `end`; raises MalformedBytes for anything else."""
+    sections = []
     while pos < end:
         section = section_at(data, pos, end)
-        found.append(section)
+        sections.append(section)
         pos = section[3]
-    return found
+    return sections
 
 
 def section_at(data: bytes, pos: int, end: int) -> Section:
     """The section that starts at `pos`."""
-    # Nearly every section of every producer starts so; the general way is below.
+    # Fast path: nearly every section of every producer starts so.
     if data[pos : pos + 2] == b"\x00\x53" and pos + 3 < end:
         code, value = data[pos + 2], pos + 3
     else:
@@ -90,7 +90,7 @@ def section_at(data: bytes, pos: int, end: int) -> Section:
 
 
 def section_code(data: bytes, pos: int, end: int) -> tuple[int, int]:
-    """A section's descriptor in any spelling: its code, and where its value starts."""
+    """The code of a section, for any form of its descriptor, and the start of its value."""
     if data[pos] != 0:
         raise MalformedBytes(pos, f"expected a message section, found byte 0x{data[pos]:02x}")
     descriptor, after = decode(data, pos + 1, end)
@@ -103,6 +103,8 @@ def section_code(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header(Composite):
+    """The header section: durability, priority and time to live."""
+
     CODE = HEADER
     NAME = "header"
     durable: bool | None = wire(bool)
@@ -114,6 +116,8 @@ class Header(Composite):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Properties(Composite):
+    """The properties section: the standard fields of a message."""
+
     CODE = PROPERTIES
     NAME = "properties"
     message_id: Any = wire(object)
@@ -155,10 +159,10 @@ DATA_NARROW, DATA_WIDE = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 
 
 def data_section(body: bytes) -> bytes:
-    """A body as its section. Written directly: a batch has one per event, and one around it."""
+    """A body as a data section. Written directly because a batch has one per event."""
     size = len(body)
     if type(body) is not bytes or size > LARGEST_SIZE:
-        return encode_section(DATA, body)  # which says what is wrong with it, if anything is
+        return encode_section(DATA, body)  # raises the error
     if size <= 0xFF:
         return DATA_NARROW + bytes((size,)) + body
     return DATA_WIDE + size.to_bytes(4, "big") + body
@@ -185,7 +189,7 @@ def map_section(code: int, entries: Mapping[Any, Any]) -> tuple[bytes, ...]:
 
 
 def decode_message(data: bytes, pos: int = 0, end: int | None = None) -> Message:
-    """A message out of its bytes."""
+    """The message in these bytes."""
     stop = len(data) if end is None else end
     single: dict[int, Any] = {}
     bodies: list[bytes] = []
@@ -212,7 +216,7 @@ def decode_message(data: bytes, pos: int = 0, end: int | None = None) -> Message
 
 
 def checked(code: int, value: Any, at: int) -> Any:
-    """The value of a section that is neither a data, a sequence nor a value section."""
+    """The checked value of a header, properties or map section."""
     if code in (HEADER, PROPERTIES):
         cls: type[Header | Properties] = Header if code == HEADER else Properties
         known = specs(cls)

@@ -1,4 +1,4 @@
-"""What two peers say to each other in AMQP 1.0, as frozen dataclasses.
+"""The performatives of AMQP 1.0, as frozen dataclasses.
 
 frame body -> decode_performative -> Open, Begin, Attach, ...  -> connection.py
                                      encode_performative       <-
@@ -12,12 +12,12 @@ from typing import Any
 from pumphouse.amqp.composites import ANY, MAP, SYMBOLS, Composite, wire
 from pumphouse.amqp.types import Symbol, UByte, UInt, ULong, UShort
 
-SENDER, RECEIVER = False, True  # the `role` field: which end of the link is speaking
+SENDER, RECEIVER = False, True  # the `role` field: the end of the link that sends the frame
 
 UNSETTLED, SETTLED, MIXED = 0, 1, 2  # snd-settle-mode
 FIRST, SECOND = 0, 1  # rcv-settle-mode
 
-SELECTOR_FILTER = Symbol("apache.org:selector-filter:string")  # of a source: which messages, in SQL
+SELECTOR_FILTER = Symbol("apache.org:selector-filter:string")  # filters with SQL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
-"""From bytes to values: one reader per constructor byte, in the table DECODERS.
+"""Decoders: one reader per constructor byte, in the table DECODERS.
 
-A reader is called with the position *after* its constructor, so that an array, whose items share
-one constructor, only calls the same reader again and again. It answers with the value and the
-position after it, or raises MalformedBytes. Every size is held against the bytes present before
-it is used: no reader looks at or after `end`, and no count is believed that they cannot fill.
+A reader is called with the position *after* its constructor, so an array, whose items share one
+constructor, calls the same reader for each item. It returns the value and the position after it, or
+raises MalformedBytes. Every size and count is checked against the available bytes before it is
+used, and no reader accesses bytes at or after `end`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from pumphouse.errors import MalformedBytes
 
 Buffer = bytes | bytearray | memoryview
 
-# (data, position, end, how many compounds are around it, what is left of MAX_EMPTY_ITEMS). The
-# last is a list of one number, a purse: all readers of one value pay from it.
+# (data, position, end, nesting depth, remaining MAX_EMPTY_ITEMS). The last is a list of one number,
+# shared by all readers of one value.
 Reader = Callable[[Buffer, int, int, int, list[int]], tuple[Any, int]]
 
 
 def nothing_at(pos: int) -> MalformedBytes:
-    return MalformedBytes(pos, "a value should begin here, but the bytes have ended")
+    return MalformedBytes(pos, "expected a value, found the end of the bytes")
 
 
 def not_a_type(code: int, pos: int) -> MalformedBytes:
@@ -51,7 +51,7 @@ def _too_deep(pos: int) -> MalformedBytes:
 
 
 def _unknown(code: int) -> Reader:
-    def read(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+    def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
         raise not_a_type(code, pos - 1)
 
     return read
@@ -61,7 +61,7 @@ def _unknown(code: int) -> Reader:
 
 
 def _constant(value: Any) -> Reader:
-    def read(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+    def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
         return value, pos
 
     return read
@@ -69,10 +69,10 @@ def _constant(value: Any) -> Reader:
 
 def _small_number(code: int) -> Reader:
     layout, kind = NUMBERS[code]
-    # All 256 values, made once: looking one up is cheaper than making it.
+    # All 256 values, made once: a lookup is cheaper than a construction.
     values = tuple(kind(layout.unpack(bytes((byte,)))[0]) for byte in range(256))
 
-    def read(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+    def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
         if pos >= end:
             raise passes_end(code, 1, pos, end)
         return values[data[pos]], pos + 1
@@ -84,7 +84,7 @@ def _number(code: int) -> Reader:
     layout, kind = NUMBERS[code]
     unpack, width = layout.unpack_from, layout.size
 
-    def read(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+    def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
         stop = pos + width
         if stop > end:
             raise passes_end(code, width, pos, end)
@@ -96,7 +96,7 @@ def _number(code: int) -> Reader:
 def _fixed(code: int, build: Callable[[bytes], Any]) -> Reader:
     width = WIDTHS[code >> 4]
 
-    def read(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+    def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
         stop = pos + width
         if stop > end:
             raise passes_end(code, width, pos, end)
@@ -124,7 +124,7 @@ def _uuid(raw: bytes) -> UUID:
 def _binary(code: int) -> Reader:
     content = _content(code)
 
-    def read(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+    def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
         start, stop = content(data, pos, end)
         return bytes(data[start:stop]), stop
 
@@ -134,20 +134,20 @@ def _binary(code: int) -> Reader:
 def _text(code: int, kind: type[str], encoding: str) -> Reader:
     content = _content(code)
 
-    def read(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+    def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
         start, stop = content(data, pos, end)
         try:
             return kind(data[start:stop], encoding), stop
         except UnicodeDecodeError as error:
             pos = start + error.start
-            found = f"{NAMES[code]} has a byte 0x{data[pos]:02x} that is not {encoding.upper()}"
-            raise MalformedBytes(pos, f"{found} ({error.reason})") from None
+            problem = f"{NAMES[code]} has a byte 0x{data[pos]:02x} that is not {encoding.upper()}"
+            raise MalformedBytes(pos, f"{problem} ({error.reason})") from None
 
     return read
 
 
 def _content(code: int) -> Callable[[Buffer, int, int], tuple[int, int]]:
-    """Read the size of a binary, string or symbol: where its content starts and stops."""
+    """A function that finds the start and end of the content of a sized scalar."""
 
     def content_8(data: Buffer, pos: int, end: int) -> tuple[int, int]:
         if pos >= end:
@@ -172,20 +172,20 @@ def _content(code: int) -> Callable[[Buffer, int, int], tuple[int, int]]:
 # --- Compounds -----------------------------------------------------------------------------------
 
 
-def _list0(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+def _list0(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
     return [], pos
 
 
 def _list(code: int) -> Reader:
-    """The items, whatever they are, and not one byte more."""
+    """A reader of a list. The items must fill it exactly."""
     opened = _opened(code)
     name = NAMES[code]
 
-    def read(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+    def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
         pos, stop, count = opened(data, pos, end, depth)
         if count > stop - pos:
-            found = f"{name} of {count} items has only {stop - pos} bytes for them"
-            raise MalformedBytes(pos, found)
+            problem = f"{name} of {count} items has only {stop - pos} bytes for them"
+            raise MalformedBytes(pos, problem)
         depth += 1
         items: list[Any] = []
         append = items.append
@@ -198,7 +198,7 @@ def _list(code: int) -> Reader:
             if code in CONSTANTS:
                 append(CONSTANTS[code])
             else:
-                value, pos = DECODERS[code](data, pos, stop, depth, purse)
+                value, pos = DECODERS[code](data, pos, stop, depth, budget)
                 append(value)
         if pos != stop:
             raise _left_over(name, count, pos, stop)
@@ -210,15 +210,15 @@ def _list(code: int) -> Reader:
 def _map(code: int) -> Reader:
     read_items = _list(code)
 
-    def read(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
-        items, stop = read_items(data, pos, end, depth, purse)
+    def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
+        items, stop = read_items(data, pos, end, depth, budget)
         if len(items) % 2:
             raise MalformedBytes(pos, f"map of {len(items)} items has a key without a value")
         values = {}
         pairs = iter(items)
         try:
             for key in pairs:
-                # Equal as Python sees it: 1 and UInt(1), or "a" and Symbol("a"), are one key.
+                # Equal in Python: 1 and UInt(1), or "a" and Symbol("a"), are one key.
                 if key in values:
                     raise MalformedBytes(pos, f"map has the key {short(key)} twice")
                 values[key] = next(pairs)
@@ -232,18 +232,18 @@ def _map(code: int) -> Reader:
 def _array(code: int) -> Reader:
     opened = _opened(code)
 
-    def read(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+    def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
         pos, stop, count = opened(data, pos, end, depth)
         depth += 1
         if pos == stop and count == 0:
-            # Azure's SDK leaves out the constructor of an empty array, and so may other peers.
+            # The Azure SDK omits the constructor of an empty array.
             return Array(0x40, ()), pos
-        item_code, descriptor, pos = _item_constructor(data, pos, stop, depth, purse)
-        _check_room(item_code, count, pos, stop, purse)
+        item_code, descriptor, pos = _item_constructor(data, pos, stop, depth, budget)
+        _check_room(item_code, count, pos, stop, budget)
         read_item = DECODERS[item_code]
         items = []
         for _ in range(count):
-            item, pos = read_item(data, pos, stop, depth, purse)
+            item, pos = read_item(data, pos, stop, depth, budget)
             items.append(item)
         if pos != stop:
             raise _left_over("array", count, pos, stop)
@@ -253,9 +253,9 @@ def _array(code: int) -> Reader:
 
 
 def _item_constructor(
-    data: Buffer, pos: int, stop: int, depth: int, purse: list[int]
+    data: Buffer, pos: int, stop: int, depth: int, budget: list[int]
 ) -> tuple[int, Any, int]:
-    """The constructor that all items of an array share, and the descriptor if they have one."""
+    """The constructor that all items of an array share, and their descriptor if any."""
     descriptor = None
     if pos < stop and data[pos] == 0x00:
         pos += 1
@@ -263,45 +263,45 @@ def _item_constructor(
             raise nothing_at(pos)
         if data[pos] == 0x40:
             raise MalformedBytes(pos, "array items have null as their descriptor")
-        descriptor, pos = DECODERS[data[pos]](data, pos + 1, stop, depth, purse)
+        descriptor, pos = DECODERS[data[pos]](data, pos + 1, stop, depth, budget)
     if pos >= stop:
         raise MalformedBytes(pos, "array ends before the constructor of its items")
     code = data[pos]
     if code == 0x00:
-        # Grammatical, but no specification uses it and `Array` has no place for it.
+        # Allowed by the grammar, but unused, and `Array` cannot hold it.
         raise MalformedBytes(pos, "array items have two descriptors")
     if code not in NAMES:
         raise not_a_type(code, pos)
     return code, descriptor, pos + 1
 
 
-def _check_room(code: int, count: int, pos: int, stop: int, purse: list[int]) -> None:
+def _check_room(code: int, count: int, pos: int, stop: int, budget: list[int]) -> None:
     width = WIDTHS[code >> 4]
     if count * width > stop - pos:
-        found = f"array of {count} items of {NAMES[code]} has only {stop - pos} bytes for them"
-        raise MalformedBytes(pos, found)
+        problem = f"array of {count} items of {NAMES[code]} has only {stop - pos} bytes for them"
+        raise MalformedBytes(pos, problem)
     if width == 0:
-        purse[0] -= count
-        if purse[0] < 0:
-            found = f"arrays here have more than {MAX_EMPTY_ITEMS} items that take no bytes"
-            raise MalformedBytes(pos, f"{found} (this one {count})")
+        budget[0] -= count
+        if budget[0] < 0:
+            problem = f"arrays here have more than {MAX_EMPTY_ITEMS} items that take no bytes"
+            raise MalformedBytes(pos, f"{problem} (this one {count})")
 
 
-def _described(data: Buffer, pos: int, end: int, depth: int, purse: list[int]) -> tuple[Any, int]:
+def _described(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
     if depth >= MAX_DEPTH:
         raise _too_deep(pos)
     depth += 1
     if pos >= end:
         raise nothing_at(pos)
-    descriptor, pos = DECODERS[data[pos]](data, pos + 1, end, depth, purse)
+    descriptor, pos = DECODERS[data[pos]](data, pos + 1, end, depth, budget)
     if pos >= end:
         raise nothing_at(pos)
-    value, pos = DECODERS[data[pos]](data, pos + 1, end, depth, purse)
+    value, pos = DECODERS[data[pos]](data, pos + 1, end, depth, budget)
     return Described(descriptor, value), pos
 
 
 def _opened(code: int) -> Callable[[Buffer, int, int, int], tuple[int, int, int]]:
-    """Read size and count of a compound: where its content starts and stops, and the count."""
+    """A function that reads size and count of a compound: start, end and count of its content."""
     name = NAMES[code]
 
     def opened_8(data: Buffer, pos: int, end: int, depth: int) -> tuple[int, int, int]:
@@ -334,8 +334,8 @@ def _opened(code: int) -> Callable[[Buffer, int, int, int], tuple[int, int, int]
 
 
 def _left_over(name: str, count: int, pos: int, stop: int) -> MalformedBytes:
-    found = f"{name} has {stop - pos} bytes after the last of its {count} items"
-    return MalformedBytes(pos, found)
+    problem = f"{name} has {stop - pos} bytes after the last of its {count} items"
+    return MalformedBytes(pos, problem)
 
 
 DECODERS: list[Reader] = [_unknown(code) for code in range(256)]

@@ -1,7 +1,7 @@
-"""The security layer that comes before AMQP proper: who is speaking, by which mechanism.
+"""The SASL layer before AMQP: mechanisms, their responses, and the outcome.
 
-The server names its mechanisms, the client picks one and gives its initial response, the server
-says the outcome. No mechanism that we speak needs a challenge.
+The server offers mechanisms, the client chooses one and sends its initial response, the server
+sends the outcome. None of the supported mechanisms needs a challenge.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pumphouse.errors import AuthError, RemoteProtocolError
 
 ANONYMOUS, EXTERNAL, PLAIN, MSSBCBS = "ANONYMOUS", "EXTERNAL", "PLAIN", "MSSBCBS"
 
-# MSSBCBS is the service's own: "I shall authenticate by claims, on the node $cbs".
+# MSSBCBS is the mechanism of the service: authentication by claims on the node $cbs.
 MECHANISMS = (MSSBCBS, PLAIN, ANONYMOUS, EXTERNAL)
 
 OK, AUTH_FAILED = 0, 1
 
 
-def choose(offered: SaslMechanisms, wanted: str) -> None:
-    """Check that the server takes the mechanism we want."""
-    if wanted not in offered.mechanisms:
+def choose(offered: SaslMechanisms, requested: str) -> None:
+    """Raise if the server does not offer the requested mechanism."""
+    if requested not in offered.mechanisms:
         names = ", ".join(offered.mechanisms) or "none"
-        raise RemoteProtocolError(f"the server offers no SASL {wanted}; it offers {names}")
+        raise RemoteProtocolError(f"the server does not offer SASL {requested}; it offers {names}")
 
 
 def plain_response(user: str, password: str) -> bytes:
@@ -34,7 +34,7 @@ def plain_response(user: str, password: str) -> bytes:
 
 
 def parse_plain(response: bytes | None) -> tuple[str, str]:
-    """User and password out of a PLAIN response."""
+    """User and password of a PLAIN response."""
     try:
         _, user, password = (response or b"").decode("utf-8").split("\0")
     except ValueError:
@@ -43,7 +43,7 @@ def parse_plain(response: bytes | None) -> tuple[str, str]:
 
 
 def mechanism_of(init: SaslInit) -> str:
-    """The mechanism a client picked; an unknown one is an authentication failure, not a crash."""
+    """The mechanism that a client chose; AuthError if it is unknown."""
     if init.mechanism not in MECHANISMS:
         raise AuthError(
             f"SASL mechanism {init.mechanism[:40]!r} is not one of {', '.join(MECHANISMS)}"
@@ -52,6 +52,6 @@ def mechanism_of(init: SaslInit) -> str:
 
 
 def check_outcome(outcome: SaslOutcome) -> None:
-    """Raise if the server said no."""
+    """Raise if the server refused the login."""
     if outcome.code != OK:
         raise AuthError(f"the server refused the SASL login (code {outcome.code})")

@@ -1,4 +1,4 @@
-"""A session: a numbered two-way stream of frames on a connection, and the links within it."""
+"""A session: a numbered two-way stream of frames on a connection, with its links."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ACCEPTED = Accepted()
 
 
 class Session:
-    """One session, seen from our end."""
+    """Our end of one session."""
 
     def __init__(self, connection: Connection, channel: int) -> None:
         self.connection = connection
@@ -42,21 +42,21 @@ class Session:
         self.remote_channel: int | None = None
         self.state = "UNMAPPED"
         self.links: dict[int, Link] = {}  # by the peer's handle
-        # Attaches of ours that the peer has not answered, by name and our role.
-        self.asked: dict[tuple[str, bool], Link] = {}
-        self.stalled: dict[SenderLink, None] = {}  # in the midst of a delivery, for want of window
+        # Our attaches without a response, by name and our role.
+        self.requested: dict[tuple[str, bool], Link] = {}
+        self.stalled: dict[SenderLink, None] = {}  # waiting for window within a delivery
         self.next_handle = 0
         self.next_outgoing_id = 0
         self.next_delivery_id = 0
         self.remote_window = 0
         self.next_incoming_id: int | None = None
         self.incoming_window = INCOMING_WINDOW
-        self._accepted: list[int] = []  # first and last of a run of deliveries to accept
+        self._accepted: list[int] = []  # first and last id of the pending disposition
 
     def __repr__(self) -> str:
         return f"<Session channel={self.channel} {self.state} {len(self.links)} links>"
 
-    # -- what the links and the user send ---------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------
 
     @property
     def frame_max(self) -> int:
@@ -95,16 +95,16 @@ class Session:
         self.send(End(error=self.connection.cut(error)))
 
     def attach(self, name: str, role: bool, **fields: Any) -> Link:
-        """Ask the peer for a link; it answers with an Attached event."""
+        """Request a link; the response of the peer is an Attached event."""
         cls = SenderLink if role == SENDER else ReceiverLink
         link = cls(self, name, self.next_handle)
         self.next_handle += 1
-        self.asked[name, role] = link
+        self.requested[name, role] = link
         link.answer(Attach(name=name, handle=link.handle, role=role, **fields))
         return link
 
     def delivery_ids(self, count: int) -> int:
-        """The first of `count` fresh delivery ids."""
+        """Reserve `count` delivery ids; returns the first."""
         first = self.next_delivery_id
         self.next_delivery_id = credit.advance(first, count)
         return first
@@ -120,7 +120,7 @@ class Session:
         link_credit: int | None = None,
         drain: bool = False,
     ) -> None:
-        """Tell our side of the windows, and of one link if it is named."""
+        """Send our windows, and the credit of a link if `handle` is given."""
         self.incoming_window = INCOMING_WINDOW
         self.send(
             Flow(
@@ -136,7 +136,7 @@ class Session:
         )
 
     def accept(self, delivery_id: int) -> None:
-        """Settle a received delivery as accepted; runs of them share one frame."""
+        """Settle a received delivery as accepted. Consecutive deliveries share one frame."""
         if self._accepted and credit.advance(self._accepted[1]) == delivery_id:
             self._accepted[1] = delivery_id
             return
@@ -148,7 +148,7 @@ class Session:
         self.dispose(delivery_id, delivery_id, Rejected(error=self.connection.cut(error)))
 
     def flush(self) -> None:
-        """Send what was held back for company."""
+        """Send the pending disposition."""
         if self._accepted and self.state == "MAPPED":
             first, last = self._accepted
             self.dispose(first, last, ACCEPTED)
@@ -159,12 +159,12 @@ class Session:
 
     def forget(self, link: Link) -> None:
         link.drop()
-        link.state = "DETACHED"  # also if a session's end took it along without a detach
+        link.state = "DETACHED"  # also if the session ended without a detach
         if link.remote_handle is not None and self.links.get(link.remote_handle) is link:
             del self.links[link.remote_handle]
-        self.asked.pop((link.name, link.role), None)
+        self.requested.pop((link.name, link.role), None)
 
-    # -- what the peer sends ----------------------------------------------------------------------
+    # -- receiving --------------------------------------------------------------------------------
 
     def on_begin(self, begin: Begin) -> None:
         self.step("receive begin")
@@ -189,9 +189,9 @@ class Session:
         self.emit(Ended(self, error, links))
 
     def on_frame(self, performative: Composite, payload: bytes) -> None:
-        """Any frame on this channel after begin."""
+        """Handle a frame on this channel after begin."""
         if self.state != "MAPPED" and not isinstance(performative, End):
-            return  # it was under way when we ended the session
+            return  # sent before the peer received our end
         match performative:
             case Transfer():
                 self.on_transfer(performative, payload)
@@ -211,14 +211,14 @@ class Session:
                 )
 
     def run_link(self, handle: int) -> ReceiverLink | None:
-        """The link with this handle, if whole deliveries may be handed to it by the run."""
+        """The link of a handle if it takes runs and is between two deliveries."""
         link = self.links.get(handle)
         if not isinstance(link, ReceiverLink) or not link.takes_runs or self.state != "MAPPED":
             return None
         return link if link.attached and link.between_deliveries else None
 
     def received_frames(self, count: int) -> None:
-        """Count transfers against the window, and open it again in time."""
+        """Count transfers against our window, and open it again at half."""
         if self.next_incoming_id is not None:
             self.next_incoming_id = credit.advance(self.next_incoming_id, count)
         self.incoming_window -= count
@@ -229,14 +229,14 @@ class Session:
         self.received_frames(1)
         link = self.links.get(transfer.handle)
         if isinstance(link, ReceiverLink):
-            # Between our detach and the peer's answer, frames may still be under way: let them go.
+            # Frames sent before the peer received our detach are dropped.
             if link.attached:
                 link.on_transfer(transfer, payload)
             return
         self.end_unattached(transfer.handle)
 
     def on_flow(self, flow: Flow) -> None:
-        # A peer that has not seen our begin counts from its start.
+        # A peer that has not received our begin counts from zero.
         seen = flow.next_incoming_id if flow.next_incoming_id is not None else 0
         before = self.remote_window
         self.remote_window = credit.allowed(seen, flow.incoming_window, self.next_outgoing_id)
@@ -251,7 +251,7 @@ class Session:
             self.resume()
 
     def resume(self) -> None:
-        """The window has grown: first to those whose delivery it cut in two."""
+        """Continue after the window has grown, first with incomplete deliveries."""
         stalled, self.stalled = self.stalled, {}
         for link in stalled:
             link.push()
@@ -276,11 +276,11 @@ class Session:
         if attach.handle in self.links:
             self.fail("amqp:session:handle-in-use", f"Handle {attach.handle} is in use.")
             return
-        link = self.asked.pop((attach.name, not attach.role), None)
+        link = self.requested.pop((attach.name, not attach.role), None)
         answered = link is not None
         if link is None:
             self.connection.check_room()
-            # The handle is the peer's own number: its uniqueness there makes it unique here.
+            # The handle of the peer is unique on its side, so it is unique here.
             cls = SenderLink if attach.role == RECEIVER else ReceiverLink
             link = cls(self, attach.name, attach.handle)
         link.remote_handle = attach.handle
@@ -304,6 +304,6 @@ class Session:
         )
 
     def fail(self, condition: str, description: str) -> None:
-        """End the session for something the peer did on it."""
+        """End the session because the peer violated its rules."""
         self.end(Error(condition=condition, description=description))
         self.lose_links(None)

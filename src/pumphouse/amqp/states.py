@@ -1,21 +1,19 @@
 """The state machines of AMQP 1.0, as tables.
 
-Three machines are at work on one wire, each inside the other: a connection carries sessions, a
-session carries links. Everything that decides which performative may come next lives in this file,
-and this file does not know which side we are: an action is "send X" or "receive X", and the two
-peers walk the same table with the words exchanged.
+Three machines run on one connection, each inside the other: a connection carries sessions, a
+session carries links. The tables decide which performative may come next. They are the same for
+both sides: an action is "send X" or "receive X".
 
 * The connection (specification 2.4.6). Headers are exchanged, then opens, then closes. A peer may
-  pipeline: say its header and its open before it has heard ours. The states with PIPE in their
-  name are those in which we have said more than we have heard.
+  pipeline: send its header and its open before it has received ours. In a state with PIPE in its
+  name we have sent more than we have received.
 * The session (2.5.5). Begin and end, each answered once. DISCARDING means that we ended it with an
-  error and drop whatever still arrives.
+  error and drop the frames that still arrive.
 * The link (2.6.3). Attach and detach, each answered once. A refused attach is an attach answered
-  by attach and then at once by detach; the specification has no shorter way to say no.
+  by an attach and an immediate detach; the specification has no shorter form.
 
-A known weakness: the tables speak of the frames that move a machine, not of those allowed to pass
-in a state (a transfer on a link that is only half attached, say). The classes that use the tables
-answer that.
+Limitation: the tables cover the frames that move a machine, not those that are allowed in a state
+(for example a transfer on a half attached link). The classes that use the tables check that.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ LINK: Table = {
 
 
 def step(table: Table, name: str, state: str, action: str) -> str:
-    """The state after `action`. An illegal one is blamed on whoever acted."""
+    """The state after `action`. An illegal action raises the error of the side that acted."""
     after = table.get((state, action))
     if after is not None:
         return after

@@ -1,13 +1,13 @@
-"""AMQP's own types, as Python values that remember which AMQP type they are.
+"""AMQP types as Python values that keep their AMQP type.
 
-Python has one int where AMQP has nine. A plain value means the type it resembles most, and the
-classes here name the others:
+Python has one int where AMQP has nine. A plain value has the closest AMQP type, and the classes
+here name the others:
 
     None  bool  int = long  float = double  str = string  bytes = binary
     uuid.UUID  list, tuple = list  dict = map
 
-They compare and hash as the int or str they are, so `UInt(5) == 5`; only the bytes differ.
-Nothing is checked here: whether a value fits its type is decided in `codec`, when it is encoded.
+They compare and hash as int or str, so `UInt(5) == 5`; only their encoding differs. `codec` checks
+on encoding whether a value fits its type.
 
     value <-> bytes (codec) <-> performatives and messages
     ^^^^^ this module
@@ -26,7 +26,7 @@ from pumphouse.errors import LocalProtocolError
 
 
 class _Integer(int):
-    """Shows its type in a repr; in running text it is just the number."""
+    """Shows its type in `repr`, and only the number in `str`."""
 
     __slots__ = ()
 
@@ -117,7 +117,7 @@ class Char(str):
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A value with a descriptor that says what it means, e.g. ULong(0x24) for `accepted`."""
+    """A value with a descriptor of its meaning, e.g. ULong(0x24) for `accepted`."""
 
     descriptor: Any
     value: Any
@@ -134,7 +134,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Decimal32:
-    """Seven decimal digits. `bits` are the four bytes of the wire, so nothing is ever lost."""
+    """Seven decimal digits. `bits` holds the four encoded bytes, so nothing is lost."""
 
     bits: bytes
 
@@ -205,9 +205,9 @@ _NAMED = (_Integer, Float, Symbol, Char)
 
 
 def array_of(kind: type, items: Iterable[Any]) -> Array:
-    """An array of `kind` that can hold any of its values: `array_of(Symbol, ["a", "b"])`.
+    """An array whose constructor holds every value of `kind`: `array_of(Symbol, ["a", "b"])`.
 
-    Plain ints, floats and strs become `kind`; whatever does not fit is refused when encoded.
+    Plain ints, floats and strs become `kind`. Values that do not fit are refused on encoding.
     """
     code = _WIDE_CODES.get(kind)
     if code is None:

@@ -1,11 +1,10 @@
-"""From values to bytes: which form a Python value takes, and how each form is written.
+"""Encoders: the form of each Python value, and the bytes of each form.
 
-Two tables. WRITERS, by constructor byte, append a value *without* its constructor in exactly that
-form; an array, whose items share one constructor, calls one of them again and again. ENCODERS, by
-Python class, choose the shortest form that holds the value and append constructor and value.
+There are two tables. WRITERS, by constructor byte, append a value *without* its constructor in
+exactly that form; an array, whose items share one constructor, calls one of them for each item.
+ENCODERS, by Python class, choose the shortest form of a value and append constructor and value.
 
-A value that its type cannot hold is refused with LocalProtocolError. Nothing is ever wrapped,
-shortened or guessed.
+A value that its type cannot hold raises LocalProtocolError. Values are never wrapped or shortened.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from pumphouse.amqp.types import (
 )
 from pumphouse.errors import LocalProtocolError
 
-# (out, value, how many compounds are around it)
+# (out, value, nesting depth)
 Writer = Callable[[bytearray, Any, int], None]
 
 # The content of a binary, string or symbol; of a compound also the number of its items.
@@ -56,7 +55,7 @@ LARGEST_SIZE = 2**32 - 1
 
 
 def encoder_of(kind: type) -> Writer:
-    """For a subclass (an enum of Symbols, say): that of its nearest ancestor that has one."""
+    """The encoder of the nearest base class, for a subclass such as an enum of Symbols."""
     for ancestor in kind.__mro__:
         if ancestor in ENCODERS:
             return ENCODERS[ancestor]
@@ -68,15 +67,15 @@ def _cannot_hold(code: int, value: Any) -> LocalProtocolError:
 
 
 def _shown(value: Any) -> str:
-    """A number as it is; of anything else only its class and length: text may be a token."""
+    """A number in full; of other values only class and length, because text may be a token."""
     if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 128):
         return repr(value)
     length = f" of length {len(value)}" if isinstance(value, Sized) else ""
     return f"this {type(value).__name__}{length}"
 
 
-def _too_big(code: int, found: str, limit: int) -> LocalProtocolError:
-    message = f"{NAMES[code]} (0x{code:02x}) cannot hold {found}, {limit} at most"
+def _too_big(code: int, problem: str, limit: int) -> LocalProtocolError:
+    message = f"{NAMES[code]} (0x{code:02x}) cannot hold {problem}, {limit} at most"
     return LocalProtocolError(message)
 
 
@@ -103,7 +102,7 @@ def _write_number(code: int) -> Writer:
     pack = NUMBERS[code][0].pack
 
     def write(out: bytearray, value: Any, depth: int) -> None:
-        if isinstance(value, bool):  # to Python a number, to AMQP not
+        if isinstance(value, bool):  # a number in Python, but not in AMQP
             raise _cannot_hold(code, value)
         try:
             out += pack(value)
@@ -155,9 +154,9 @@ def _text(encoding: str) -> Content:
         try:
             return value.encode(encoding)
         except UnicodeEncodeError as error:
-            # The character, not the text around it: that may be a token.
-            found = f"character {error.start} is {value[error.start]!a}"
-            message = f"{NAMES[code]} must be {encoding.upper()}, but its {found}"
+            # Only the character: the text around it may be a token.
+            problem = f"character {error.start} is {value[error.start]!a}"
+            message = f"{NAMES[code]} must be {encoding.upper()}, but its {problem}"
             raise LocalProtocolError(message) from None
 
     return content
@@ -199,8 +198,8 @@ def _array_body(code: int, value: Any, depth: int) -> tuple[bytearray, int]:
     if write is None:
         raise LocalProtocolError(f"array items cannot have the constructor {value.code!r}")
     if WIDTHS[value.code >> 4] == 0 and len(value.items) > MAX_EMPTY_ITEMS:
-        found = f"array of {len(value.items)} items of {NAMES[value.code]}"
-        raise LocalProtocolError(f"{found}: {MAX_EMPTY_ITEMS} at most, more no peer should take")
+        problem = f"array of {len(value.items)} items of {NAMES[value.code]}"
+        raise LocalProtocolError(f"{problem}: {MAX_EMPTY_ITEMS} at most")
     body = _joined((), depth)
     if value.descriptor is not None:
         body.append(0x00)
@@ -212,14 +211,14 @@ def _array_body(code: int, value: Any, depth: int) -> tuple[bytearray, int]:
 
 
 def _joined(values: Iterable[Any], depth: int) -> bytearray:
-    """Values one after the other, inside a compound that has `depth` others around it."""
+    """The encoded values of a compound that has `depth` compounds around it."""
     if depth >= MAX_DEPTH:
         raise LocalProtocolError(f"values are nested more than {MAX_DEPTH} deep")
     depth += 1
     body = bytearray()
     known = ENCODERS.get
     for value in values:
-        if value is None:  # most fields of most performatives are: no call for those
+        if value is None:  # most fields of most performatives: avoids a call
             body.append(0x40)
             continue
         (known(type(value)) or encoder_of(type(value)))(body, value, depth)
@@ -232,7 +231,7 @@ def _write_compound(code: int, body_of: Body) -> Writer:
 
     def write(out: bytearray, value: Any, depth: int) -> None:
         body, count = body_of(code, value, depth)
-        size = len(body) + width  # the count is part of what the size counts
+        size = len(body) + width  # the size includes the count
         if size > limit:
             raise _too_big(code, f"{size} bytes", limit)
         if count > limit:  # items that take no bytes
@@ -321,7 +320,7 @@ def _encode_signed(small: int, wide: int) -> Writer:
     return encode
 
 
-# Of every sized constructor the wide form is the narrow one with this bit set.
+# The wide form of every sized constructor is the narrow form with this bit set.
 WIDE = 0x10
 
 

@@ -38,8 +38,8 @@ from pumphouse.client.bulk.client import (
     read_range,
 )
 from pumphouse.client.bulk.texts import text_of
+from pumphouse.client.event_decoding import PATTERNS
 from pumphouse.client.native.client import NativeClient
-from pumphouse.client.rows import KNOWN
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.client.bulk.entity import (
@@ -237,7 +237,7 @@ class Load:
 
 @st.composite
 def loads(draw: st.DrawFn) -> Load:
-    """Batches of a few producers, who take turns; then some events that are like no other."""
+    """BatchBuilder of a few producers, who take turns; then some events that are like no other."""
     known = draw(st.lists(producers(), min_size=1, max_size=3))
     turns = draw(st.lists(st.sampled_from(known), min_size=1, max_size=5))
     counts = st.integers(1, 12)
@@ -271,7 +271,7 @@ def test_all_readers_agree(house: EmbeddedHub, load: Load, frame_bytes_max: int)
     eh.put(load.irregular)
     count = len(load)
     columns = read_columns(eh, count, frame_bytes_max)
-    assert read_columns(eh, count, frame_bytes_max, alone_max=count) == columns
+    assert read_columns(eh, count, frame_bytes_max, singles_max=count) == columns
     theirs = read_officially(eh.connection, count)
     ours = read_one_by_one(eh, count)
     for row, event, one in zip(columns, theirs, ours, strict=True):
@@ -286,10 +286,10 @@ def send_officially(connection: str, load: Load) -> None:
 
 
 def read_columns(
-    eh: Entity, count: int, frame_bytes_max: int, alone_max: int = 0
+    eh: Entity, count: int, frame_bytes_max: int, singles_max: int = 0
 ) -> list[dict[str, Any]]:
     """As columns: all that can be read together, or each alone."""
-    reader = partial(ColumnReader, alone_max=alone_max)
+    reader = partial(ColumnReader, singles_max=singles_max)
     with (
         pytest.MonkeyPatch.context() as patch,
         BulkClient(eh.connection, frame_bytes_max=frame_bytes_max) as client,
@@ -309,7 +309,7 @@ def read_one_by_one(eh: Entity, count: int) -> list[Event]:
                 found += await reader.receive(count - len(found), 5.0)
         return found
 
-    KNOWN.patterns = ()
+    PATTERNS.patterns = ()
     learned, known = asyncio.run(read()), asyncio.run(read())
     assert list(map(repr, learned)) == list(map(repr, known))
     return learned

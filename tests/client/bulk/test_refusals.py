@@ -196,7 +196,7 @@ def test_a_hub_that_stops() -> None:
 
 
 def test_both_sides_hear_that_the_other_lives() -> None:
-    """The hub drops whoever is silent for 0.8 s, and a heartbeat comes from it every 0.1 s."""
+    """The hub drops whoever is silent for 0.8 s, and a heartbeat comes from it all_true 0.1 s."""
     options = ServerOptions(idle_timeout_s=0.8, enforce_idle=True)
     with EmbeddedHub(options=options) as house:
         eh = Entity(house)

@@ -1,14 +1,14 @@
-"""A run of received frames -> columns, without a Python object per message.
+"""Reads consecutive received frames into columns, without a Python object per message.
 
-The frames of transfers stand in one buffer as they came off the socket. Those that are laid out
-alike are read together (layouts.py), and what they hold is told as places in that buffer: no byte
-of a body is touched. A message that no layout fits, or that came in several frames, is put together
-and decoded alone; that is slower, and says the same.
+The transfer frames are in one buffer, as received from the socket. Frames with the same layout are
+read together (layouts.py) and returned as positions in that buffer; bodies are not copied. A
+message without a layout, or in several frames, is assembled and decoded on its own, which is slower
+and gives the same result.
 
-    buffer -> FrameIndex -> ColumnReader.read -> Columns: groups of rows alike, and single messages
+    buffer -> FrameIndex -> ColumnReader.read -> Columns: groups of rows, and single messages
               ^^^^^^^^^^ this module ^^^^^^^^
 
-Nothing here knows what an annotation means, and nothing does IO.
+This module does not interpret annotations and does no IO.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pumphouse.amqp.columnar.cells import (
+from pumphouse.amqp.columnar.buffer_view import (
     DELIVERY_ID,
     SLACK,
-    Cells,
+    BufferView,
+    IntArray,
     Mask,
-    Place,
-    Places,
+    ValueId,
     Values,
-    every,
+    all_true,
 )
-from pumphouse.amqp.columnar.layouts import Layout, learn
+from pumphouse.amqp.columnar.layouts import Layout, learn_layout
 from pumphouse.amqp.composites import decode_performative
 from pumphouse.amqp.constructors import SIZE
 from pumphouse.amqp.frames import AMQP_FRAME, HEAD
@@ -36,31 +36,31 @@ from pumphouse.amqp.messages import Message, decode_message
 from pumphouse.amqp.performatives import Transfer
 from pumphouse.errors import RemoteProtocolError
 
-ALONE_MAX = 4  # so few rows are decoded before numpy would have got going
-LESSONS_MAX = 8  # layouts learned from one run: if these do not fit, none will
-LAYOUTS_MAX = 32  # layouts remembered
-GUESS_FRAMES = 8  # so many frames of one size in a row, and we guess that more of them follow
-LOOP_FRAMES = 64  # looked at one by one before we try to guess again
-LOOP_FRAMES_MAX = 4096  # the same, where guesses have been wrong
-NOWHERE: Places = np.empty(0, np.int64)
+SINGLES_MAX = 4  # so few rows are decoded faster one by one
+LEARN_MAX = 8  # layouts learned per read; more would not help
+LAYOUTS_MAX = 32  # layouts kept
+GUESS_FRAMES = 8  # this many frames of one size in a row start a guess
+SCAN_FRAMES = 64  # scanned one by one before the next guess
+SCAN_FRAMES_MAX = 4096  # the same, after wrong guesses
+NO_ROWS: IntArray = np.empty(0, np.int64)
 
-# doff 2, type 0, any channel, then the usual spelling of a transfer with any constructor.
+# doff 2, type 0, any channel, then the usual descriptor of a transfer and any constructor.
 USUAL_HEAD = np.frombuffer(b"\x02\x00\x00\x00\x00\x53\x14\x00", np.uint64)[0]
 USUAL_MASK = np.frombuffer(b"\xff\xff\x00\x00\xff\xff\xff\x00", np.uint64)[0]
 
 
 class FrameIndex:
-    """Where the frames are in a buffer that is being filled.
+    """The positions of the frames in a buffer that is being filled.
 
-    Transfers are collected in `starts` and `ends`; whatever else there is comes out of `extend`.
+    Transfers are collected in `starts` and `ends`; `extend` returns all other frames.
     """
 
     def __init__(self, max_frame_size: int) -> None:
         self.max_frame_size = max_frame_size
-        self.starts: Places = NOWHERE  # of whole transfer frames
-        self.ends: Places = NOWHERE
-        self.end = 0  # of the last whole frame
-        self._loop_frames = LOOP_FRAMES
+        self.starts: IntArray = NO_ROWS  # of complete transfer frames
+        self.ends: IntArray = NO_ROWS
+        self.end = 0  # of the last complete frame
+        self._scan_count = SCAN_FRAMES
 
     def __len__(self) -> int:
         """The number of transfers."""
@@ -69,20 +69,20 @@ class FrameIndex:
     def __repr__(self) -> str:
         return f"<FrameIndex {len(self)} transfers in {self.end} bytes>"
 
-    def extend(self, cells: Cells, end: int) -> list[bytes]:
-        """Look at what has come in up to `end`; the frames that are no transfers."""
-        starts = self.walk(cells, end)
+    def extend(self, view: BufferView, end: int) -> list[bytes]:
+        """Index the received bytes up to `end`; returns the frames that are not transfers."""
+        starts = self.find_frames(view, end)
         if not len(starts):
             return []
         ends = np.empty_like(starts)
         ends[:-1], ends[-1] = starts[1:], self.end
         self.check(int((ends - starts).max()))
-        transfers = cells.heads(starts) & USUAL_MASK == USUAL_HEAD
-        # A heartbeat ends before what was looked at: behind it may lie what was there before.
+        transfers = view.frame_heads(starts) & USUAL_MASK == USUAL_HEAD
+        # A heartbeat is shorter than the compared bytes, which may be old ones after it.
         transfers &= ends - starts > HEAD.size
         others = []
-        for at in [] if every(transfers) else np.flatnonzero(~transfers).tolist():
-            frame = bytes(cells.data[starts[at] : ends[at]])
+        for at in [] if all_true(transfers) else np.flatnonzero(~transfers).tolist():
+            frame = bytes(view.data[starts[at] : ends[at]])
             transfers[at] = is_transfer(frame)
             if not transfers[at]:
                 others.append(frame)
@@ -94,69 +94,69 @@ class FrameIndex:
         return others
 
     def keep(self, good: Mask) -> None:
-        """Go on with some of the transfers only."""
+        """Keep some of the transfers only."""
         self.starts, self.ends = self.starts[good], self.ends[good]
 
     def drop(self, frames: int) -> int:
-        """Forget the first transfers, and count from behind them on: how many bytes that is."""
+        """Remove the first transfers and rebase the others; returns the bytes removed."""
         until = int(self.starts[frames]) if frames < len(self) else self.end
         self.starts, self.ends = self.starts[frames:] - until, self.ends[frames:] - until
         self.end -= until
         return until
 
-    def walk(self, cells: Cells, end: int) -> Places:
-        """Where each further whole frame up to `end` starts."""
-        found = []
+    def find_frames(self, view: BufferView, end: int) -> IntArray:
+        """The start of each further complete frame up to `end`."""
+        starts = []
         count = GUESS_FRAMES
         while True:
-            walked = self.loop(cells.data, end, count)
-            found.append(np.fromiter(walked, np.int64, len(walked)))
-            if len(walked) < count:
-                return np.concatenate(found) if len(found) > 1 else found[0]
-            size = self.end - walked[-1]
-            if size * GUESS_FRAMES == self.end - walked[-GUESS_FRAMES]:
-                found += self.leaps(cells, end, size)
-            count = self._loop_frames
+            scanned = self.scan_frames(view.data, end, count)
+            starts.append(np.fromiter(scanned, np.int64, len(scanned)))
+            if len(scanned) < count:
+                return np.concatenate(starts) if len(starts) > 1 else starts[0]
+            size = self.end - scanned[-1]
+            if size * GUESS_FRAMES == self.end - scanned[-GUESS_FRAMES]:
+                starts += self.guess_frames(view, end, size)
+            count = self._scan_count
 
-    def leaps(self, cells: Cells, end: int, size: int) -> list[Places]:
-        """Guess that the next frames all have this size, but for one here and there."""
-        found, reach = [], LOOP_FRAMES
+    def guess_frames(self, view: BufferView, end: int, size: int) -> list[IntArray]:
+        """Find frames on the assumption that most have the same size."""
+        starts, reach = [], SCAN_FRAMES
         while True:
-            places = np.arange(self.end, min(end, self.end + reach * size) - size + 1, size)
-            alike = cells.sizes(places) == size
-            count = len(places) if every(alike) else int(alike.argmin())
-            found.append(places[:count])
+            guessed = np.arange(self.end, min(end, self.end + reach * size) - size + 1, size)
+            equal = view.sizes(guessed) == size
+            count = len(guessed) if all_true(equal) else int(equal.argmin())
+            starts.append(guessed[:count])
             self.end += count * size
-            if count < LOOP_FRAMES:
-                # Where sizes change all the time, guesses are not worth their cost.
-                self._loop_frames = min(2 * self._loop_frames, LOOP_FRAMES_MAX)
-                return found
-            self._loop_frames = LOOP_FRAMES
+            if count < SCAN_FRAMES:
+                # Guesses do not pay where sizes vary.
+                self._scan_count = min(2 * self._scan_count, SCAN_FRAMES_MAX)
+                return starts
+            self._scan_count = SCAN_FRAMES
             if count == reach:
                 reach *= 8
             else:
-                other = self.loop(cells.data, end, 1)
-                found.append(np.array(other, np.int64))
+                other = self.scan_frames(view.data, end, 1)
+                starts.append(np.array(other, np.int64))
                 reach = 2 * count
                 if not other:
-                    return found
+                    return starts
 
-    def loop(self, data: bytes | bytearray, end: int, count: int) -> list[int]:
-        """The next frames, one by one: at most `count`. This is the only loop over all frames."""
-        found: list[int] = []
-        add, unpack = found.append, SIZE.unpack_from
+    def scan_frames(self, data: bytes | bytearray, end: int, count: int) -> list[int]:
+        """The next frames, at most `count`. This is the only loop over all frames."""
+        starts: list[int] = []
+        add, unpack = starts.append, SIZE.unpack_from
         pos, last, size = self.end, end - HEAD.size, HEAD.size
         for _ in range(count):
             if pos > last:
                 break
             (size,) = unpack(data, pos)
-            if size < 8:  # HEAD.size: it would lead nowhere
+            if size < 8:  # HEAD.size: an invalid size
                 break
             add(pos)
             pos += size
         self.check(size)
-        self.end = found.pop() if pos > end else pos
-        return found
+        self.end = starts.pop() if pos > end else pos
+        return starts
 
     def check(self, size: int) -> None:
         if not HEAD.size <= size <= self.max_frame_size:
@@ -167,153 +167,157 @@ class FrameIndex:
 
 
 class Group(NamedTuple):
-    """Rows that are laid out alike."""
+    """Rows with the same layout."""
 
-    rows: Places  # the number of each among the frames that were given
-    values: dict[Place, Values]
+    rows: IntArray  # the frame number of each row
+    values: dict[ValueId, Values]
     settled: bool = True
 
     def keep(self, good: Mask) -> Group:
-        kept = {place: values.keep(good) for place, values in self.values.items()}
+        kept = {value_id: values.keep(good) for value_id, values in self.values.items()}
         return Group(self.rows[good], kept, self.settled)
 
 
 @dataclass(slots=True)
 class Columns:
-    """What a run of transfers holds."""
+    """The content of consecutive transfers."""
 
-    cells: Cells  # the buffer that the groups tell places in
-    frames: int  # how many of those given were read; behind them is the first part of a delivery
+    view: BufferView  # the buffer that the groups refer to
+    frames: int  # frames read; the next one starts an incomplete delivery
     groups: list[Group] = field(default_factory=list)
-    alone: dict[int, Message] = field(default_factory=dict)  # by row, in order
-    aborted: int = 0  # deliveries that the sender gave up: they are no rows, but used up credit
-    strangers: list[bytes] = field(default_factory=list)  # transfers on other links
-    unsettled: list[int] = field(default_factory=list)  # ids of deliveries that ask for an outcome
+    singles: dict[int, Message] = field(default_factory=dict)  # by row, ascending
+    aborted: int = 0  # deliveries aborted by the sender: not rows, but they used credit
+    other_frames: list[bytes] = field(default_factory=list)  # transfers of other links
+    unsettled: list[int] = field(default_factory=list)  # ids of deliveries that need a disposition
 
     def __len__(self) -> int:
         """The number of rows."""
-        return sum(len(group.rows) for group in self.groups) + len(self.alone)
+        return sum(len(group.rows) for group in self.groups) + len(self.singles)
 
     def __repr__(self) -> str:
-        return f"<Columns {len(self)} rows | {len(self.groups)} groups, {len(self.alone)} alone>"
+        return (
+            f"<Columns {len(self)} rows | {len(self.groups)} groups, {len(self.singles)} singles>"
+        )
 
-    def order(self) -> Places | None:
-        """How to sort the rows of all groups and those alone, put one behind the other, into the
-        order of their arrival; None if that is how they are."""
-        if len(self.groups) + bool(self.alone) < 2:
+    def order(self) -> IntArray | None:
+        """The permutation that sorts all groups, followed by the single messages, by arrival.
+
+        None if they are in order already.
+        """
+        if len(self.groups) + bool(self.singles) < 2:
             return None
-        alone = np.fromiter(self.alone, np.int64, len(self.alone))
-        rows = np.concatenate([*(group.rows for group in self.groups), alone])
-        if every(rows[1:] > rows[:-1]):
+        singles = np.fromiter(self.singles, np.int64, len(self.singles))
+        rows = np.concatenate([*(group.rows for group in self.groups), singles])
+        if all_true(rows[1:] > rows[:-1]):
             return None
         return np.argsort(rows)
 
 
 class ColumnReader:
-    """Reads the transfers that arrive on one link, and remembers how they are laid out.
+    """Reads the transfers of one link and remembers their layouts.
 
-    `channel` and `handle` are the peer's: those that stand in its frames.
+    `channel` and `handle` are those of the peer.
     """
 
-    def __init__(self, channel: int, handle: int, *, alone_max: int = ALONE_MAX) -> None:
+    def __init__(self, channel: int, handle: int, *, singles_max: int = SINGLES_MAX) -> None:
         self.channel = channel
         self.handle = handle
-        self.alone_max = alone_max  # so many rows may be left without trying (another) layout
-        self.layouts: list[Layout] = []  # the one that was of most use comes first
+        self.singles_max = singles_max  # rows that are decoded without trying another layout
+        self.layouts: list[Layout] = []  # the most used one first
 
     def __repr__(self) -> str:
         return f"<ColumnReader channel={self.channel} handle={self.handle} {self.layouts}>"
 
-    def read(self, cells: Cells, starts: Places, ends: Places) -> Columns:
-        """Columns out of transfer frames, of which a FrameIndex says where they are.
+    def read(self, view: BufferView, starts: IntArray, ends: IntArray) -> Columns:
+        """Columns of the transfer frames that a FrameIndex has found.
 
-        They point into the buffer, which must go on for SLACK bytes after the last frame.
+        They refer to the buffer, which must have SLACK bytes after the last frame.
         """
-        if len(ends) and ends[-1] + SLACK > len(cells.data):
-            raise ValueError(f"the buffer must have {SLACK} bytes behind its last frame")
-        columns = Columns(cells, len(starts))
-        left = self.read_alike(columns, starts, ends)
-        self.read_alone(columns, starts, left)
+        if len(ends) and ends[-1] + SLACK > len(view.data):
+            raise ValueError(f"the buffer must have {SLACK} bytes after its last frame")
+        columns = Columns(view, len(starts))
+        left = self.read_groups(columns, starts, ends)
+        self.read_singles(columns, starts, left)
         for group in columns.groups:
             if not group.settled:
-                columns.unsettled += cells.integers(group.values[DELIVERY_ID]).tolist()
+                columns.unsettled += view.integers(group.values[DELIVERY_ID]).tolist()
         columns.unsettled.sort()
         return columns
 
-    # -- many at a time ---------------------------------------------------------------------------
+    # -- groups -----------------------------------------------------------------------------------
 
-    def read_alike(self, columns: Columns, starts: Places, ends: Places) -> list[int]:
-        """Read the frames that have a layout; the numbers of those that have none."""
+    def read_groups(self, columns: Columns, starts: IntArray, ends: IntArray) -> list[int]:
+        """Read the frames that have a layout; returns the numbers of the others."""
         left, aside = np.arange(len(starts)), list[int]()
         use: dict[Layout, int] = {}
         known = iter(self.layouts)
-        lessons = LESSONS_MAX
-        while len(left) > self.alone_max:
+        attempts = LEARN_MAX
+        while len(left) > self.singles_max:
             layout = next(known, None)
             if layout is None:
-                if not lessons:
+                if not attempts:
                     break
-                lessons -= 1
+                attempts -= 1
                 first, left_over = int(left[0]), left[1:]
-                layout = self.study(frame_at(columns.cells.data, int(starts[first])))
+                layout = self.layout_of(frame_at(columns.view.data, int(starts[first])))
                 if layout is None:
                     aside.append(first)
                     left = left_over
                     continue
             before = len(left)
-            left = take_alike(layout, columns, left, starts, ends)
+            left = match_group(layout, columns, left, starts, ends)
             use[layout] = before - len(left)
         self.remember(use)
         return sorted(aside + left.tolist())
 
     def remember(self, use: dict[Layout, int]) -> None:
-        """Sort the layouts by their use; those of least use may be forgotten."""
+        """Sort the layouts by use and drop the least used ones."""
         untried = [layout for layout in self.layouts if layout not in use]
         tried = sorted(use, key=use.__getitem__, reverse=True)
         self.layouts = (tried + untried)[:LAYOUTS_MAX]
 
-    def study(self, frame: bytes) -> Layout | None:
-        """The layout of a frame, if it is a delivery of ours and can be read so."""
+    def layout_of(self, frame: bytes) -> Layout | None:
+        """The layout of a frame, if it is a complete delivery on this link."""
         try:
             transfer, _ = self.parse(frame)
-            return learn(frame) if transfer is not None else None
+            return learn_layout(frame) if transfer is not None else None
         except RemoteProtocolError:
-            return None  # a later part of a delivery, perhaps; if it is worse, that will be seen
+            return None  # reported later, unless it is a later part of a delivery
 
-    # -- one at a time ----------------------------------------------------------------------------
+    # -- single messages --------------------------------------------------------------------------
 
-    def read_alone(self, columns: Columns, starts: Places, left: list[int]) -> None:
-        """Read frames one by one, and put deliveries together that came in several."""
-        parts = np.zeros(len(starts), np.bool_)  # frames that are no row, whatever they look like
+    def read_singles(self, columns: Columns, starts: IntArray, left: list[int]) -> None:
+        """Decode frames one by one, and assemble deliveries of several frames."""
+        parts = np.zeros(len(starts), np.bool_)  # later frames of a delivery
         done = -1
         for at in left:
             if at <= done:
-                continue  # a part of the delivery before
-            delivery = self.collect(columns.cells.data, starts, at)
+                continue  # part of the previous delivery
+            delivery = self.collect(columns.view.data, starts, at)
             if delivery is None:
                 columns.frames = at
                 break
             done = delivery.last
             parts[at + 1 : done + 1] = True
-            columns.strangers += delivery.strangers
+            columns.other_frames += delivery.other_frames
             if delivery.aborted:
                 columns.aborted += 1
             elif delivery.number is not None:
-                columns.alone[at] = decode_message(delivery.payload)
+                columns.singles[at] = decode_message(delivery.payload)
                 if not delivery.settled:
                     columns.unsettled.append(delivery.number)
         if parts.any():
             kept = (group.keep(~parts[group.rows]) for group in columns.groups)
             columns.groups = [group for group in kept if len(group.rows)]
 
-    def collect(self, data: bytes | bytearray, starts: Places, at: int) -> Delivery | None:
-        """The delivery that starts with frame `at`; None if not all of it is there."""
+    def collect(self, data: bytes | bytearray, starts: IntArray, at: int) -> Delivery | None:
+        """The delivery that starts with frame `at`; None if it is incomplete."""
         delivery, pieces = Delivery(at), list[bytes]()
         for number in range(at, len(starts)):
             frame = frame_at(data, int(starts[number]))
             transfer, message = self.parse(frame)
             if transfer is None:
-                delivery.strangers.append(frame)
+                delivery.other_frames.append(frame)
                 if not pieces:
                     return delivery
                 continue
@@ -330,9 +334,9 @@ class ColumnReader:
         return transfer is not None and (transfer.aborted or not transfer.more)
 
     def parse(self, frame: bytes) -> tuple[Transfer | None, int]:
-        """The transfer in a frame and where its payload starts; no transfer if it is not ours."""
+        """The transfer in a frame, None if on another link, and the start of its payload."""
         transfer, message = decode_performative(frame, body_at(frame), len(frame))
-        assert isinstance(transfer, Transfer)  # FrameIndex has looked
+        assert isinstance(transfer, Transfer)  # FrameIndex has checked it
         channel = HEAD.unpack_from(frame)[3]
         ours = channel == self.channel and transfer.handle == self.handle
         return transfer if ours else None, message
@@ -340,42 +344,46 @@ class ColumnReader:
 
 @dataclass(slots=True)
 class Delivery:
-    """A delivery being put together."""
+    """A delivery that is being assembled."""
 
     last: int  # the number of its last frame
-    number: int | None = None  # its id; None if nothing of it is ours
+    number: int | None = None  # its id; None if no frame is on our link
     settled: bool = False
     aborted: bool = False
     payload: bytes = b""
-    strangers: list[bytes] = field(default_factory=list)  # frames of other links in between
+    other_frames: list[bytes] = field(
+        default_factory=list
+    )  # frames of other links between its frames
 
     def take(self, transfer: Transfer, at: int) -> None:
-        found = transfer.delivery_id
+        delivery_id = transfer.delivery_id
         first = self.number is None
-        if (found is None and first) or (found is not None and not first and found != self.number):
+        if (delivery_id is None and first) or (
+            delivery_id is not None and not first and delivery_id != self.number
+        ):
             raise RemoteProtocolError(
-                f"transfer.delivery-id is {found}, expected {'a number' if first else self.number}",
+                f"transfer.delivery-id is {delivery_id}, expected {'a number' if first else self.number}",
                 "amqp:invalid-field",
             )
         if first:
-            self.number = found
+            self.number = delivery_id
         self.last = at
         self.settled = self.settled or bool(transfer.settled)
         self.aborted = transfer.aborted
 
 
-def take_alike(
-    layout: Layout, columns: Columns, left: Places, starts: Places, ends: Places
-) -> Places:
-    """Read the frames that have this layout; the numbers of the others."""
-    walk = layout.match(columns.cells, left, starts[left], ends[left])
-    if not len(walk.rows):
+def match_group(
+    layout: Layout, columns: Columns, left: IntArray, starts: IntArray, ends: IntArray
+) -> IntArray:
+    """Read the frames with this layout; returns the numbers of the others."""
+    matcher = layout.match(columns.view, left, starts[left], ends[left])
+    if not len(matcher.rows):
         return left
-    columns.groups.append(Group(walk.rows, walk.found, layout.settled))
-    if len(walk.rows) == len(left):
+    columns.groups.append(Group(matcher.rows, matcher.values, layout.settled))
+    if len(matcher.rows) == len(left):
         return left[:0]
     others = np.ones(len(starts), np.bool_)
-    others[walk.rows] = False
+    others[matcher.rows] = False
     return left[others[left]]
 
 
@@ -385,7 +393,7 @@ def frame_at(data: bytes | bytearray, start: int) -> bytes:
 
 
 def body_at(frame: bytes) -> int:
-    """Where the body of a frame starts."""
+    """The start of the body of a frame."""
     size, doff, kind, _ = HEAD.unpack_from(frame)
     if kind != AMQP_FRAME or not HEAD.size <= doff * 4 <= size:
         raise RemoteProtocolError(

@@ -1,8 +1,8 @@
-"""Frames that are laid out alike, read thousands at a time.
+"""Layouts: frames with the same structure, read thousands at a time.
 
-Producers write their events one like the other: the same sections, the same names of annotations
-and properties in the same order; only the values differ. So one frame, taken apart by the exact
-decoder, says where to look in all the others. A layout is what it says, as two kinds of steps:
+A producer writes its events with the same structure: the same sections, and the same annotations
+and properties in the same order. Only the values differ. So one frame, decoded exactly, determines
+where the values of all others are. A layout holds that as two kinds of steps:
 
     literal  02 00 00 00 00 53 14 c0 __ 0b 70 00 00 00 00 70 __ __ __ __ a0 ... x-opt-offset
     value    x-opt-offset
@@ -10,14 +10,14 @@ decoder, says where to look in all the others. A layout is what it says, as two 
     value    x-opt-partition-key
     ...
 
-Many frames walk through the steps abreast, each with a cursor of its own, as one numpy array. A
-literal must be there byte for byte, except for its gaps: numbers to be noted, and the sizes of
-lists and maps, which must turn out to be right. A value may be of any simple kind. A frame that
-does not fit drops out: it has another layout, or is read alone. What comes through to the end is
-exactly what the decoder would have read, except that text has not been checked to be UTF-8.
+All frames take each step together; their cursors are one numpy array. A literal must match byte for
+byte, except for its gaps: numbers to record, and the sizes of lists and maps, which are checked. A
+value may have any simple type. A frame that does not match is removed: it has another layout, or is
+decoded on its own. A frame that matches to the end is read exactly as by the decoder, except that
+text is not checked to be UTF-8.
 
-    one frame -> learn -> Layout        frames -> Layout.match -> where each value of each frame is
-                 ^^^^^ this module ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    one frame -> learn_layout -> Layout        frames -> Layout.match -> positions of all values
+                 ^^^^^^^^^^^^ this module ^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """
 
 from __future__ import annotations
@@ -30,52 +30,52 @@ import numpy as np
 import numpy.typing as npt
 
 from pumphouse.amqp.codec import skip
-from pumphouse.amqp.columnar.cells import (
-    ALONE,
+from pumphouse.amqp.columnar.buffer_view import (
     DELIVERY_ID,
     FIXED_WIDTHS,
     IS_SYMBOL,
     IS_UINT,
     NAME_BYTES_MAX,
+    SINGLE_KIND,
     SIZE_BYTES,
     SMALL,
     SYMBOLS,
     WORD,
-    Cells,
+    BufferView,
+    IntArray,
     Mask,
-    Place,
-    Places,
+    ValueId,
     Values,
-    every,
+    all_true,
 )
-from pumphouse.amqp.columnar.learned import NotAlike, content, learn_message
+from pumphouse.amqp.columnar.message_visitor import LayoutMismatch, content_of, visit_message
 from pumphouse.amqp.composites import decode_performative
 from pumphouse.amqp.constructors import WIDTHS
 from pumphouse.amqp.messages import decode_message, scan
 from pumphouse.amqp.performatives import Transfer
 
 
-class Walk:
-    """Frames on their way through the steps, abreast."""
+class FrameMatcher:
+    """Frames that take the steps of a layout together."""
 
-    def __init__(self, cells: Cells, rows: Places, cursors: Places, ends: Places) -> None:
-        self.cells = cells
-        self.rows = rows  # the numbers of the frames that are still walking
+    def __init__(self, view: BufferView, rows: IntArray, cursors: IntArray, ends: IntArray) -> None:
+        self.view = view
+        self.rows = rows  # the numbers of the frames that match so far
         self.cursors = cursors
         self.ends = ends
-        self.opened: list[Places] = []  # where the compounds end that the cursors are in
-        self.found: dict[Place, Values] = {}
+        self.opened: list[IntArray] = []  # ends of the open compounds
+        self.values: dict[ValueId, Values] = {}
 
     def keep(self, good: Mask) -> None:
-        """Go on with some of the frames only."""
-        if every(good):
+        """Continue with some of the frames only."""
+        if all_true(good):
             return
         self.rows, self.cursors, self.ends = self.rows[good], self.cursors[good], self.ends[good]
         self.opened = [ends[good] for ends in self.opened]
-        self.found = {place: values.keep(good) for place, values in self.found.items()}
+        self.values = {value_id: values.keep(good) for value_id, values in self.values.items()}
 
     def literal(self, literal: Literal) -> None:
-        """Bytes that must be there."""
+        """Compare the bytes at the cursors with a literal."""
         if literal.size:
             self.compare(literal)
         self.cursors = self.cursors + literal.size
@@ -84,52 +84,54 @@ class Walk:
 
     def compare(self, literal: Literal) -> None:
         width = len(literal.words)
-        found = self.cells.stretches(self.cursors, width * WORD).view(np.uint64)
+        rows = self.view.byte_rows(self.cursors, width * WORD).view(np.uint64)
         for word, mask in literal.gaps:
-            found[:, word] &= mask
-        # Each row against the next one is several times quicker than each against the same words.
-        flat = found.reshape(-1)
-        if not (every(flat[:width] == literal.words) and every(flat[width:] == flat[:-width])):
-            self.keep((found == literal.words).all(axis=1))
+            rows[:, word] &= mask
+        # Comparing each row with the next is several times faster than with the same words.
+        flat = rows.reshape(-1)
+        if not (
+            all_true(flat[:width] == literal.words) and all_true(flat[width:] == flat[:-width])
+        ):
+            self.keep((rows == literal.words).all(axis=1))
 
-    def gap(self, place: Place, code: int, back: int, length: int) -> None:
-        """A value of fixed size, `back` bytes ago."""
+    def gap(self, value_id: ValueId, code: int, back: int, length: int) -> None:
+        """Record a value of fixed size, `back` bytes before the cursors."""
         count = len(self.rows)
         codes, lengths = np.full(count, code, np.uint8), np.full(count, length, np.int64)
-        self.found[place] = Values(codes, self.cursors - back, lengths, ALONE[code])
+        self.values[value_id] = Values(codes, self.cursors - back, lengths, SINGLE_KIND[code])
 
     def open(self, back: int, width: int) -> None:
-        """The size of a compound, `back` bytes ago: it says where the compound must end."""
+        """Read the size of a compound, `back` bytes before the cursors: it gives its end."""
         at = self.cursors - back
         self.opened.append(at + width + self.size_at(at, width))
 
     def close(self, back: int) -> None:
-        """The end of a compound, `back` bytes ago."""
+        """Check that a compound ends `back` bytes before the cursors."""
         ends = self.opened.pop()
         self.keep(ends == self.cursors - back)
 
-    def value(self, place: Place, allowed: Mask, rest: int) -> None:
-        """A value of any allowed constructor; at least `rest` bytes must follow it."""
-        codes = self.cells.bytes[self.cursors]
+    def value(self, value_id: ValueId, allowed: Mask, rest: int) -> None:
+        """Read a value of any allowed constructor; at least `rest` bytes must follow it."""
+        codes = self.view.bytes[self.cursors]
         first = int(codes[0])
-        if allowed[first] and every(codes == first):  # as nearly always
-            values = Values(codes, *self.extent(first, self.cursors), ALONE[first])
+        if allowed[first] and all_true(codes == first):  # the usual case
+            values = Values(codes, *self.extent(first, self.cursors), SINGLE_KIND[first])
         else:
             good = allowed[codes]
             self.keep(good)
-            values = self.extents(codes if every(good) else codes[good])
-        self.found[place] = values
+            values = self.extents(codes if all_true(good) else codes[good])
+        self.values[value_id] = values
         self.cursors = values.starts + values.lengths
         self.keep(self.cursors + rest <= self.ends)
         if values.kinds & SYMBOLS:
-            self.keep(self.is_ascii(self.found[place]))
+            self.keep(self.is_ascii(self.values[value_id]))
 
     def end(self) -> None:
-        """The message ends, and the frame must end with it."""
+        """Check that the message ends with the frame."""
         self.keep(self.cursors == self.ends)
 
     def extents(self, codes: npt.NDArray[np.uint8]) -> Values:
-        """Where the content of the value at each cursor lies."""
+        """The content of the value at each cursor."""
         present = np.zeros(256, np.bool_)
         present[codes] = True
         kinds = frozenset(np.flatnonzero(present).tolist())
@@ -141,197 +143,201 @@ class Walk:
             starts[here], lengths[here] = self.extent(code, self.cursors[here])
         return Values(codes, starts, lengths, kinds)
 
-    def extent(self, code: int, cursors: Places) -> tuple[Places, Places]:
+    def extent(self, code: int, cursors: IntArray) -> tuple[IntArray, IntArray]:
         width = WIDTHS[code >> 4]
         if code < 0xA0:
             return cursors + 1, np.full(len(cursors), width, np.int64)
         return cursors + (1 + width), self.size_at(cursors + 1, width)
 
-    def size_at(self, places: Places, width: int) -> Places:
+    def size_at(self, positions: IntArray, width: int) -> IntArray:
         if width == SMALL:
-            return self.cells.bytes[places].astype(np.int64)
-        return self.cells.sizes(places)
+            return self.view.bytes[positions].astype(np.int64)
+        return self.view.sizes(positions)
 
     def is_ascii(self, values: Values) -> Mask:
-        """Whether each value, if it is a symbol, is ASCII; one that is too long to be a name is
-        left to the decoder."""
+        """Whether each symbol among the values is ASCII.
+
+        Symbols longer than a name are left to the decoder.
+        """
         lengths = np.where(IS_SYMBOL[values.codes], values.lengths, 0)
         short = lengths <= NAME_BYTES_MAX
         size = min(int(lengths.max(initial=0)), NAME_BYTES_MAX)
-        # Near the end of the buffer the stretch is read from further left.
-        starts = np.minimum(values.starts, len(self.cells.data) - size)
-        if not size or not (high := self.cells.stretches(starts, size) >= 0x80).any():
+        # Near the end of the buffer the bytes are read from further left.
+        starts = np.minimum(values.starts, len(self.view.data) - size)
+        if not size or not (high := self.view.byte_rows(starts, size) >= 0x80).any():
             return short
         columns = np.arange(size) - (values.starts - starts)[:, None]
         inside = (columns >= 0) & (columns < lengths[:, None])
         return short & ~(high & inside).any(axis=1)
 
 
-Mark = Callable[[Walk], None]
-Step = Callable[[Walk, int], None]
+Mark = Callable[[FrameMatcher], None]
+Step = Callable[[FrameMatcher, int], None]
 
 
 class Literal(NamedTuple):
-    """Bytes that all frames of a layout have in the same place."""
+    """Bytes that all frames of a layout have at the same position."""
 
-    words: npt.NDArray[np.uint64]  # zero where the bytes may differ
-    gaps: tuple[tuple[int, np.uint64], ...]  # words that have such bytes, with masks for the others
+    words: npt.NDArray[np.uint64]  # zero where bytes may differ
+    gaps: tuple[tuple[int, np.uint64], ...]  # indexes and masks of words with such bytes
     size: int
     marks: tuple[Mark, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """How some frames are laid out."""
+    """The structure of some frames."""
 
-    steps: tuple[tuple[Step, int], ...]  # each with the least number of bytes behind it
+    steps: tuple[tuple[Step, int], ...]  # each with the minimum number of bytes after it
     size_min: int  # of a frame
     settled: bool
-    text: str  # for people
+    text: str  # for repr
 
     def __repr__(self) -> str:
         return f"<Layout {self.text}>"
 
-    def match(self, cells: Cells, rows: Places, starts: Places, ends: Places) -> Walk:
-        """The frames that are laid out so, and where their values are; `rows` are their numbers."""
-        walk = Walk(cells, rows, starts + SIZE_BYTES, ends)
-        walk.keep(ends - starts >= self.size_min)
+    def match(
+        self, view: BufferView, rows: IntArray, starts: IntArray, ends: IntArray
+    ) -> FrameMatcher:
+        """The frames with this layout and their values; `rows` are the frame numbers."""
+        matcher = FrameMatcher(view, rows, starts + SIZE_BYTES, ends)
+        matcher.keep(ends - starts >= self.size_min)
         for step, rest in self.steps:
-            if not len(walk.rows):
+            if not len(matcher.rows):
                 break
-            step(walk, rest)
-        return walk
+            step(matcher, rest)
+        return matcher
 
 
 # --- Learning ------------------------------------------------------------------------------------
 
 
-class Steps:
-    """The steps of a layout, collected while one frame is taken apart."""
+class LayoutBuilder:
+    """Collects the steps of a layout while one frame is visited."""
 
     def __init__(self, frame: bytes) -> None:
         self.frame = frame
-        self.places: list[Place] = []
-        self._steps: list[tuple[Step, int]] = []  # each with the least number of bytes it takes
-        # The literal that is being put together; its marks are told how far back their place is.
-        self._said, self._mask = bytearray(), bytearray()
+        self.value_ids: list[ValueId] = []
+        self._steps: list[tuple[Step, int]] = []  # each with its minimum number of bytes
+        # The current literal; its marks get their distance from its end.
+        self._bytes, self._mask = bytearray(), bytearray()
         self._marks: list[tuple[Callable[[int], Mark], int]] = []
 
     def literal(self, start: int, end: int) -> None:
-        self._said += self.frame[start:end]
+        self._bytes += self.frame[start:end]
         self._mask += b"\xff" * (end - start)
 
     def gap(self, size: int, mark: Callable[[int], Mark] | None = None) -> None:
-        """Bytes that differ from frame to frame."""
+        """Add bytes that differ from frame to frame."""
         if mark is not None:
-            self._marks.append((mark, len(self._said)))
-        self._said += bytes(size)
+            self._marks.append((mark, len(self._bytes)))
+        self._bytes += bytes(size)
         self._mask += bytes(size)
 
-    def fixed(self, place: Place, pos: int, allowed: Mask) -> None:
-        """The value at `pos`, which has the same constructor and size in all frames."""
-        self.note(place, pos, allowed)
-        code, start, length = self.frame[pos], *content(self.frame, pos)
+    def fixed(self, value_id: ValueId, pos: int, allowed: Mask) -> None:
+        """Add the value at `pos`, with the same constructor and size in all frames."""
+        self.note(value_id, pos, allowed)
+        code, start, length = self.frame[pos], *content_of(self.frame, pos)
         self.literal(pos, start)
-        self.gap(length, lambda back: lambda walk: walk.gap(place, code, back, length))
+        self.gap(length, lambda back: lambda matcher: matcher.gap(value_id, code, back, length))
 
     def ignored(self, pos: int) -> None:
-        """The value at `pos`, which nobody asks for, with the same constructor and size."""
-        start, length = content(self.frame, pos)
+        """Skip the value at `pos`, with the same constructor and size in all frames."""
+        start, length = content_of(self.frame, pos)
         self.literal(pos, start)
         self.gap(length)
 
-    def value(self, place: Place, pos: int, allowed: Mask) -> None:
-        """The value at `pos`, which may have any allowed constructor in another frame."""
-        self.note(place, pos, allowed)
+    def value(self, value_id: ValueId, pos: int, allowed: Mask) -> None:
+        """Add the value at `pos`, which may have any allowed constructor in another frame."""
+        self.note(value_id, pos, allowed)
         self.flush()
-        self._steps.append((lambda walk, rest: walk.value(place, allowed, rest), 1))
+        self._steps.append((lambda matcher, rest: matcher.value(value_id, allowed, rest), 1))
 
-    def note(self, place: Place, pos: int, allowed: Mask) -> None:
-        if not allowed[self.frame[pos]] or place in self.places:
-            raise NotAlike
-        self.places.append(place)
+    def note(self, value_id: ValueId, pos: int, allowed: Mask) -> None:
+        if not allowed[self.frame[pos]] or value_id in self.value_ids:
+            raise LayoutMismatch
+        self.value_ids.append(value_id)
 
     def open(self, pos: int) -> tuple[int, int]:
-        """The head of the list or map at `pos`: where its items start, and how many they are."""
+        """Add the head of the list or map at `pos`; returns start and number of its items."""
         width = WIDTHS[self.frame[pos] >> 4]
         count, items = pos + 1 + width, pos + 1 + 2 * width
         self.literal(pos, pos + 1)
-        self.gap(width, lambda back: lambda walk: walk.open(back, width))
+        self.gap(width, lambda back: lambda matcher: matcher.open(back, width))
         self.literal(count, items)
         return items, int.from_bytes(self.frame[count:items], "big")
 
     def close(self) -> None:
-        self.gap(0, lambda back: lambda walk: walk.close(back))
+        self.gap(0, lambda back: lambda matcher: matcher.close(back))
 
     def flush(self) -> None:
-        """Make a step of the literal so far."""
-        size = len(self._said)
+        """Turn the collected literal into a step."""
+        size = len(self._bytes)
         marks = tuple(mark(size - at) for mark, at in self._marks)
         words, masks = (
             np.frombuffer(bytes(part.ljust(-(-size // WORD) * WORD, b"\0")), np.uint64)
-            for part in (self._said, self._mask)
+            for part in (self._bytes, self._mask)
         )
         gaps = tuple((word, mask) for word, mask in enumerate(masks) if ~mask)
         literal = Literal(words, gaps, size, marks)
         if size or marks:
-            self._steps.append((lambda walk, _: walk.literal(literal), size))
-        self._said, self._mask, self._marks = bytearray(), bytearray(), []
+            self._steps.append((lambda matcher, _: matcher.literal(literal), size))
+        self._bytes, self._mask, self._marks = bytearray(), bytearray(), []
 
     def layout(self, settled: bool) -> Layout:
         self.flush()
-        self._steps.append((lambda walk, _: walk.end(), 0))
+        self._steps.append((lambda matcher, _: matcher.end(), 0))
         rest = total = sum(size for _, size in self._steps)
         steps = []
         for step, size in self._steps:
             rest -= size
             steps.append((step, rest))
-        text = " ".join(place.name for place in self.places)
+        text = " ".join(value_id.name for value_id in self.value_ids)
         return Layout(tuple(steps), SIZE_BYTES + total, settled, text)
 
 
-def learn(frame: bytes) -> Layout | None:
-    """The layout of a frame; None if there is something in it that only the decoder can read.
+def learn_layout(frame: bytes) -> Layout | None:
+    """The layout of a frame; None if only the decoder can read it.
 
-    Raises MalformedBytes if the frame is not what it should be: only good ones are learned from.
+    Raises MalformedBytes if the frame is invalid.
     """
     transfer, message = decode_performative(frame, frame[4] * 4, len(frame))
     if not isinstance(transfer, Transfer) or transfer.more or transfer.aborted:
-        return None  # a piece of something
+        return None  # an incomplete or aborted delivery
     if transfer.delivery_id is None:
         return None
     decode_message(frame, message, len(frame))
-    lesson = Steps(frame)
+    builder = LayoutBuilder(frame)
     try:
-        learn_transfer(lesson, message, bool(transfer.settled))
-        learn_message(lesson, scan(frame, message, len(frame)))
-    except NotAlike:
+        add_transfer(builder, message, bool(transfer.settled))
+        visit_message(builder, scan(frame, message, len(frame)))
+    except LayoutMismatch:
         return None
-    return lesson.layout(bool(transfer.settled))
+    return builder.layout(bool(transfer.settled))
 
 
-def learn_transfer(lesson: Steps, message: int, settled: bool) -> None:
-    """The frame's head and performative: all of it literal, but for delivery id and tag."""
-    frame = lesson.frame
+def add_transfer(builder: LayoutBuilder, message: int, settled: bool) -> None:
+    """Add the frame header and the transfer: all literal, except for delivery id and tag."""
+    frame = builder.frame
     start = skip_descriptor(frame, frame[4] * 4)
-    lesson.literal(SIZE_BYTES, start)
-    handle, _ = lesson.open(start)
+    builder.literal(SIZE_BYTES, start)
+    handle, _ = builder.open(start)
     delivery_id = skip(frame, handle)
-    lesson.literal(handle, delivery_id)
+    builder.literal(handle, delivery_id)
     if not IS_UINT[frame[delivery_id]]:
-        raise NotAlike
+        raise LayoutMismatch
     if settled:
-        lesson.ignored(delivery_id)
+        builder.ignored(delivery_id)
     else:
-        lesson.fixed(DELIVERY_ID, delivery_id, IS_UINT)
+        builder.fixed(DELIVERY_ID, delivery_id, IS_UINT)
     tag = skip(frame, delivery_id)
     if tag < message:
-        lesson.ignored(tag)
+        builder.ignored(tag)
         tag = skip(frame, tag)
-    lesson.literal(tag, message)
-    lesson.close()
+    builder.literal(tag, message)
+    builder.close()
 
 
 def skip_descriptor(frame: bytes, pos: int) -> int:
-    """Where a described value itself starts."""
+    """The start of the value after a descriptor."""
     return skip(frame, pos + 1)

@@ -1,14 +1,13 @@
-"""Messages that are laid out alike, cut one by one with a regular expression.
+"""Patterns: messages with the same structure, split one by one with a regular expression.
 
-For code that wants an object per message and gets them by the dozen, where numpy would not have got
-going yet (layouts.py). One message, taken apart by the exact decoder, is made into a pattern:
+For code that needs an object per message and reads them by the dozen, where numpy (layouts.py) has
+too much overhead. One message, decoded exactly, becomes a pattern:
 
     \\x00Sr\\xc1 (.) \\x08 ... x-opt-offset\\xa1\\x05 ([0-9]{5}) ... \\x00Su (\\xa0.|\\xb0.{4}) (.*)
 
-The expression only finds where things might be. What it has cut out is then held to account: each
-value must decode to its last byte, each map must have the size that it says, the body too. There is
-one way only to read AMQP, so what passes is exactly what the decoder would have read; what does not
-pass is left to the decoder.
+The expression only proposes where the values are. Then each value must decode to its last byte, and
+each map and the body must have their encoded size. AMQP can be read in one way only, so a match is
+exactly what the decoder returns. Everything else is left to the decoder.
 
     one message -> learn_pattern -> Pattern        messages -> Pattern.cut -> columns -> values
                    ^^^^^^^^^^^^^ this module ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -26,89 +25,94 @@ from typing import Any
 import numpy as np
 
 from pumphouse.amqp.codec import decode
-from pumphouse.amqp.columnar.cells import BODY, Mask, Place
-from pumphouse.amqp.columnar.learned import ANNOTATIONS, NotAlike, content, learn_message
+from pumphouse.amqp.columnar.buffer_view import BODY, Mask, ValueId
+from pumphouse.amqp.columnar.message_visitor import (
+    ANNOTATIONS,
+    LayoutMismatch,
+    content_of,
+    visit_message,
+)
 from pumphouse.amqp.constructors import NAMES, NUMBERS, WIDTHS
 from pumphouse.amqp.messages import PROPERTIES, decode_message, scan
 from pumphouse.errors import MalformedBytes
 
 SHORT_MAX, LONG_MAX = 0xFF, 4096  # bytes of a value with a short and with a long size
 DIGITS_MAX = 20  # of a number written as text
-REMEMBERED_MAX, REMEMBERED_BYTES = 1 << 14, 64  # values, and the bytes of one
-EIGHT_BYTE_NUMBERS = (0x81, 0x83)  # long and time, which come out as plain ints
+CACHE_MAX, CACHED_BYTES_MAX = 1 << 14, 64  # cached values, and the bytes of one
+EIGHT_BYTE_NUMBERS = (0x81, 0x83)  # long and timestamp, returned as plain ints
 
 SHORT_STRING = 0xA1
-# The letters of struct, as numpy writes them.
+# The format letters of struct, as numpy types.
 NUMPY_KINDS = {ord("I"): "u4", ord("i"): "i4", ord("Q"): "u8", ord("q"): "i8"} | {
     ord("f"): "f4",
     ord("d"): "f8",
 }
-BODY_SHAPE = rb"(\xa0.|\xb0.{4})(.*)"  # the size, which must be right, and the rest
-# Numbers of four bytes and more, which seldom come again: how they are laid out.
+BODY_SHAPE = rb"(\xa0.|\xb0.{4})(.*)"  # the size, which is checked, and the content
+# Layouts of the numbers of four and more bytes, which seldom repeat.
 WIDE_NUMBERS = {
     code: np.dtype([("code", "u1"), ("number", f">{layout.format[1:].translate(NUMPY_KINDS)}")])
     for code, (layout, _) in NUMBERS.items()
     if layout.size >= 4
 }
-# What follows a constructor that announces a size, by its upper half: as little as will do.
+# Content after a constructor with a size, by its upper half: as short as possible.
 CONTENTS = {
     0xA: b".{1,%d}?" % (1 + SHORT_MAX),
     0xB: b".{4,%d}?" % (4 + LONG_MAX),
 }
 
-Row = tuple[bytes, ...]  # what the groups of the expression have cut out of one message
-Column = tuple[bytes, ...]  # what one group has cut out of many
+Row = tuple[bytes, ...]  # the groups of one message
+Column = tuple[bytes, ...]  # one group of many messages
 Read = Callable[[Column], Sequence[Any]]
 
 
-class Decoded(dict[bytes, Any]):
-    """Values by their bytes. Producers say the same things over and over."""
+class DecodedValues(dict[bytes, Any]):
+    """A cache of values by their bytes: producers repeat their values."""
 
     def __missing__(self, raw: bytes) -> Any:
         value, after = decode(raw)
         if after != len(raw):
-            raise NotAlike
-        if len(raw) <= REMEMBERED_BYTES and raw[0] not in WIDE_NUMBERS:
-            if len(self) >= REMEMBERED_MAX:
+            raise LayoutMismatch
+        if len(raw) <= CACHED_BYTES_MAX and raw[0] not in WIDE_NUMBERS:
+            if len(self) >= CACHE_MAX:
                 self.clear()
             self[raw] = value
         return value
 
 
-class Sizes(dict[bytes, int]):
-    """How long a body is, by the bytes that stand before it."""
+class BodySizes(dict[bytes, int]):
+    """A cache of body lengths by the encoded size."""
 
     def __missing__(self, head: bytes) -> int:
         size = int.from_bytes(head[1:], "big")
-        if len(self) < REMEMBERED_MAX:
+        if len(self) < CACHE_MAX:
             self[head] = size
         return size
 
 
-DECODED, SIZES = Decoded(), Sizes()  # only values that cannot change are in them
+DECODED, SIZES = DecodedValues(), BodySizes()  # hold immutable values only
 
 
-def numbers(found: Column) -> Sequence[int]:
-    return unpack(f">{len(found)}q", b"".join(found))
+def numbers(column: Column) -> Sequence[int]:
+    return unpack(f">{len(column)}q", b"".join(column))
 
 
-def digits(found: Column) -> Sequence[str]:
-    return [text.decode() for text in found]
+def digits(column: Column) -> Sequence[str]:
+    return [text.decode() for text in column]
 
 
-def values(found: Column) -> Sequence[Any]:
-    """Values of any kind: numbers that differ at once, all else by what is known."""
-    code, size = found[0][0], len(found[0])
+def values(column: Column) -> Sequence[Any]:
+    """Values of any type: wide numbers all at once, others from the cache."""
+    code, size = column[0][0], len(column[0])
     if code in WIDE_NUMBERS:
-        joined = b"".join(found)
-        if set(map(len, found)) == {size} and joined[::size].count(code) == len(found):
+        joined = b"".join(column)
+        if set(map(len, column)) == {size} and joined[::size].count(code) == len(column):
             return wide_numbers(joined, code)
-        return [one_value(raw) for raw in found]
+        return [decode_value(raw) for raw in column]
     known = DECODED
-    return [known[raw] for raw in found]
+    return [known[raw] for raw in column]
 
 
-def one_value(raw: bytes) -> Any:
+def decode_value(raw: bytes) -> Any:
     if raw[0] not in WIDE_NUMBERS:
         return DECODED[raw]
     layout, kind = NUMBERS[raw[0]]
@@ -116,7 +120,7 @@ def one_value(raw: bytes) -> Any:
 
 
 def wide_numbers(joined: bytes, code: int) -> Sequence[Any]:
-    """Encoded numbers, one behind the other, that all have the same constructor."""
+    """Concatenated encoded numbers that all have the same constructor."""
     kind = NUMBERS[code][1]
     plain: list[Any] = np.frombuffer(joined, WIDE_NUMBERS[code])["number"].tolist()
     return plain if type(plain[0]) is kind else list(map(kind, plain))
@@ -126,128 +130,133 @@ def wide_numbers(joined: bytes, code: int) -> Sequence[Any]:
 class Compound:
     """A list or map whose size differs from message to message."""
 
-    group: int  # where the size is
+    group: int  # the group with the size
     width: int  # in bytes
-    base: int  # what is always in it
-    parts: tuple[int, ...]  # the groups of what else is in it
+    base: int  # the bytes that all messages have
+    parts: tuple[int, ...]  # the groups of the other content
 
     def check(self, columns: Sequence[Column]) -> None:
+        """Raise LayoutMismatch if an encoded size is wrong."""
         joined = b"".join(columns[self.group])
         left: Iterable[int] = joined if self.width == 1 else unpack(f">{len(joined) // 4}I", joined)
         for part in self.parts:
             left = map(sub, left, map(len, columns[part]))
         if set(left) != {self.base}:
-            raise NotAlike
+            raise LayoutMismatch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """How some messages are laid out."""
+    """The structure of some messages."""
 
     cut: Callable[[bytes], re.Match[bytes] | None]
-    places: dict[Place, tuple[int, Read]]  # the group, and what it means
-    codes: dict[Place, int]  # the constructors of those values that all have the same
+    value_ids: dict[ValueId, tuple[int, Read]]  # the group, and its reader
+    codes: dict[ValueId, int]  # constructors of the values with a fixed constructor
     compounds: tuple[Compound, ...]
-    head: int  # the group that says how long the body is, which is the next one
+    head: int  # the group with the size of the body; the body is the next group
 
     def __repr__(self) -> str:
-        return f"<Pattern {' '.join(place.name for place in self.places)} body>"
+        return f"<Pattern {' '.join(value_id.name for value_id in self.value_ids)} body>"
 
     def fits(self, message: bytes) -> bool:
-        """Whether a message is laid out so."""
-        found = self.cut(message)
+        """Whether a message has this structure."""
+        match = self.cut(message)
         try:
-            return found is not None and bool(self.columns([found.groups()]))
-        except (NotAlike, MalformedBytes):
+            return match is not None and bool(self.columns([match.groups()]))
+        except (LayoutMismatch, MalformedBytes):
             return False
 
-    def columns(self, rows: Sequence[Row]) -> dict[Place, Sequence[Any]]:
-        """The values of messages that were cut, by their places; raises NotAlike or MalformedBytes
-        if one of them is not laid out so after all."""
+    def columns(self, rows: Sequence[Row]) -> dict[ValueId, Sequence[Any]]:
+        """The values of matched messages, by their ids.
+
+        Raises LayoutMismatch or MalformedBytes if one of them does not have this structure.
+        """
         columns = tuple(zip(*rows, strict=True))
         for compound in self.compounds:
             compound.check(columns)
         bodies = columns[self.head + 1]
         known = SIZES
         if [known[head] for head in columns[self.head]] != list(map(len, bodies)):
-            raise NotAlike
-        found = {place: read(columns[at]) for place, (at, read) in self.places.items()}
-        found[BODY] = bodies
-        return found
+            raise LayoutMismatch
+        values_by_id = {
+            value_id: read(columns[at]) for value_id, (at, read) in self.value_ids.items()
+        }
+        values_by_id[BODY] = bodies
+        return values_by_id
 
 
 # --- Learning ------------------------------------------------------------------------------------
 
 
-class Expression:
-    """The parts of a pattern, collected while one message is taken apart."""
+class PatternBuilder:
+    """Collects the parts of a pattern while one message is visited."""
 
     def __init__(self, message: bytes) -> None:
         self.frame = message
-        self.places: dict[Place, tuple[int, Read]] = {}
-        self.codes: dict[Place, int] = {}
+        self.value_ids: dict[ValueId, tuple[int, Read]] = {}
+        self.codes: dict[ValueId, int] = {}
         self.compounds: list[Compound] = []
-        self.head: int | None = None  # once the body has come
+        self.head: int | None = None  # set with the body
         self._parts: list[bytes] = []
         self._groups = 0
-        self._said = b""  # the literal that is being put together
-        self._loose = False  # the part before it ends where it begins
-        self._opened = 0, 0, b""  # which part and group is the size of a compound, and the size
+        self._literal = b""  # the current literal
+        self._loose = False  # the value before it ends where it begins
+        self._opened = 0, 0, b""  # part and group of the size of a compound, and the size
         self._base = 0
         self._inside: list[int] = []
 
     def literal(self, start: int, end: int) -> None:
-        self._said += self.frame[start:end]
+        self._literal += self.frame[start:end]
         self._base += end - start
 
-    def fixed(self, place: Place, pos: int, allowed: Mask) -> None:
-        self.check(place, pos, allowed)
-        self.codes[place] = self.frame[pos]
-        start, length = content(self.frame, pos)
+    def fixed(self, value_id: ValueId, pos: int, allowed: Mask) -> None:
+        self.check(value_id, pos, allowed)
+        self.codes[value_id] = self.frame[pos]
+        start, length = content_of(self.frame, pos)
         if self.frame[pos] in EIGHT_BYTE_NUMBERS:
             self.literal(pos, start)
-            self.sized(place, b"", length, numbers)
+            self.sized(value_id, b"", length, numbers)
         else:
-            self.sized(place, self.frame[pos:start], length, values)
+            self.sized(value_id, self.frame[pos:start], length, values)
 
-    def value(self, place: Place, pos: int, allowed: Mask) -> None:
-        self.check(place, pos, allowed)
-        start, length = content(self.frame, pos)
-        if place == BODY:
+    def value(self, value_id: ValueId, pos: int, allowed: Mask) -> None:
+        self.check(value_id, pos, allowed)
+        start, length = content_of(self.frame, pos)
+        if value_id == BODY:
             self.body()
-        elif place.section in ANNOTATIONS and self.counts(pos):
-            # A position that the hub counts: as wide in most others.
+        elif value_id.section in ANNOTATIONS and self.counts(pos):
+            # An offset: most other messages have the same number of digits.
             self.literal(pos, start)
-            self.sized(place, b"", length, digits)
-        elif place.section == PROPERTIES:
-            # Nothing stands between the fields of a list, so their sizes must be known.
-            self.sized(place, self.frame[pos:start], length, values)
+            self.sized(value_id, b"", length, digits)
+        elif value_id.section == PROPERTIES:
+            # No literal separates the fields of a list, so their sizes must be fixed.
+            self.sized(value_id, self.frame[pos:start], length, values)
         else:
-            self.loose(place, allowed)
+            self.loose(value_id, allowed)
 
-    def check(self, place: Place, pos: int, allowed: Mask) -> None:
-        if not allowed[self.frame[pos]] or place in self.places:
-            raise NotAlike
+    def check(self, value_id: ValueId, pos: int, allowed: Mask) -> None:
+        if not allowed[self.frame[pos]] or value_id in self.value_ids:
+            raise LayoutMismatch
 
     def counts(self, pos: int) -> bool:
         """Whether the value at `pos` is a number, written as text."""
-        start, length = content(self.frame, pos)
+        start, length = content_of(self.frame, pos)
         text = self.frame[start : start + length]
         return self.frame[pos] == SHORT_STRING and length <= DIGITS_MAX and text.isdigit()
 
-    def sized(self, place: Place, head: bytes, length: int, read: Read) -> None:
-        """A value that has a known size, behind a head that must be there."""
+    def sized(self, value_id: ValueId, head: bytes, length: int, read: Read) -> None:
+        """Add a value of known size after a fixed head."""
         kind = b"[0-9]" if read is digits else b"."
         self.add(b"(%s%s{%d})" % (re.escape(head), kind, length))
-        self.places[place] = self._groups - 1, read
+        self.value_ids[value_id] = self._groups - 1, read
         self._base += len(head) + length
 
-    def loose(self, place: Place, allowed: Mask) -> None:
-        """A value of any size: it goes on to where the literal behind it is first seen."""
-        # Atomic: a second look for another end would be of no use, and there could be many.
+    def loose(self, value_id: ValueId, allowed: Mask) -> None:
+        """Add a value of any size, up to the first occurrence of the next literal."""
+        # Atomic: backtracking to another end never succeeds and may be slow.
         self.add(b"(?>(%s)" % alternatives(allowed))
         self._loose = True
-        self.places[place] = self._groups - 1, values
+        self.value_ids[value_id] = self._groups - 1, values
         self._inside.append(self._groups - 1)
 
     def open(self, pos: int) -> tuple[int, int]:
@@ -266,7 +275,7 @@ class Expression:
             compound = Compound(group, len(size), self._base, tuple(self._inside))
             self.compounds.append(compound)
         else:
-            self._parts[part] = b"(%s)" % re.escape(size)  # the same in all of them
+            self._parts[part] = b"(%s)" % re.escape(size)  # equal in all messages
 
     def body(self) -> None:
         self.add(BODY_SHAPE)
@@ -274,23 +283,23 @@ class Expression:
         self._groups += 1
 
     def add(self, shape: bytes) -> None:
-        """End the literal so far, and begin with a new group."""
+        """End the current literal and start a new group."""
         self.flush()
         self._parts.append(shape)
         self._groups += 1
 
     def flush(self) -> None:
-        # Nothing may follow a body, which has no end of its own, nor a value without a literal.
-        if self.head is not None or (self._loose and not self._said):
-            raise NotAlike
-        self._parts.append(re.escape(self._said) + b")" * self._loose)
-        self._said, self._loose = b"", False
+        # Nothing may follow the body, and a literal must follow a loose value.
+        if self.head is not None or (self._loose and not self._literal):
+            raise LayoutMismatch
+        self._parts.append(re.escape(self._literal) + b")" * self._loose)
+        self._literal, self._loose = b"", False
 
     def pattern(self) -> Pattern:
-        if self.head is None or self._said:
-            raise NotAlike
+        if self.head is None or self._literal:
+            raise LayoutMismatch
         cut = re.compile(b"".join(self._parts), re.DOTALL).fullmatch
-        return Pattern(cut, self.places, self.codes, tuple(self.compounds), self.head)
+        return Pattern(cut, self.value_ids, self.codes, tuple(self.compounds), self.head)
 
 
 def alternatives(allowed: Mask) -> bytes:
@@ -307,16 +316,16 @@ def alternatives(allowed: Mask) -> bytes:
 
 
 def learn_pattern(message: bytes) -> Pattern | None:
-    """The pattern of a message; None if there is something in it that only the decoder can read.
+    """The pattern of a message; None if only the decoder can read it.
 
-    Raises MalformedBytes if the message is not what it should be: only good ones are learned from.
+    Raises MalformedBytes if the message is invalid.
     """
     decode_message(message)
-    expression = Expression(message)
+    builder = PatternBuilder(message)
     try:
-        learn_message(expression, scan(message, 0, len(message)))
-        found = expression.pattern()
-    except NotAlike:
+        visit_message(builder, scan(message, 0, len(message)))
+        pattern = builder.pattern()
+    except LayoutMismatch:
         return None
-    # A value may be too long, or hold what should only follow it.
-    return found if found.fits(message) else None
+    # A value may be too long, or contain the literal after it.
+    return pattern if pattern.fits(message) else None

@@ -3,7 +3,7 @@
 One task listens, as long as there is room; `receive` takes what has arrived. What has arrived and
 not been taken, and what the hub may still send, are together never more than `prefetch`.
 
-    SdkLink -> arrived -> waiting -> receive -> rows.read_events -> Event
+    SdkLink -> arrived -> waiting -> receive -> rows.decode_events -> Event
                ^^^^^^^ this module
 
 A broken link is replaced by a new one behind the last event that has arrived. What waits stays, so
@@ -22,8 +22,8 @@ from typing import TypeVar
 from pumphouse.client.azure.calls import Caller
 from pumphouse.client.azure.link import SdkLink
 from pumphouse.client.base import PartitionEnd, ReaderOptions
+from pumphouse.client.event_decoding import decode_events
 from pumphouse.client.positions import partition_end, position_after
-from pumphouse.client.rows import read_events
 from pumphouse.errors import LocalProtocolError, PumphouseError
 from pumphouse.events import Event, Position
 
@@ -106,14 +106,14 @@ class AzureReader:
     def _take(self, max_events: int) -> list[Event]:
         """What waits, without what was handed out before."""
         payloads = self._pop(max_events)
-        events = self._without_repeats(read_events(payloads, self.options.partition))
+        events = self._without_repeats(decode_events(payloads, self.options.partition))
         self._last = events[-1] if events else self._last
         return events
 
     def _take_payloads(self, max_events: int) -> list[bytes]:
         payloads = self._pop(max_events)
         if payloads:
-            self._last = read_events(payloads[-1:], self.options.partition)[0]
+            self._last = decode_events(payloads[-1:], self.options.partition)[0]
         return payloads
 
     def _pop(self, max_events: int) -> list[bytes]:
@@ -194,7 +194,7 @@ class AzureReader:
         """Behind everything that has arrived; where we started, if nothing has."""
         last = self._last
         if self._waiting:
-            last = read_events([self._waiting[-1]], self.options.partition)[0]
+            last = decode_events([self._waiting[-1]], self.options.partition)[0]
         return self._start if last is None else position_after(last)
 
     def _arrived(self, payload: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Arrow arrays out of numpy arrays, byte strings and pieces of a receive buffer.
+"""Arrow arrays out of numpy arrays, byte string_array and pieces of a receive buffer.
 
-    cells, values -> arrays -> columns of a record batch
+    view, values -> arrays -> columns of a record batch
                      ^^^^^^ this module
 
 Arrays are made of their buffers: pyarrow.array and pyarrow.scalar import pandas when they are first
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pumphouse.amqp.codec import decode
-from pumphouse.amqp.columnar.cells import Cells, Mask, Places, Values, every
+from pumphouse.amqp.columnar.buffer_view import BufferView, IntArray, Mask, Values, all_true
 from pumphouse.amqp.constructors import WIDTHS
 from pumphouse.amqp.types import Timestamp
 from pumphouse.client.bulk.texts import text_of
@@ -34,18 +34,18 @@ NUMPY_TYPES: Mapping[pa.DataType, npt.DTypeLike] = {
 }
 INT64_MAX = (1 << 63) - 1
 NUMPY_BYTES_MAX = 64
-MS_MAX = INT64_MAX // 1000  # of times: as microseconds they must fit 64 bits too
+MS_MAX = INT64_MAX // 1000  # of timestamps: as microseconds they must fit 64 bits too
 TAKE, UNCHECKED = pc.get_function("array_take"), pc.TakeOptions(boundscheck=False)
-TEXTS_MAX, REPEATED_MAX = 1 << 16, 64  # what is remembered
+TEXTS_MAX, REPEATED_MAX = 1 << 16, 64  # what is cached_texts
 
 
-class Memo:
+class ArrayCache:
     """What is the same from batch to batch."""
 
     def __init__(self) -> None:
         self._texts: dict[bytes, str] = {}
         self._repeated: dict[tuple[str, ...], pa.Array] = {}
-        self._woven: tuple[int, int, Any] = (0, 0, None)
+        self._interleaved: tuple[int, int, Any] = (0, 0, None)
         self._evens = numbers(np.arange(0), pa.int32())
 
     def text(self, raw: bytes) -> str:
@@ -72,12 +72,12 @@ class Memo:
             self._evens = numbers(np.arange(0, 2 * count, 2), pa.int32())
         return self._evens.slice(0, count)
 
-    def woven(self, width: int, rows: int) -> pa.Array:
+    def interleaved(self, width: int, rows: int) -> pa.Array:
         """Where to find, in `width` columns one behind the other, the first row, the second..."""
-        if self._woven[:2] != (width, rows):
+        if self._interleaved[:2] != (width, rows):
             places = np.arange(rows * width).reshape(width, rows).T.ravel()
-            self._woven = width, rows, numbers(places, pa.int32())
-        return self._woven[2]
+            self._interleaved = width, rows, numbers(places, pa.int32())
+        return self._interleaved[2]
 
 
 # --- Values in a buffer ---------------------------------------------------------------------------
@@ -93,21 +93,21 @@ def extents(values: Values) -> tuple[list[int], list[int]]:
 HEADS = np.array([1 + (WIDTHS[code >> 4] if code >= 0xA0 else 0) for code in range(256)], np.int64)
 
 
-def decoded(cells: Cells, values: Values) -> Iterator[Any]:
-    return (decode(cells.data, start, end)[0] for start, end in zip(*extents(values), strict=True))
+def decoded(view: BufferView, values: Values) -> Iterator[Any]:
+    return (decode(view.data, start, end)[0] for start, end in zip(*extents(values), strict=True))
 
 
-def cut_out(cells: Cells, values: Values, memo: Memo) -> pa.Array:
+def slice_values(view: BufferView, values: Values, cache: ArrayCache) -> pa.Array:
     """The bytes of each value. They lie in the buffer in the order of the rows."""
     rows, size = len(values.starts), int(values.lengths[0])
     # What numpy makes is soon given back to the system, so large pieces are left to Arrow.
-    if 0 < size <= NUMPY_BYTES_MAX and every(values.lengths == size):
+    if 0 < size <= NUMPY_BYTES_MAX and all_true(values.lengths == size):
         offsets = np.arange(0, rows * size + 1, size, dtype=np.int32)
-        return binaries(offsets, cells.stretches(values.starts, size))
+        return binaries(offsets, view.byte_rows(values.starts, size))
     # Seen as binaries that touch each other, every second one is a value.
     edges = np.empty(2 * rows, np.int32)
     edges[0::2], edges[1::2] = values.starts, values.starts + values.lengths
-    return take(binaries(edges, cells.bytes), memo.evens(rows))
+    return take(binaries(edges, view.bytes), cache.evens(rows))
 
 
 def take(found: pa.Array, places: pa.Array) -> pa.Array:
@@ -127,8 +127,8 @@ def numbers(found: npt.NDArray[Any], kind: pa.DataType, valid: Mask | None = Non
     return pa.Array.from_buffers(kind, len(exact), [bits, pa.py_buffer(exact)])
 
 
-def packed(items: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
-    """Byte strings as an array of binaries or of strings."""
+def binary_array(items: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
+    """Byte string_array as an array of binaries or of string_array."""
     lengths = [0 if item is None else len(item) for item in items]
     offsets = np.zeros(len(items) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -140,51 +140,51 @@ def packed(items: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(items), buffers)
 
 
-def repeated(names: Sequence[str], times: int) -> pa.Array:
-    """The same strings over and over."""
+def repeated(names: Sequence[str], count: int) -> pa.Array:
+    """The same string_array over and over."""
     items = [name.encode() for name in names]
-    offsets = np.zeros(len(items) * times + 1, np.int32)
-    np.cumsum(np.tile([len(item) for item in items], times), out=offsets[1:])
-    return binaries(offsets, np.frombuffer(b"".join(items) * times, np.uint8)).view(pa.string())
+    offsets = np.zeros(len(items) * count + 1, np.int32)
+    np.cumsum(np.tile([len(item) for item in items], count), out=offsets[1:])
+    return binaries(offsets, np.frombuffer(b"".join(items) * count, np.uint8)).view(pa.string())
 
 
-def strings(items: Sequence[str | None]) -> pa.Array:
-    return packed([None if item is None else item.encode() for item in items], pa.string())
+def string_array(items: Sequence[str | None]) -> pa.Array:
+    return binary_array([None if item is None else item.encode() for item in items], pa.string())
 
 
-def doubles(found: npt.NDArray[np.float64]) -> pa.Array:
-    """Plain doubles as text."""
+def doubles_as_text(found: npt.NDArray[np.float64]) -> pa.Array:
+    """Plain doubles_as_text as text."""
     texts = numbers(found, pa.float64()).cast(pa.string())
     whole = numbers(found == np.floor(found), pa.int8())
     return pc.binary_join_element_wise(
-        texts, take(strings(["", ".0"]), whole), repeated([""], len(found))
+        texts, take(string_array(["", ".0"]), whole), repeated([""], len(found))
     )
 
 
-def times(ms: Places) -> pa.Array:
+def timestamps(ms: IntArray) -> pa.Array:
     """Milliseconds as Arrow's timestamps in microseconds."""
     for extreme in (ms.min(initial=0), ms.max(initial=0)):
         if not -MS_MAX < extreme < MS_MAX:
-            raise no_time(int(extreme))
+            raise invalid_time(int(extreme))
     return numbers(ms * 1000, TIME_US)
 
 
 # --- Odd values -----------------------------------------------------------------------------------
 
 
-def sequence_of(found: Iterable[Any]) -> Places:
+def sequence_of(found: Iterable[Any]) -> IntArray:
     checked = [value if is_integer(value) else None for value in found]
     for value in checked:
         if value is None or not ~INT64_MAX <= value <= INT64_MAX:
-            raise no_sequence(value)
+            raise invalid_sequence(value)
     return np.array(checked, np.int64)
 
 
-def times_of(found: Iterable[Any]) -> pa.Array:
+def timestamps_of(found: Iterable[Any]) -> pa.Array:
     ms = [value if is_integer(value) or isinstance(value, Timestamp) else None for value in found]
     for value in ms:
         if value is not None and abs(value) >= MS_MAX:
-            raise no_time(value)
+            raise invalid_time(value)
     valid = np.array([value is not None for value in ms], np.bool_)
     micros = np.array([0 if value is None else value * 1000 for value in ms], np.int64)
     return numbers(micros, TIME_US, None if valid.all() else valid)
@@ -198,9 +198,9 @@ def text_or_none(value: Any) -> str | None:
     return None if value is None else text_of(value)
 
 
-def no_sequence(found: Any) -> RemoteProtocolError:
+def invalid_sequence(found: Any) -> RemoteProtocolError:
     return RemoteProtocolError(f"an event came with {found!r} as its sequence number")
 
 
-def no_time(ms: int) -> RemoteProtocolError:
+def invalid_time(ms: int) -> RemoteProtocolError:
     return RemoteProtocolError(f"an event came with {ms} ms as its enqueued time")

@@ -4,7 +4,7 @@ Names and types are those of Azure's Spark connector. Rows that are laid out ali
 without a Python object per row: text and bodies are copied by Arrow out of the receive buffer,
 numbers by numpy. Messages that were decoded alone are written down one by one, by the same rules.
 
-    amqp.Columns -> Batches.rows -> Rows.batch -> pyarrow.RecordBatch
+    amqp.Columns -> BatchBuilder.rows -> Rows.batch -> pyarrow.RecordBatch
                     ^^^^^^^ this module ^^^^^^
 
 It needs pyarrow, which the extra `spark` installs.
@@ -20,19 +20,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pumphouse.amqp.columnar.cells import (
+from pumphouse.amqp.columnar.buffer_view import (
     BINARIES,
     BODY,
     INTEGERS,
     STRINGS,
     SYMBOLS,
-    Cells,
-    Place,
-    Places,
+    BufferView,
+    IntArray,
+    ValueId,
     Values,
-    every,
+    all_true,
 )
-from pumphouse.amqp.columnar.columns import NOWHERE, Columns, Group
+from pumphouse.amqp.columnar.columns import NO_ROWS, Columns, Group
 from pumphouse.amqp.composites import hyphen, specs
 from pumphouse.amqp.messages import (
     APPLICATION_PROPERTIES,
@@ -44,20 +44,20 @@ from pumphouse.amqp.messages import (
 from pumphouse.client.batches import ENQUEUED, KEY, OFFSET, SEQUENCE, body_of
 from pumphouse.client.bulk.arrays import (
     TIME_US,
-    Memo,
-    cut_out,
+    ArrayCache,
+    binary_array,
     decoded,
-    doubles,
+    doubles_as_text,
     extents,
-    no_sequence,
+    invalid_sequence,
     numbers,
-    packed,
     sequence_of,
-    strings,
+    slice_values,
+    string_array,
     take,
     text_or_none,
-    times,
-    times_of,
+    timestamps,
+    timestamps_of,
 )
 from pumphouse.client.bulk.texts import text_of
 from pumphouse.errors import OptionError
@@ -101,25 +101,25 @@ def schema_of(columns: Iterable[str]) -> pa.Schema:
     return pa.schema([(name, TYPES[name]) for name in names])
 
 
-class Batches:
+class BatchBuilder:
     """Makes record batches of the events of one partition."""
 
     def __init__(self, partition: str, columns: Iterable[str] = ALL_COLUMNS) -> None:
         self.partition = partition
         self.schema = schema_of(columns)
-        self.memo = Memo()
+        self.cache = ArrayCache()
 
     def rows(self, columns: Columns) -> Rows:
         """The rows of a run. They stay in its buffer until a batch is made of them."""
-        alike = [Alike(columns.cells, group, self.memo) for group in columns.groups]
-        alone = [Alone(list(columns.alone.values()))] if columns.alone else []
+        alike = [GroupRows(columns.view, group, self.cache) for group in columns.groups]
+        alone = [MessageRows(list(columns.singles.values()))] if columns.singles else []
         return Rows(self, alike, alone, columns.order())
 
-    def arrays(self, part: Alike | Alone, names: Iterable[str]) -> dict[str, pa.Array]:
+    def arrays(self, part: GroupRows | MessageRows, names: Iterable[str]) -> dict[str, pa.Array]:
         """Some columns of a part."""
         makers: dict[str, Callable[[], pa.Array]] = {
             "body": part.body,
-            "partition": lambda: self.memo.repeat((self.partition,), len(part)),
+            "partition": lambda: self.cache.repeat((self.partition,), len(part)),
             "offset": lambda: part.text(OFFSET),
             "sequenceNumber": lambda: numbers(part.sequence, pa.int64()),
             "enqueuedTime": part.enqueued,
@@ -135,18 +135,18 @@ class Batches:
 class Rows:
     """The rows of a run, in parts: each kind of those alike, then those alone."""
 
-    batches: Batches
-    alike: list[Alike]
-    alone: list[Alone]  # one or none
-    order: Places | None  # that the parts, one behind the other, must be brought into
+    batches: BatchBuilder
+    alike: list[GroupRows]
+    alone: list[MessageRows]  # one or none
+    order: IntArray | None  # that the parts, one behind the other, must be brought into
 
     @property
-    def parts(self) -> list[Alike | Alone]:
+    def parts(self) -> list[GroupRows | MessageRows]:
         return [*self.alike, *self.alone]
 
-    def sequence(self) -> Places:
+    def sequence(self) -> IntArray:
         """The sequence number of each row."""
-        found = np.concatenate([NOWHERE, *(part.sequence for part in self.parts)])
+        found = np.concatenate([NO_ROWS, *(part.sequence for part in self.parts)])
         return found if self.order is None else found[self.order]
 
     def newest_ms(self) -> int | None:
@@ -182,59 +182,59 @@ class Rows:
             BINARIES,
         )
         values = values if self.order is None else values.keep(self.order)
-        return cut_out(self.alike[0].cells, values, self.batches.memo)
+        return slice_values(self.alike[0].view, values, self.batches.cache)
 
 
 # --- Rows that are laid out alike ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Alike:
+class GroupRows:
     """A group of rows, as arrays."""
 
-    cells: Cells
+    view: BufferView
     group: Group
-    memo: Memo
+    cache: ArrayCache
 
     def __len__(self) -> int:
         return len(self.group.rows)
 
     def annotation(self, name: str) -> Values | None:
-        return self.group.values.get(Place(MESSAGE_ANNOTATIONS, name))
+        return self.group.values.get(ValueId(MESSAGE_ANNOTATIONS, name))
 
     def section(self, code: int) -> dict[str, Values]:
         return {
-            place.name: values
-            for place, values in self.group.values.items()
-            if place.section == code
+            value_id.name: values
+            for value_id, values in self.group.values.items()
+            if value_id.section == code
         }
 
     def body(self) -> pa.Array:
-        return cut_out(self.cells, self.group.values[BODY], self.memo)
+        return slice_values(self.view, self.group.values[BODY], self.cache)
 
     @cached_property
-    def sequence(self) -> Places:
+    def sequence(self) -> IntArray:
         values = self.annotation(SEQUENCE)
         if values is None:
-            raise no_sequence(None)
+            raise invalid_sequence(None)
         if values.kinds <= NUMBERS:
-            return self.cells.integers(values)
-        return sequence_of(decoded(self.cells, values))
+            return self.view.integers(values)
+        return sequence_of(decoded(self.view, values))
 
     def enqueued(self) -> pa.Array:
         values = self.annotation(ENQUEUED)
         if values is None:
             return pa.nulls(len(self), TYPES["enqueuedTime"])
         if values.kinds <= INTEGERS:
-            return times(self.cells.integers(values))
-        return times_of(decoded(self.cells, values))
+            return timestamps(self.view.integers(values))
+        return timestamps_of(decoded(self.view, values))
 
     def last_ms(self) -> int | None:
         """When the last one was enqueued, if that is a number."""
         values = self.annotation(ENQUEUED)
         if values is None or not values.kinds <= INTEGERS:
             return None
-        return int(self.cells.integers(values.keep(LAST))[0])
+        return int(self.view.integers(values.keep(LAST))[0])
 
     def text(self, name: str) -> pa.Array:
         values = self.annotation(name)
@@ -242,7 +242,7 @@ class Alike:
             return pa.nulls(len(self), pa.string())
         if values.kinds <= TEXTS:
             return self.texts(values)
-        return strings([text_or_none(value) for value in decoded(self.cells, values)])
+        return string_array([text_or_none(value) for value in decoded(self.view, values)])
 
     def properties(self) -> pa.Array:
         return self.map_of(self.section(APPLICATION_PROPERTIES))
@@ -257,52 +257,52 @@ class Alike:
         rows, width = len(self), len(entries)
         items = self.interleave([self.texts(values) for values in entries.values()])
         offsets = numbers(np.arange(rows + 1) * width, pa.int32())
-        return pa.MapArray.from_arrays(offsets, self.memo.repeat(tuple(entries), rows), items)
+        return pa.MapArray.from_arrays(offsets, self.cache.repeat(tuple(entries), rows), items)
 
     def interleave(self, columns: list[pa.Array]) -> pa.Array:
         """First the first of each column, then the second of each, and so on."""
         if len(columns) < 2:
-            return columns[0] if columns else strings([])
-        return take(pa.concat_arrays(columns), self.memo.woven(len(columns), len(self)))
+            return columns[0] if columns else string_array([])
+        return take(pa.concat_arrays(columns), self.cache.interleaved(len(columns), len(self)))
 
     def texts(self, values: Values) -> pa.Array:
         """Values as text_of would write them."""
         kinds = values.kinds
         if kinds <= TEXTS:
-            return self.text_out(values)
+            return self.checked_texts(values)
         if kinds <= NUMBERS:
-            return numbers(self.cells.integers(values), pa.int64()).cast(pa.string())
+            return numbers(self.view.integers(values), pa.int64()).cast(pa.string())
         if kinds <= BOOLEANS:
-            return take(strings(["true", "false"]), numbers(values.codes - 0x41, pa.int8()))
+            return take(string_array(["true", "false"]), numbers(values.codes - 0x41, pa.int8()))
         if kinds == {DOUBLE}:
-            found = self.cells.each(">f8")[values.starts].astype(np.float64)
+            found = self.view.as_type(">f8")[values.starts].astype(np.float64)
             size = np.abs(found)
-            if every((size == 0) | ((size >= PLAIN_MIN) & (size < PLAIN_MAX))):
-                return doubles(found)
-        return strings(list(self.remembered(values)))
+            if all_true((size == 0) | ((size >= PLAIN_MIN) & (size < PLAIN_MAX))):
+                return doubles_as_text(found)
+        return string_array(list(self.cached_texts(values)))
 
-    def text_out(self, values: Values) -> pa.Array:
+    def checked_texts(self, values: Values) -> pa.Array:
         """The text of each value, checked to be text."""
-        found = cut_out(self.cells, values, self.memo).view(pa.string())
+        found = slice_values(self.view, values, self.cache).view(pa.string())
         try:
             found.validate(full=True)
         except pa.ArrowInvalid:
-            for _ in decoded(self.cells, values):
+            for _ in decoded(self.view, values):
                 pass  # one of them raises, and says where
             raise
         return found
 
-    def remembered(self, values: Values) -> Iterator[str]:
+    def cached_texts(self, values: Values) -> Iterator[str]:
         """The same for values of any kind, which are often the same ones."""
         for start, end in zip(*extents(values), strict=True):
-            yield self.memo.text(bytes(self.cells.data[start:end]))
+            yield self.cache.text(bytes(self.view.data[start:end]))
 
 
 # --- Messages that were decoded alone ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Alone:
+class MessageRows:
     """Single messages, as arrays."""
 
     messages: list[Message]
@@ -314,21 +314,21 @@ class Alone:
         return (message.annotations.get(name) for message in self.messages)
 
     def body(self) -> pa.Array:
-        return packed([body_of(message) for message in self.messages], pa.binary())
+        return binary_array([body_of(message) for message in self.messages], pa.binary())
 
     @cached_property
-    def sequence(self) -> Places:
+    def sequence(self) -> IntArray:
         return sequence_of(self.annotation(SEQUENCE))
 
     def enqueued(self) -> pa.Array:
-        return times_of(self.annotation(ENQUEUED))
+        return timestamps_of(self.annotation(ENQUEUED))
 
     def last_ms(self) -> int | None:
         found = self.messages[-1].annotations.get(ENQUEUED)
         return int(found) if isinstance(found, int) else None
 
     def text(self, name: str) -> pa.Array:
-        return strings([text_or_none(value) for value in self.annotation(name)])
+        return string_array([text_or_none(value) for value in self.annotation(name)])
 
     def properties(self) -> pa.Array:
         return self.map_of(message.application for message in self.messages)
@@ -341,8 +341,8 @@ class Alone:
         offsets = np.cumsum([0, *map(len, texts)])
         return pa.MapArray.from_arrays(
             numbers(offsets, pa.int32()),
-            strings([key for one in texts for key in one]),
-            strings([value for one in texts for value in one.values()]),
+            string_array([key for one in texts for key in one]),
+            string_array([value for one in texts for value in one.values()]),
         )
 
 

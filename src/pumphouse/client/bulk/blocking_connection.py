@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pumphouse.amqp import events as amqp
-from pumphouse.amqp.columnar.cells import SLACK, Cells
+from pumphouse.amqp.columnar.buffer_view import SLACK, BufferView
 from pumphouse.amqp.columnar.columns import FrameIndex, frame_at
 from pumphouse.amqp.composites import decode_performative
 from pumphouse.amqp.connection import CLIENT, Connection, Limits
@@ -65,7 +65,7 @@ class Inbox:
     """What has come in and not been used: a buffer, and where the frames in it are."""
 
     def __init__(self, frame_bytes_max: int, size: int) -> None:
-        self.cells = Cells(bytearray(size + SLACK))
+        self.view = BufferView(bytearray(size + SLACK))
         self.end = 0
         self.index = FrameIndex(frame_bytes_max)
 
@@ -74,7 +74,7 @@ class Inbox:
 
     @property
     def data(self) -> bytearray:
-        return self.cells.data
+        return self.view.data
 
     @property
     def size(self) -> int:
@@ -95,7 +95,7 @@ class Inbox:
         if size > self.size:
             grown = bytearray(size + SLACK)
             grown[: self.end] = self.data[: self.end]
-            self.cells = Cells(grown)
+            self.view = BufferView(grown)
 
     def unit(self, is_header: bool) -> bytes | None:
         """The next protocol header or frame, taken out; None if not all of it is there."""
@@ -349,7 +349,7 @@ class BlockingConnection:
             self.take(unit)
         known = len(inbox.index)
         try:
-            others = inbox.index.extend(inbox.cells, inbox.end)
+            others = inbox.index.extend(inbox.view, inbox.end)
         except ProtocolError as wrong:
             raise self.misunderstood(wrong) from None
         for frame in others:

@@ -12,7 +12,7 @@ raised: RangeTimeout (the events have not been sent), EventsGone (they are no lo
 from `available`), HubRecreated, ReaderEvicted (a reader of a higher epoch is there), AuthError,
 HubNotFound; and ConnectionFailed, at once if there never was a connection.
 
-    read_range -> BulkClient -> RangeReader -> Columns -> Batches
+    read_range -> BulkClient -> RangeReader -> Columns -> BatchBuilder
     ^^^^^^^^^^ this module ^^
 """
 

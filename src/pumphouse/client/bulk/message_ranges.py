@@ -18,7 +18,7 @@ import pyarrow as pa
 from pumphouse.amqp.messages import Message, decode_message
 from pumphouse.client.base import PREFETCH, HubClient, MessageReader, ReaderOptions
 from pumphouse.client.batches import SEQUENCE
-from pumphouse.client.bulk.arrow import Alone, Batches, Rows
+from pumphouse.client.bulk.arrow import BatchBuilder, MessageRows, Rows
 from pumphouse.client.bulk.ranges import EventsGone, RangeOptions, RangeTimeout
 from pumphouse.errors import RemoteProtocolError
 from pumphouse.events import Position
@@ -64,7 +64,7 @@ class MessageRangeReader:
         self.last = last
         self.options = options
         self.prefetch = min(prefetch, last - first)
-        self._batches = Batches(partition, options.columns)
+        self._batches = BatchBuilder(partition, options.columns)
         self._reader: MessageReader | None = None
 
     async def open(self) -> None:
@@ -92,7 +92,7 @@ class MessageRangeReader:
                 if self.append(messages, decode_message(payload)):
                     size += len(payload)
         self.next += len(messages)
-        return Rows(self._batches, [], [Alone(messages)], None).batch()
+        return Rows(self._batches, [], [MessageRows(messages)], None).batch()
 
     def append(self, messages: list[Message], message: Message) -> bool:
         """Append the message with the expected sequence number; False for a duplicate."""

@@ -4,7 +4,7 @@ The hub is granted credit for exactly the events of the range, so it stops by it
 what comes is turned into columns, thousands of events at a time. Either all events come, each once
 and in order, or there is an exception.
 
-    BulkClient -> RangeReader -> Columns -> Batches
+    BulkClient -> RangeReader -> Columns -> BatchBuilder
                   ^^^^^^^^^^^ this module
 """
 
@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from pumphouse.amqp import credit
-from pumphouse.amqp.columnar.cells import Places
+from pumphouse.amqp.columnar.buffer_view import IntArray
 from pumphouse.amqp.columnar.columns import ColumnReader, Columns, frame_at
 from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.session import INCOMING_WINDOW
 from pumphouse.client.base import DEFAULT_GROUP, PartitionProperties
-from pumphouse.client.bulk.arrow import ALL_COLUMNS, Batches, schema_of
+from pumphouse.client.bulk.arrow import ALL_COLUMNS, BatchBuilder, schema_of
 from pumphouse.client.bulk.blocking_connection import (
     HELD_BYTES_MAX,
     READ_BYTES_MIN,
@@ -148,7 +148,7 @@ class RangeReader:
         assert channel is not None
         assert handle is not None
         self.columns = ColumnReader(channel, handle)
-        self.batches = Batches(partition, options.columns)
+        self.batches = BatchBuilder(partition, options.columns)
         self.enqueued_ms: int | None = None  # of the last event
         self.mean_bytes = 100.0  # of a frame; a guess until the first have come
         self.wire.reading = link
@@ -164,7 +164,7 @@ class RangeReader:
         inbox, index, most = self.wire.inbox, self.wire.inbox.index, self.options.batch_rows
         while self.next < self.last:
             self.fill()
-            columns = self.columns.read(inbox.cells, index.starts[:most], index.ends[:most])
+            columns = self.columns.read(inbox.view, index.starts[:most], index.ends[:most])
             if not columns.frames:
                 most = self.complete()
                 continue
@@ -244,7 +244,7 @@ class RangeReader:
 
     # -- taking -----------------------------------------------------------------------------------
 
-    def check(self, found: Places) -> None:
+    def check(self, found: IntArray) -> None:
         """Every event must be the one after the one before."""
         wrong = np.flatnonzero(found != np.arange(self.next, self.next + len(found)))
         if not len(wrong):
@@ -260,12 +260,12 @@ class RangeReader:
         """Forget what has been read, and let the hub send more in its place."""
         inbox, link, session = self.wire.inbox, self.link, self.link.session
         inbox.drop(columns.frames)
-        for frame in columns.strangers:
+        for frame in columns.other_frames:
             self.wire.take(frame)
         for delivery_id in columns.unsettled:
             session.accept(delivery_id)
         # What Session.on_transfer and ReceiverLink.count_one do for a single frame.
-        own = columns.frames - len(columns.strangers)
+        own = columns.frames - len(columns.other_frames)
         session.next_incoming_id = credit.advance(session.next_incoming_id or 0, own)
         session.incoming_window -= own
         used = len(columns) + columns.aborted

@@ -5,7 +5,7 @@ So an event is neither missed nor handed out twice, whatever happens to the conn
 start is settled before the first link is attached: "latest" is looked up once and is from then on
 a number, so that a break before the first event skips nothing.
 
-    Connection -> NativeReader.run_delivered -> buffer -> receive -> rows.read_events -> Event
+    Connection -> NativeReader.run_delivered -> buffer -> receive -> rows.decode_events -> Event
             ^^^^^^ this module
 """
 
@@ -23,13 +23,13 @@ from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.performatives import FIRST, RECEIVER, SETTLED, Source, Target
 from pumphouse.amqp.types import Symbol
 from pumphouse.client.base import PartitionEnd, ReaderOptions
+from pumphouse.client.event_decoding import decode_events
 from pumphouse.client.native.connection import Connection
 from pumphouse.client.native.management import ask_partition
 from pumphouse.client.native.prefetch import SIZE_GUESS, Bounds, credit_for, guess_size
 from pumphouse.client.native.reconnect import AuthorizedConnection, ReconnectingConnection
 from pumphouse.client.positions import partition_end, position_after, position_after_all
 from pumphouse.client.retries import judge
-from pumphouse.client.rows import read_events
 from pumphouse.client.selectors import filter_for
 from pumphouse.errors import AuthError, LocalProtocolError, PumphouseError
 from pumphouse.events import Event, Position
@@ -115,7 +115,7 @@ class NativeReader:
         """Behind the last event that has arrived, handed out or not."""
         last = self._last
         if self._buffer:
-            last = read_events([self._buffer[-1]], self.options.partition)[0]
+            last = decode_events([self._buffer[-1]], self.options.partition)[0]
         return self.start if last is None else position_after(last)
 
     # -- what the user calls ----------------------------------------------------------------------
@@ -144,7 +144,7 @@ class NativeReader:
         taken = list(buffer if count == len(buffer) else islice(buffer, count))
         if not taken:
             return []
-        events = read_events(taken, self.options.partition)
+        events = decode_events(taken, self.options.partition)
         self._last = events[-1]
         if self.options.track_end:
             self._newest = taken[-1]

@@ -1,0 +1,139 @@
+"""A buffer of received bytes as numpy arrays, and the positions of encoded values in it.
+
+    buffer -> BufferView -> Layout.match -> Values: position of each value of each frame
+              ^^^^^^^^^^ this module        ^^^^^^ and this
+
+The tables at the end classify the constructors for vectorised lookups.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pumphouse.amqp.constructors import NAMES, WIDTHS
+from pumphouse.amqp.messages import DATA
+from pumphouse.amqp.performatives import Transfer
+from pumphouse.amqp.types import Symbol, UInt
+
+IntArray = npt.NDArray[np.int64]  # positions in a buffer, or lengths
+Mask = npt.NDArray[np.bool_]
+
+SLACK = 16  # bytes required after the last frame of a buffer: words are read past its end
+WORD = 8
+SIZE_BYTES = 4  # of a frame; read when the frame was found
+SMALL, WIDE = 1, 4  # bytes in the size and in the count of a compound
+NAME_BYTES_MAX = 256
+
+
+class ValueId(NamedTuple):
+    """Identifies a value of a message: its section, and its name there."""
+
+    section: int
+    name: str
+
+
+BODY = ValueId(DATA, "body")
+DELIVERY_ID = ValueId(Transfer.CODE, "delivery-id")
+
+
+class Values(NamedTuple):
+    """One value of each of many frames: its constructor, and the position of its content."""
+
+    codes: npt.NDArray[np.uint8]
+    starts: IntArray
+    lengths: IntArray
+    kinds: frozenset[int]  # all constructors among them
+
+    def keep(self, good: Mask | IntArray) -> Values:
+        """The values where the mask is true, or at these indexes."""
+        return Values(self.codes[good], self.starts[good], self.lengths[good], self.kinds)
+
+
+def all_true(mask: Mask) -> bool:
+    """`mask.all()`, in a third of the time for small masks."""
+    return int(np.count_nonzero(mask)) == mask.size
+
+
+class BufferView:
+    """A buffer as numpy arrays of numbers that may start at any byte."""
+
+    def __init__(self, data: bytearray) -> None:
+        self.data = data
+        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
+        self._arrays: dict[str, npt.NDArray[np.generic]] = {}
+
+    def as_type(self, kind: str) -> npt.NDArray[np.generic]:
+        """The number (">u4", ">i8", ...) or byte string ("V24") at each position."""
+        array = self._arrays.get(kind)
+        if array is None:
+            count = max(0, len(self.data) - np.dtype(kind).itemsize + 1)
+            array = self._arrays[kind] = np.ndarray((count,), kind, self.data, strides=(1,))
+        return array
+
+    def sizes(self, positions: IntArray) -> IntArray:
+        """The four bytes at each position as a size."""
+        return self.as_type(">u4")[positions].astype(np.int64)
+
+    def frame_heads(self, frames: IntArray) -> npt.NDArray[np.uint64]:
+        """The eight bytes after the size of each frame."""
+        return self.as_type("u8")[frames + SIZE_BYTES].view(np.uint64)
+
+    def byte_rows(self, positions: IntArray, size: int) -> npt.NDArray[np.uint8]:
+        """A matrix with the `size` bytes at each position as a row."""
+        rows = self.as_type(f"V{size}")[positions]
+        return rows.view(np.uint8).reshape(len(positions), size)
+
+    def integers(self, values: Values) -> IntArray:
+        """Values whose constructors are all in INTEGERS, as numbers."""
+        # A number of any width is the start of eight bytes: the rest is shifted out. A number
+        # without bytes becomes zero, which is its value.
+        words = self.as_type(">i8")[values.starts].astype(np.int64)
+        if values.kinds <= EIGHT_BYTES:
+            return words
+        if values.kinds <= SIGNED:
+            return words >> SHIFTS[values.codes]
+        unsigned = (words.view(np.uint64) >> SHIFTS[values.codes].view(np.uint64)).view(np.int64)
+        return np.where(IS_SIGNED[values.codes], words >> SHIFTS[values.codes], unsigned)
+
+
+# --- Constructors --------------------------------------------------------------------------------
+
+
+def table(*codes: int) -> Mask:
+    """A lookup table of constructors: true for these codes."""
+    allowed = np.zeros(256, np.bool_)
+    allowed[list(codes)] = True
+    return allowed
+
+
+STRINGS = frozenset((0xA1, 0xB1))
+SYMBOLS = frozenset((0xA3, 0xB3))
+BINARIES = frozenset((0xA0, 0xB0))
+IS_SYMBOL = table(*SYMBOLS)
+NULL, EMPTY_LIST = 0x40, 0x45
+# Two-byte booleans and characters may be invalid: the decoder checks them.
+CHECKED_BY_DECODER = (EMPTY_LIST, 0x56, 0x73)
+SIMPLE = table(*(code for code in NAMES if code < 0xC0 and code not in CHECKED_BY_DECODER))
+PRESENT = SIMPLE & ~table(NULL)
+IS_BINARY = table(*BINARIES)
+IS_UINT = table(0x43, 0x52, 0x70)
+# All that fit into signed 64 bits: of unsigned longs only the short forms.
+EIGHT_BYTES = frozenset((0x81, 0x83))
+SIGNED = EIGHT_BYTES | {0x51, 0x54, 0x55, 0x61, 0x71}
+INTEGERS = SIGNED | {0x43, 0x44, 0x50, 0x52, 0x53, 0x60, 0x70}
+IS_SIGNED = table(*SIGNED)
+# Bytes after the constructor, for constructors without a size.
+FIXED_WIDTHS = np.array([WIDTHS.get(code >> 4, 0) for code in range(256)], np.int64)
+# Right shift that extracts a number from the eight bytes that start with it.
+SHIFTS = np.array([64 - 8 * min(WIDTHS.get(code >> 4, 8), 8) for code in range(256)], np.int64)
+SINGLE_KIND = [frozenset((code,)) for code in range(256)]
+FIELD_KINDS = {
+    object: PRESENT,
+    bytes: IS_BINARY,
+    str: table(*STRINGS, *SYMBOLS),
+    Symbol: IS_SYMBOL,  # the decoder also accepts strings
+    UInt: IS_UINT,
+}
