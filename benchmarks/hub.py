@@ -47,8 +47,12 @@ class Plan:
     answer_s: float  # the longest that any step may take
 
 
-FULL = Plan(rounds=5, decode_events=90_000, passes=5, send_events=50_000, idle_s=10.0, answer_s=120.0)
-QUICK = Plan(rounds=1, decode_events=15_000, passes=2, send_events=8_000, idle_s=1.0, answer_s=120.0)
+FULL = Plan(
+    rounds=5, decode_events=90_000, passes=5, send_events=50_000, idle_s=10.0, answer_s=120.0
+)
+QUICK = Plan(
+    rounds=1, decode_events=15_000, passes=2, send_events=8_000, idle_s=1.0, answer_s=120.0
+)
 
 
 class Rates(NamedTuple):

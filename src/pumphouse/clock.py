@@ -1,7 +1,7 @@
-"""The only place that knows real time.
+"""Clocks. No other module reads the real time.
 
-Code that depends on time takes a `Clock`, so that a test can move it: retention, token expiry and
-enqueued times follow the clock they were given.
+Code that depends on time takes a `Clock`, so that tests can advance it: retention, token expiry and
+enqueued times follow the given clock.
 """
 
 from __future__ import annotations
@@ -12,64 +12,64 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for stamps, monotonic time for durations, and a way to wait."""
+    """Wall time for timestamps, monotonic time for durations, and a way to wait."""
 
     def now(self) -> float:
         """Seconds since 1970, UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back, from an arbitrary start; a machine's sleep counts."""
+        """Seconds that never decrease, from an arbitrary start; sleep of the machine counts."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait that long by this clock."""
+        """Wait for `seconds` of this clock."""
 
 
-# Python's monotonic clock stands still on Linux while the machine sleeps, and a lease would outlast
-# the night. Where there is a clock that counts such time too, that is the one.
+# time.monotonic stops on Linux while the machine sleeps, so a lease would never expire then. The
+# boot time clock, where available, includes sleep.
 _SINCE_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
-def awake_or_asleep() -> float:
+def boot_time() -> float:
     """Seconds that never go back, those included for which the machine slept, if it can tell."""
     return time.monotonic() if _SINCE_BOOT is None else time.clock_gettime(_SINCE_BOOT)
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of the machine."""
 
     def now(self) -> float:
         return time.time()
 
     def monotonic(self) -> float:
-        return awake_or_asleep()
+        return boot_time()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
 class MovableClock:
-    """The machine's clock with an offset that a test can change.
+    """The clock of the machine with an offset that a test can change.
 
-    Give it to a hub, and an hour passes when you say so: tokens run out, events expire.
+    Advance the clock of a hub, and tokens and events expire.
     """
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass at once."""
+        """Move the clock forward."""
         self._ahead_s += seconds
 
     def now(self) -> float:
         return time.time() + self._ahead_s
 
     def monotonic(self) -> float:
-        return awake_or_asleep() + self._ahead_s
+        return boot_time() + self._ahead_s
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
 def now_ms(clock: Clock) -> int:
-    """The clock's wall time in whole milliseconds, as AMQP timestamps count."""
+    """The wall time in whole milliseconds, as in AMQP timestamps."""
     return int(clock.now() * 1000)

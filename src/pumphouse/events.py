@@ -1,4 +1,4 @@
-"""The nouns that every room shares: an event, and a position in a partition."""
+"""Types that all packages share: an event, and a position in a partition."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pumphouse.errors import OptionError
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-# The service counts enqueued time in milliseconds since 1970; year 1 stands for "never".
+# Enqueued times are milliseconds since 1970; the year 1 stands for "never".
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NEVER_MS = -62135596800000
 
 
 def to_datetime(ms: int) -> datetime:
-    """A timestamp as AMQP counts it, as an aware datetime."""
+    """An AMQP timestamp as an aware datetime."""
     return EPOCH + timedelta(milliseconds=ms)
 
 
 def to_ms(moment: datetime) -> int:
-    """An aware datetime as AMQP counts it."""
+    """An aware datetime as an AMQP timestamp."""
     if moment.tzinfo is None:
-        raise OptionError(f"a time needs a zone, for example {moment.isoformat()}Z")
+        raise OptionError(f"time {moment.isoformat()} has no time zone: append Z or an offset")
     return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event: what the producer wrote, and where the hub put it (empty until it was read)."""
+    """One event. The last four fields are set by the hub and are None before."""
 
     body: bytes
     properties: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
@@ -49,9 +49,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where reading starts: `kind` is earliest, latest, offset, sequence or time.
+    """The start position of a reader: `kind` is earliest, latest, offset, sequence or time.
 
-    `value` is the offset (a string of digits), the sequence number or the time in milliseconds.
+    `value` is the offset (a string of digits), the sequence number, or the time in milliseconds.
     With `inclusive` the event at the position itself is read, otherwise the one after it.
     """
 
@@ -67,21 +67,21 @@ EARLIEST = Position("earliest")
 LATEST = Position("latest")
 
 FORMS = "earliest, latest, seq:N, offset:N, time:2024-05-01T12:00:00Z, time:MILLISECONDS, time:-15m"
-_NUMBER_WORDS = {"seq": "sequence", "sequence": "sequence", "offset": "offset"}
+_NUMBER_KINDS = {"seq": "sequence", "sequence": "sequence", "offset": "offset"}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _AGO = re.compile(r"-(?P<count>[0-9]{1,9})(?P<unit>[smhd])")
 _DIGITS = re.compile(r"[0-9]{1,19}")
 
 
 def parse_position(text: str, now_ms: int) -> Position:
-    """The position that a word of the command line means. The event named is itself read."""
-    word, _, value = text.strip().partition(":")
-    word, value = word.lower(), value.strip()
-    if word in ("earliest", "latest") and ":" not in text:
-        return EARLIEST if word == "earliest" else LATEST
-    if word in _NUMBER_WORDS and _DIGITS.fullmatch(value):
-        return Position(_NUMBER_WORDS[word], str(int(value)), inclusive=True)
-    if word == "time":
+    """The position of a command line argument. The event at the position is included."""
+    kind, _, value = text.strip().partition(":")
+    kind, value = kind.lower(), value.strip()
+    if kind in ("earliest", "latest") and ":" not in text:
+        return EARLIEST if kind == "earliest" else LATEST
+    if kind in _NUMBER_KINDS and _DIGITS.fullmatch(value):
+        return Position(_NUMBER_KINDS[kind], str(int(value)), inclusive=True)
+    if kind == "time":
         return Position("time", str(_parse_time(text, value, now_ms)), inclusive=True)
     raise _bad_position(text)
 
@@ -99,4 +99,4 @@ def _parse_time(text: str, value: str, now_ms: int) -> int:
 
 
 def _bad_position(text: str) -> OptionError:
-    return OptionError(f"{text!r} is no position; use one of {FORMS}")
+    return OptionError(f"invalid position {text!r}: use one of {FORMS}")

@@ -285,7 +285,7 @@ def test_not_while_somebody_owns_it(shop: Shop) -> None:
     [
         ([], "say where to: either --to POSITION or --shift-by N"),
         (["--to", "latest", "--shift-by", "1"], "say where to"),
-        (["--to", "soon"], "'soon' is no position"),
+        (["--to", "soon"], "invalid position 'soon'"),
         (["--to", "latest", "-p", "7"], "hub orders has no partition 7; it has 0, 1"),
         (["--shift-by", "1"], "the checkpoint of partition 0 has no sequence number"),
     ],

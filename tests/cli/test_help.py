@@ -78,4 +78,6 @@ def test_a_malformed_connection_string_is_not_shown(call: Call) -> None:
 def test_a_hub_that_is_not_there(call: Call) -> None:
     text = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b"
     sentence = refused(call("hubs", "list", connection=f"{text};UseDevelopmentEmulator=true"))
-    assert sentence.startswith("no hub answers at 127.0.0.1:1: connection refused; is it running?")
+    assert sentence.startswith(
+        "cannot connect to 127.0.0.1:1: connection refused; check that the hub is running"
+    )

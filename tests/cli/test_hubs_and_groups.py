@@ -76,7 +76,7 @@ def test_a_key_that_does_not_open(call: Call, event_hub: EmbeddedHub) -> None:
     assert "'Manage' claim(s) are required" in weak
     wrong = event_hub.connection_string().replace("SharedAccessKey=", "SharedAccessKey=hush")
     sentence = refused(call("hubs", "list", connection=wrong))
-    assert "does not take the key of 'RootManageSharedAccessKey'" in sentence
+    assert "does not accept the key of 'RootManageSharedAccessKey'" in sentence
     assert "hush" not in sentence
 
 

@@ -133,8 +133,8 @@ def test_properties_of_all_kinds_in_json() -> None:
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (["orders", "--from", "yesterday"], "'yesterday' is no position; use one of earliest"),
-        (["orders", "--from", "time:2024-05-01T12:00:00"], "a time needs a zone"),
+        (["orders", "--from", "yesterday"], "invalid position 'yesterday': use one of earliest"),
+        (["orders", "--from", "time:2024-05-01T12:00:00"], "has no time zone"),
         (["orders", "--grep", "("], "'(' is no regular expression"),
         (["orders", "-n", "x"], "'x' is not a valid integer"),
     ],

@@ -40,7 +40,7 @@ def test_one_json_line_when_ready_and_a_clean_end(
     ]  # fmt: skip
     assert sorted(ready["connection_strings"]) == ["activity", "sensors"]
     sensors = parse_connection_string(ready["connection_strings"]["sensors"])
-    assert (sensors.place, sensors.hub) == (f"127.0.0.1:{ready['port']}", "sensors")
+    assert (sensors.address, sensors.hub) == (f"127.0.0.1:{ready['port']}", "sensors")
     assert "sensors   16" in listed(ready["namespace_connection_string"])
     # Somebody is connected, and waits, when the end comes.
     follower = program("tail", "--follow", connection=ready["connection_strings"]["sensors"])
@@ -52,7 +52,7 @@ def test_one_json_line_when_ready_and_a_clean_end(
     assert up.line() == "", "exactly one line"
     code, sentence = follower.wait()
     assert code == 1
-    assert f"no hub answers at 127.0.0.1:{ready['port']}" in sentence
+    assert f"cannot connect to 127.0.0.1:{ready['port']}" in sentence
 
 
 def test_the_text_can_be_pasted_into_a_shell(program: Start) -> None:
@@ -129,7 +129,7 @@ def test_an_address_for_everybody_is_not_one_to_connect_to(program: Start) -> No
     up = program("up", "--port", "0", "--host", "0.0.0.0", "-o", "json", "eh")
     ready = json.loads(up.line())
     assert (
-        parse_connection_string(ready["connection_strings"]["eh"]).place
+        parse_connection_string(ready["connection_strings"]["eh"]).address
         == f"localhost:{ready['port']}"
     )
     assert "eh" in listed(ready["namespace_connection_string"])

@@ -279,7 +279,7 @@ def test_columns_are_chosen(columns: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("columns", "why"),
     [
-        (("body", "header"), "'header' is none of them"),
+        (("body", "header"), "'header' is not one of them"),
         ((), "got none"),
         (("body", "body"), "got body, body"),
     ],

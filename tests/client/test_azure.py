@@ -26,8 +26,8 @@ from azure.eventhub.exceptions import (
 from pumphouse.amqp.types import Char, Float, Int, Symbol, Timestamp, UByte, UInt
 from pumphouse.client.azure import link as azure_link
 from pumphouse.client.azure.client import AzureClient, settings_for
-from pumphouse.client.azure.errors import meaning
-from pumphouse.client.azure.events import event_data, start_of, tagged
+from pumphouse.client.azure.errors import translate_error
+from pumphouse.client.azure.events import event_data, sdk_position, typed_value
 from pumphouse.client.azure.reader import AzureReader
 from pumphouse.client.base import ReaderOptions, RetryOptions
 from pumphouse.client.connection_string import parse_connection_string
@@ -80,7 +80,7 @@ BUSY = b"com.microsoft:server-busy"
 @pytest.mark.parametrize(
     ("failure", "kind", "text"),
     [
-        (TimeoutError(), ConnectionFailed, "there did not answer in time"),
+        (TimeoutError(), ConnectionFailed, "there did not respond in time"),
         (OSError("no route"), ConnectionFailed, "there: no route"),
         (AttributeError(), ConnectionFailed, "there: AttributeError"),
         (ImportError("install aiohttp"), OptionError, r"aiohttp; pip install 'pumphouse\[azure\]'"),
@@ -90,9 +90,9 @@ BUSY = b"com.microsoft:server-busy"
         (sdk.AMQPLinkError(BUSY, description=b"wait"), AmqpError, "wait .com.microsoft:server-bus"),
         (sdk.AMQPConnectionError(sdk.ErrorCondition.SocketError), ConnectionFailed, "socket-error"),
         (sdk.AMQPConnectionError(b"amqp:connection:forced"), AmqpError, "amqp:connection:forced"),
-        (denied(401, b"bad signature"), AuthError, "does not take .*bad signature"),
+        (denied(401, b"bad signature"), AuthError, "does not accept .*bad signature"),
         (denied(404, b"no such hub"), HubNotFound, "no such hub"),
-        (denied(500, b"oh"), ConnectionFailed, "there answered 500: oh"),
+        (denied(500, b"oh"), ConnectionFailed, "there returned status 500: oh"),
         (raised(EventDataSendError, sdk.MessageException(BUSY)), AmqpError, "server-busy"),
         (
             raised(
@@ -119,7 +119,7 @@ BUSY = b"com.microsoft:server-busy"
                 ),
             ),
             AmqpError,
-            "no reason was given .com.microsoft:argument-out-of-range",
+            "no reason given .com.microsoft:argument-out-of-range",
         ),
         (
             raised(
@@ -137,7 +137,7 @@ BUSY = b"com.microsoft:server-busy"
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_what_a_failure_means(failure: Exception, kind: type[PumphouseError], text: str) -> None:
-    why = meaning(failure, "there")
+    why = translate_error(failure, "there")
     assert type(why) is kind
     with pytest.raises(kind, match=text):
         raise why
@@ -145,11 +145,11 @@ def test_what_a_failure_means(failure: Exception, kind: type[PumphouseError], te
 
 def test_our_own_errors_are_left_alone() -> None:
     ours = OptionError("no")
-    assert meaning(ours, "there") is ours
+    assert translate_error(ours, "there") is ours
 
 
 def test_the_epoch_of_the_other() -> None:
-    why = meaning(sdk.AMQPLinkError(b"amqp:link:stolen", description=STOLEN), "there")
+    why = translate_error(sdk.AMQPLinkError(b"amqp:link:stolen", description=STOLEN), "there")
     assert isinstance(why, ReaderEvicted)
     assert why.epoch == 8
 
@@ -175,21 +175,21 @@ def test_the_epoch_of_the_other() -> None:
     ],
 )
 def test_a_property_goes_with_its_type(value: Any, sent: Any) -> None:
-    found = tagged("n", value)
+    found = typed_value("n", value)
     assert found == sent
     assert type(found) is type(sent)
 
 
 @pytest.mark.parametrize("value", [UByte(-1), UByte(256), UInt(2**32), 2**63, -(2**63) - 1])
 def test_a_number_that_does_not_fit_is_named(value: int) -> None:
-    with pytest.raises(OptionError, match=f"property 'n' is {int(value)}, which an AMQP"):
-        tagged("n", value)
+    with pytest.raises(OptionError, match=f"property 'n' is {int(value)}, out of range of AMQP"):
+        typed_value("n", value)
 
 
 @pytest.mark.parametrize("value", [Char("x"), [1], {"a": 1}, object()])
 def test_a_type_that_the_sdk_cannot_send_is_named(value: Any) -> None:
     with pytest.raises(OptionError, match=f"of type {type(value).__name__}.*native driver can"):
-        tagged("n", value)
+        typed_value("n", value)
 
 
 def test_a_key_is_written_onto_the_event_only_on_the_way_to_a_partition() -> None:
@@ -209,15 +209,15 @@ def test_a_key_is_written_onto_the_event_only_on_the_way_to_a_partition() -> Non
     ],
 )
 def test_positions(position: Position, start: Any) -> None:
-    assert start_of(position) == start
-    assert type(start_of(position)[0]) is type(start[0])
+    assert sdk_position(position) == start
+    assert type(sdk_position(position)[0]) is type(start[0])
 
 
 @pytest.mark.parametrize("ms", [0, 1_700_000_000_123, -1, -(10**17), 10**17])
 def test_times_to_the_millisecond_as_far_as_a_datetime_goes(ms: int) -> None:
     from azure.eventhub._utils import event_position_selector
 
-    moment, _ = start_of(Position("time", str(ms)))
+    moment, _ = sdk_position(Position("time", str(ms)))
     wanted = min(max(ms, -62135596800000), 253402300799999)
     assert f"'{wanted}'".encode() in event_position_selector(moment)
 
@@ -337,7 +337,7 @@ async def test_repeats_are_known_by_their_sequence_number(
         reader = await azure_reader(client)
         async with asyncio.timeout(DEADLINE_S):
             while len(reader._waiting) < 3:
-                await reader._stir.wait()
+                await reader._wakeup.wait()
                 await asyncio.sleep(0)
         again = list(reader._waiting)[:2]
         assert [event.sequence for event in await reader.receive(3, DEADLINE_S)] == [0, 1, 2]
@@ -349,14 +349,14 @@ async def test_repeats_are_known_by_their_sequence_number(
 async def test_lanes_of_a_key(sdk_client: AzureClient) -> None:
     async with sdk_client as client:
         sender: Any = await client.sender()
-        lanes = {key: sender._lane_for(key) for key in ("a", "b", "c", "d", "e")}
-        assert all(sender._lane_for(key) is lane for key, lane in lanes.items())
+        lanes = {key: sender._slot_for(key) for key in ("a", "b", "c", "d", "e")}
+        assert all(sender._slot_for(key) is lane for key, lane in lanes.items())
         assert len({id(lane) for lane in lanes.values()}) > 1
-        async with sender._lanes[0].turn:
-            assert sender._lane_for(None) is sender._lanes[1]
-        assert sender._lane_for(None) is sender._lanes[0]
+        async with sender._slots[0].turn:
+            assert sender._slot_for(None) is sender._slots[1]
+        assert sender._slot_for(None) is sender._slots[0]
         single: Any = await client.sender("0")
-        assert len(single._lanes) == 1
+        assert len(single._slots) == 1
 
 
 async def test_a_batch_is_cut_off_by_its_deadline_and_sent_again(
@@ -364,11 +364,11 @@ async def test_a_batch_is_cut_off_by_its_deadline_and_sent_again(
 ) -> None:
     async with sdk_client as client:
         sender: Any = await client.sender()
-        first = sender._lanes[0].producer
+        first = sender._slots[0].producer
         monkeypatch.setattr("pumphouse.client.azure.calls.ANSWER_S", 2.0)
         hub.faults.delay(5.0, times=1)
         assert await sender.send([Event(b"x", {"n": 1})]) == 1
-        assert sender._lanes[0].producer is not first
+        assert sender._slots[0].producer is not first
 
 
 async def test_a_credential_that_says_what_it_makes(hub: EmbeddedHub) -> None:

@@ -14,7 +14,7 @@ from pumphouse.amqp.messages import (
     encode_message,
 )
 from pumphouse.amqp.types import Symbol, Timestamp
-from pumphouse.client.batches import KEY, Payload, cut, decode_event, encode_event
+from pumphouse.client.batches import KEY, Payload, cut_batches, decode_event, encode_event
 from pumphouse.errors import EventTooLarge
 from pumphouse.events import Event
 
@@ -44,7 +44,7 @@ def test_every_event_is_sent_once_within_the_limits_and_in_order_per_key(
     told_of: list[tuple[bytes, str | None]], size_max: int, count_max: int
 ) -> None:
     events = [Event(body, partition_key=key) for body, key in told_of]
-    payloads = list(cut(events, size_max, count_max))
+    payloads = list(cut_batches(events, size_max, count_max))
     assert all(len(payload.data) <= size_max for payload in payloads)
     assert all(1 <= payload.event_count <= count_max for payload in payloads)
     sent = [event for payload in payloads for event in events_in(payload)]
@@ -55,9 +55,9 @@ def test_every_event_is_sent_once_within_the_limits_and_in_order_per_key(
 
 
 def test_one_event_goes_alone_and_several_as_a_batch() -> None:
-    assert [p.message_format for p in cut([Event(b"x")], BIG, 10)] == [SINGLE_FORMAT]
-    assert [p.message_format for p in cut([Event(b"x")] * 3, BIG, 10)] == [BATCH_FORMAT]
-    assert [p.event_count for p in cut([Event(b"x")] * 25, BIG, 10)] == [10, 10, 5]
+    assert [p.message_format for p in cut_batches([Event(b"x")], BIG, 10)] == [SINGLE_FORMAT]
+    assert [p.message_format for p in cut_batches([Event(b"x")] * 3, BIG, 10)] == [BATCH_FORMAT]
+    assert [p.event_count for p in cut_batches([Event(b"x")] * 25, BIG, 10)] == [10, 10, 5]
 
 
 def test_what_waits_is_bounded_however_many_keys_there_are() -> None:
@@ -69,14 +69,14 @@ def test_what_waits_is_bounded_however_many_keys_there_are() -> None:
             sent += 1
             yield Event(b"x" * 100, partition_key=f"key-{number}")
 
-    payloads = cut(source(), 2000, 100)  # type: ignore[arg-type]
+    payloads = cut_batches(source(), 2000, 100)  # type: ignore[arg-type]
     next(payloads)
     assert sent < 20
 
 
 def test_an_event_that_no_batch_can_hold_is_refused() -> None:
     with pytest.raises(EventTooLarge, match=r"event of 10\d\d bytes exceeds the limit of 1000"):
-        list(cut([Event(b"x" * 1000)], 1000, 10))
+        list(cut_batches([Event(b"x" * 1000)], 1000, 10))
 
 
 def test_an_event_comes_back_as_it_was_written() -> None:

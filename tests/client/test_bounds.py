@@ -113,21 +113,21 @@ async def attached(port: int) -> AsyncIterator[tuple[Connection, NativeSender]]:
     )
     async with client:
         sender = await client.sender()
-        assert sender.wire is not None
-        yield sender.wire, sender
+        assert sender.link_connection is not None
+        yield sender.link_connection, sender
 
 
 def watch_windows(wire: Connection, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How far the hub's window was open after each delivery."""
     windows: list[int] = []
-    post = wire.post
+    send_delivery = wire.send_delivery
 
     def watched(*args: Any) -> Any:
-        outcome = post(*args)
+        outcome = send_delivery(*args)
         windows.append(wire.session.remote_window)
         return outcome
 
-    monkeypatch.setattr(wire, "post", watched)
+    monkeypatch.setattr(wire, "send_delivery", watched)
     return windows
 
 
@@ -174,5 +174,5 @@ async def test_an_outcome_that_is_none_is_an_error() -> None:
     hub = StingyHub(credit=10)
     hub.settle = hub.release
     async with listening(hub) as port, attached(port) as (_, sender):
-        with pytest.raises(AmqpError, match="answered a send with released"):
+        with pytest.raises(AmqpError, match="unexpected outcome of a send: released"):
             await sender.send([Event(b"x")])

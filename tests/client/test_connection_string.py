@@ -40,7 +40,7 @@ def test_all_its_parts() -> None:
 )
 def test_where_it_leads(text: str, place: str, tls: bool) -> None:
     found = parse_connection_string(text)
-    assert (found.place, found.tls) == (place, tls)
+    assert (found.address, found.tls) == (place, tls)
 
 
 @pytest.mark.parametrize("text", [CLOUD, LOCAL, LOCAL.upper().replace("TRUE", "true")])
@@ -73,8 +73,8 @@ def test_a_signature_does_instead_of_a_key() -> None:
         (f"Endpoint=sb://h;{KEYS};oops", "part 4 is not of the form Name=Value"),
         (KEYS, "has no Endpoint"),
         (f"Endpoint=;{KEYS}", "Endpoint has no value"),
-        (f"Endpoint=h;{KEYS}", "an Endpoint that is no address"),
-        (f"Endpoint=sb://h:port;{KEYS}", "an Endpoint that is no address"),
+        (f"Endpoint=h;{KEYS}", "an invalid Endpoint"),
+        (f"Endpoint=sb://h:port;{KEYS}", "an invalid Endpoint"),
         (f"Endpoint=sb://h;Endpoint=sb://i;{KEYS}", "Endpoint is given twice"),
         (f"Endpoint=sb://h;endpoint=sb://i;{KEYS}", "Endpoint is given twice"),
         ("Endpoint=sb://h", "has neither SharedAccessKey nor SharedAccessSignature"),

@@ -21,7 +21,8 @@ from pumphouse.client.credentials import (
     renewal_at,
 )
 from pumphouse.client.native.client import NativeClient
-from pumphouse.client.native.tokens import AGAIN_S, Tokens
+from pumphouse.client.native.connection import ConnectionOptions
+from pumphouse.client.native.tokens import RETRY_S, Tokens
 from pumphouse.client.sas import sign
 from pumphouse.clock import MovableClock
 from pumphouse.errors import AuthError, ConnectionFailed, OptionError, PumphouseError
@@ -101,7 +102,7 @@ async def test_what_a_credential_says_when_it_fails_is_told(
     identity.fails = "az login first"
     async with EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub:
         async with NativeClient(keyless(hub), credential=identity, retry=QUICK) as client:
-            with pytest.raises(AuthError, match="no token of Identity to be had: az login") as no:
+            with pytest.raises(AuthError, match="cannot get the token of Identity: az login") as no:
                 await client.properties()
             assert "nobody needs" not in str(no.value)
         assert len(identity.asked) == 1, "it is not asked over and over"
@@ -121,7 +122,7 @@ async def test_a_role_that_is_missing_is_said() -> None:
 async def test_a_credential_that_never_answers_has_a_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pumphouse.client.credentials.ASK_S", 0.05)
+    monkeypatch.setattr("pumphouse.client.credentials.TOKEN_REQUEST_S", 0.05)
 
     class Stuck:
         async def get_token(self, *scopes: str) -> Any:
@@ -131,7 +132,7 @@ async def test_a_credential_that_never_answers_has_a_deadline(
         EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub,
         NativeClient(keyless(hub), credential=Stuck()) as client,
     ):
-        with pytest.raises(AuthError, match=r"token of Stuck was not there within 0\.05 s"):
+        with pytest.raises(AuthError, match=r"token of Stuck did not arrive within 0\.05 s"):
             await client.properties()
 
 
@@ -179,9 +180,9 @@ def tokens_of(credential: Any, end_s: float) -> tuple[Tokens, Desk]:
 async def test_a_jwt_is_renewed_before_it_runs_out() -> None:
     identity = Identity(None, lifetime_s=1000)
     tokens, desk = tokens_of(identity, 5000)
-    await tokens.cover("eh")
+    await tokens.ensure("eh")
     with pytest.raises(Over):
-        await tokens.keep()
+        await tokens.renew_forever()
     assert {kind for _, kind, _ in desk.put} == {JWT_TOKEN}
     assert len({token for *_, token in desk.put}) == len(desk.put) >= 5
     assert [at for at, *_ in desk.put] == pytest.approx([900 * n for n in range(6)], abs=61)
@@ -195,12 +196,12 @@ async def test_a_renewal_that_fails_is_tried_again_while_the_old_token_lives(
 ) -> None:
     tokens, desk = tokens_of(None, 4500)
     desk.refuses = lambda now: failure if 0 < now < 3400 else None
-    await tokens.cover("eh")
+    await tokens.ensure("eh")
     with pytest.raises(Over):
-        await tokens.keep()
+        await tokens.renew_forever()
     times = [at for at, *_ in desk.put]
     assert times[1] == pytest.approx(3240, abs=1)
-    retries = [at for at in times if 3240 < at < 3401 + AGAIN_S]
+    retries = [at for at in times if 3240 < at < 3401 + RETRY_S]
     assert len(retries) >= 20, "every few seconds, not once"
     assert times[-1] - times[0] < 3600, "and then it succeeds"
 
@@ -208,9 +209,11 @@ async def test_a_renewal_that_fails_is_tried_again_while_the_old_token_lives(
 async def test_when_the_old_token_is_gone_everybody_hears_why() -> None:
     tokens, desk = tokens_of(None, 9000)
     desk.refuses = lambda now: AuthError("The rule is gone.") if now > 0 else None
-    await tokens.cover("eh")
-    with pytest.raises(AuthError, match=r"h:5671 does not take the key of 'a': The rule is gone\."):
-        await tokens.keep()
+    await tokens.ensure("eh")
+    with pytest.raises(
+        AuthError, match=r"h:5671 does not accept the key of 'a': The rule is gone\."
+    ):
+        await tokens.renew_forever()
     assert tokens.clock.now() - NOW == pytest.approx(3600, abs=1)
 
 
@@ -230,7 +233,7 @@ async def test_readers_hear_that_the_key_is_gone_and_a_token_that_ran_out_is_put
             hub.namespace.rules[:] = [r for r in hub.namespace.rules if r.name != "ear"]
             clock.advance(3000)
             hub.server.tick()
-            with pytest.raises(AuthError, match="does not take the key of 'ear'"):
+            with pytest.raises(AuthError, match="does not accept the key of 'ear'"):
                 await reader.receive(1, DEADLINE_S)
 
 
@@ -238,7 +241,9 @@ async def test_a_token_that_ran_out_while_the_machine_slept_is_put_again() -> No
     clock = MovableClock()
     async with (
         EmbeddedHub({"eh": 1}, clock=clock) as hub,
-        NativeClient(hub.connection_string("eh"), retry=QUICK, clock=clock) as client,
+        NativeClient(
+            hub.connection_string("eh"), retry=QUICK, options=ConnectionOptions(clock=clock)
+        ) as client,
     ):
         reader, sender = await client.reader(ReaderOptions("0")), await client.sender("0")
         for number in range(3):
@@ -267,12 +272,14 @@ async def test_a_signature_that_runs_out_ends_it_and_says_so() -> None:
     clock = MovableClock()
     async with EmbeddedHub({"eh": 1}, clock=clock) as hub:
         text = f"{keyless(hub)};SharedAccessSignature={signature(hub, 60)}"
-        async with NativeClient(text, retry=QUICK, clock=clock) as client:
+        async with NativeClient(
+            text, retry=QUICK, options=ConnectionOptions(clock=clock)
+        ) as client:
             reader = await client.reader(ReaderOptions("0"))
             clock.advance(61)
             hub.server.tick()
             with pytest.raises(
-                AuthError, match=r"does not take the SharedAccessSignature: Expired"
+                AuthError, match=r"does not accept the SharedAccessSignature: Expired"
             ):
                 await reader.receive(1, DEADLINE_S)
 
@@ -298,9 +305,9 @@ async def test_the_credentials_of_azure_core() -> None:
 
 def test_what_is_no_credential_is_refused_before_anything_is_sent() -> None:
     connection = parse_connection_string("Endpoint=sb://h;EntityPath=eh", keyless=True)
-    with pytest.raises(OptionError, match="int is no credential: it has no get_token"):
+    with pytest.raises(OptionError, match="int is not a credential: it has no get_token"):
         credential_for(connection, 7)
-    with pytest.raises(OptionError, match="nothing opens h:5671"):
+    with pytest.raises(OptionError, match="no credential for h:5671"):
         credential_for(connection)
 
 
@@ -318,7 +325,7 @@ def test_nothing_secret_is_shown() -> None:
         "Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=hush"
     )
     client = NativeClient(connection, "eh")
-    assert "hush" not in repr(client) + repr(client.line.options) + repr(client.line)
+    assert "hush" not in repr(client) + repr(client.connection.settings) + repr(client.connection)
 
 
 def test_until_when_a_signature_is_good() -> None:

@@ -247,8 +247,10 @@ async def test_properties(client: NativeClient) -> None:
 
 async def test_more_questions_at_once_than_may_be_asked_at_once(client: NativeClient) -> None:
     await client.properties()
-    contact = await client.line.contact()
-    calls, same = await asyncio.gather(contact.calls(MANAGEMENT), contact.calls(MANAGEMENT))
+    contact = await client.connection.connect()
+    calls, same = await asyncio.gather(
+        contact.request_client(MANAGEMENT), contact.request_client(MANAGEMENT)
+    )
     assert calls is same
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
         asked = [tasks.create_task(client.partition_properties("0")) for _ in range(200)]
@@ -289,7 +291,7 @@ async def test_a_client_of_the_namespace_has_no_hub_to_speak_of(hub: EmbeddedHub
 async def test_a_wrong_key_is_refused_and_not_shown(hub: EmbeddedHub) -> None:
     text = hub.connection_string("eh").replace("SharedAccessKey=", "SharedAccessKey=hush")
     async with NativeClient(text) as client:
-        with pytest.raises(AuthError, match="does not take the key of 'RootManage") as refused:
+        with pytest.raises(AuthError, match="does not accept the key of 'RootManage") as refused:
             await client.sender()
     assert "hush" not in str(refused.value)
 
@@ -311,7 +313,7 @@ async def test_a_ready_made_signature(hub: EmbeddedHub) -> None:
     text = f"Endpoint={place[:-3]};SharedAccessSignature={token};UseDevelopmentEmulator=true"
     async with NativeClient(text, "eh") as client:
         assert await (await client.sender()).send([Event(b"x")]) == 1
-        with pytest.raises(AuthError, match="does not take the SharedAccessSignature"):
+        with pytest.raises(AuthError, match="does not accept the SharedAccessSignature"):
             await (await client.management()).hubs()
 
 

@@ -1,4 +1,4 @@
-"""Which failures pass, how long to wait, what a refusal means, and how much may be prefetched."""
+"""Transient failures, delays between retries, errors of a hub, and prefetch limits."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pumphouse.amqp.performatives import Error
 from pumphouse.client.base import RetryOptions
-from pumphouse.client.errors import other_epoch, refusal
+from pumphouse.client.errors import error_from, other_epoch
 from pumphouse.client.native.prefetch import Bounds, credit_for, guess_size
-from pumphouse.client.retries import delay_s, exhausted, passes
+from pumphouse.client.retries import delay_s, exhausted, is_transient
 from pumphouse.errors import (
     AmqpError,
     AuthError,
@@ -28,7 +28,7 @@ OPTIONS = RetryOptions(attempts=8, first_s=0.2, most_s=30.0)
 
 
 @pytest.mark.parametrize(
-    ("failure", "first", "again"),
+    ("failure", "first", "resumed"),
     [
         (ConnectionFailed("broke"), True, True),
         (HubUntrusted("who is that"), False, False),
@@ -44,9 +44,9 @@ OPTIONS = RetryOptions(attempts=8, first_s=0.2, most_s=30.0)
     ],
     ids=str,
 )
-def test_what_passes_by_itself(failure: Exception, first: bool, again: bool) -> None:
-    assert passes(failure) is first
-    assert passes(failure, again=again) is again
+def test_what_passes_by_itself(failure: Exception, first: bool, resumed: bool) -> None:
+    assert is_transient(failure) is first
+    assert is_transient(failure, resumed=resumed) is resumed
 
 
 def test_delays_double_up_to_a_limit() -> None:
@@ -86,7 +86,7 @@ def test_the_other_epoch_is_read_from_the_text(name: str | None, mine: int | Non
 def test_a_text_that_names_no_epoch() -> None:
     five = [Reader(number) for number in range(READERS_MAX)]
     assert other_epoch(decide(five, Reader(9)).text) is None
-    stolen = refusal(Error(condition="amqp:link:stolen", description=None))
+    stolen = error_from(Error(condition="amqp:link:stolen", description=None))
     assert isinstance(stolen, ReaderEvicted)
     assert stolen.epoch is None
 
@@ -101,10 +101,10 @@ def test_a_text_that_names_no_epoch() -> None:
     ],
 )
 def test_a_refusal_is_one_of_ours(condition: str, kind: type[Exception]) -> None:
-    found = refusal(Error(condition=condition, description="Because."))
+    found = error_from(Error(condition=condition, description="Because."))
     assert type(found) is kind
     assert "Because." in str(found)
-    assert isinstance(refusal(None), AmqpError)
+    assert isinstance(error_from(None), AmqpError)
 
 
 # -- prefetch -------------------------------------------------------------------------------------

@@ -65,17 +65,17 @@ def make(text: str = TEXT, end_s: float = 0.0) -> tuple[Tokens, Desk]:
 
 async def test_a_path_is_covered_once() -> None:
     tokens, desk = make()
-    await tokens.cover("eh1")
-    await tokens.cover("eh1")
-    await tokens.cover("")
+    await tokens.ensure("eh1")
+    await tokens.ensure("eh1")
+    await tokens.ensure("")
     assert [name for _, name in desk.put] == ["sb://h:1/eh1", "sb://h:1/"]
 
 
 async def test_there_is_never_a_moment_without_a_token_and_never_a_hurry() -> None:
     tokens, desk = make(end_s=3 * 3600)
-    await tokens.cover("eh1")
+    await tokens.ensure("eh1")
     with pytest.raises(Over):
-        await tokens.keep()
+        await tokens.renew_forever()
     times = [at for at, _ in desk.put]
     gaps = [after - before for before, after in pairwise(times)]
     assert len(gaps) >= 3
@@ -84,14 +84,14 @@ async def test_there_is_never_a_moment_without_a_token_and_never_a_hurry() -> No
 
 async def test_a_refusal_says_which_key_and_not_what_it_is() -> None:
     tokens, _ = make(TEXT.replace("c2VjcmV0", "d3Jvbmc="))
-    with pytest.raises(AuthError, match=r"h:1 does not take the key of 'Root'.*InvalidSig") as no:
-        await tokens.cover("eh1")
+    with pytest.raises(AuthError, match=r"h:1 does not accept the key of 'Root'.*InvalidSig") as no:
+        await tokens.ensure("eh1")
     assert "d3Jvbmc=" not in str(no.value)
 
 
 async def test_a_token_of_someone_else_is_put_as_it_is_and_not_renewed() -> None:
     token = sign("sb://h:1/eh1", "Root", "c2VjcmV0", int(NOW) + 3600)
     tokens, desk = make(f"Endpoint=sb://h:1;SharedAccessSignature={token}", end_s=3 * 3600)
-    await tokens.cover("eh1")
-    await tokens.keep()
+    await tokens.ensure("eh1")
+    await tokens.renew_forever()
     assert len(desk.put) == 1

@@ -112,11 +112,11 @@ async def be_deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     ("peer", "kind", "sentence"),
     [
         (be_silent, ConnectionFailed, r"did not open the connection within 0\.2 s"),
-        (hang_up, ConnectionFailed, "broke; the other side hung up"),
-        (speak_http, ConnectionFailed, "is no event hub we understand.*HTTP"),
+        (hang_up, ConnectionFailed, "broke; the peer closed it"),
+        (speak_http, ConnectionFailed, "sent invalid AMQP.*HTTP"),
         (offer_plain_only, ConnectionFailed, "does not offer SASL ANONYMOUS; it offers PLAIN"),
         (refuse_login, AuthError, "refused the SASL login"),
-        (open_and_close, ConnectionFailed, r"hung up: Closing time\."),
+        (open_and_close, ConnectionFailed, r"closed the connection: Closing time\."),
     ],
 )
 async def test_a_connection_that_fails_says_where_and_why(
@@ -136,8 +136,8 @@ async def test_where_nobody_listens_the_sentence_says_what_to_do(host: str) -> N
     with pytest.raises(ConnectionFailed) as failed:
         await connect(to(port, host), SHORT)
     assert str(failed.value) == (
-        f"no hub answers at {host}:{port}: connection refused; "
-        "is it running? `pumphouse up` starts one"
+        f"cannot connect to {host}:{port}: connection refused; "
+        "check that the hub is running (`pumphouse up` starts one)"
     )
 
 
@@ -153,9 +153,9 @@ async def deaf_wire(options: ConnectionOptions = SHORT) -> AsyncIterator[Connect
 
 async def test_an_attach_that_is_not_answered_has_a_deadline() -> None:
     async with deaf_wire() as wire:
-        with pytest.raises(ConnectionFailed, match=r"did not answer an attach within 0\.2 s"):
+        with pytest.raises(ConnectionFailed, match=r"did not respond to an attach within 0\.2 s"):
             await RequestClient.open(wire, "$cbs")
-        assert repr(wire) == f"<Connection {wire.place} OPENED>"
+        assert repr(wire) == f"<Connection {wire.address} OPENED>"
 
 
 async def test_waiting_for_an_attach_can_be_cancelled() -> None:
@@ -171,9 +171,9 @@ async def test_waiting_for_an_attach_can_be_cancelled() -> None:
 async def test_a_hub_that_falls_silent_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "TICK_S", 0.01)
     async with deaf_wire(ConnectionOptions(answer_s=5, idle_s=0.1, close_s=0.1)) as deaf:
-        with pytest.raises(ConnectionFailed, match=r"nothing for 0\.1 s; it is taken for dead"):
+        with pytest.raises(ConnectionFailed, match=r"for 0\.1 s; the connection is taken for dead"):
             await RequestClient.open(deaf, "$cbs")
-        assert repr(deaf) == f"<Connection {deaf.place} broken>"
+        assert repr(deaf) == f"<Connection {deaf.address} broken>"
 
 
 async def test_we_are_heard_from_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
 from pumphouse.client.native.client import NativeClient
+from pumphouse.client.native.connection import ConnectionOptions
 from pumphouse.client.native.reader import NativeReader
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
@@ -16,6 +17,7 @@ WAYS = ("tcp", "tls", "ws", "wss")
 DEADLINE_S = 60.0
 # Breaks are mended at once; patience is long, because a test may break a connection many times.
 QUICK = RetryOptions(attempts=50, first_s=0.001, most_s=0.05)
+OPTIONS = ConnectionOptions(rng=Random(7))
 
 
 def client_by(way: str, hub: EmbeddedHub, **options: Any) -> NativeClient:
@@ -26,7 +28,7 @@ def client_by(way: str, hub: EmbeddedHub, **options: Any) -> NativeClient:
     if way in ("ws", "wss"):
         options |= {"transport": "websocket", "endpoint": f"sb://127.0.0.1:{hub.ws_port}"}
     return NativeClient(
-        hub.connection_string("eh", tls=tls), **{"retry": QUICK, "rng": Random(7), **options}
+        hub.connection_string("eh", tls=tls), **{"retry": QUICK, "options": OPTIONS, **options}
     )
 
 

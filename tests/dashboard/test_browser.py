@@ -307,7 +307,7 @@ def test_what_cannot_be_read_is_said(page: Page, witness: Witness) -> None:
     page.goto("/events")
     page.locator("#tail").get_by_label("From").fill("somewhere")
     page.get_by_role("button", name="Read").click()
-    expect(page.locator("#tail-state")).to_contain_text("'somewhere' is no position")
+    expect(page.locator("#tail-state")).to_contain_text("invalid position 'somewhere'")
     # The browser itself notes each answer of 400.
     assert witness.errors
     assert all("status of 400" in error for error in witness.errors)

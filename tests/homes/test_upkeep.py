@@ -40,7 +40,7 @@ def test_who_ran_for_long_has_got_over_it() -> None:
 SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted
 org.apache.spark.SparkException: Job aborted due to stage: Traceback (most recent call last):
   File "worker.py", line 1, in main
-pumphouse.errors.ConnectionFailed: no hub answers at 127.0.0.1:1
+pumphouse.errors.ConnectionFailed: cannot connect to 127.0.0.1:1
 
 \tat org.apache.spark.api.python.BasePythonRunner
 Caused by: java.lang.RuntimeException: something else
@@ -51,7 +51,7 @@ Identifier: sift [id = 1, runId = 2]"""
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (SPARK, "pumphouse.errors.ConnectionFailed: no hub answers at 127.0.0.1:1"),
+        (SPARK, "pumphouse.errors.ConnectionFailed: cannot connect to 127.0.0.1:1"),
         (
             "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Python worker "
             "failed to connect back. SQLSTATE: XXKST",

@@ -99,7 +99,7 @@ def test_any_text_is_a_selector_or_an_amqp_error(text: str) -> None:
 
 
 def test_an_unknown_kind_of_position_is_refused() -> None:
-    with pytest.raises(OptionError, match="'tomorrow' is no kind of position"):
+    with pytest.raises(OptionError, match="invalid kind of position 'tomorrow'"):
         selector_for(Position("tomorrow"))
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pumphouse.client.base import ReaderOptions, RetryOptions
 from pumphouse.client.native.client import NativeClient
+from pumphouse.client.native.connection import ConnectionOptions
 from pumphouse.client.native.reader import NativeReader
 from pumphouse.errors import AmqpError, ConnectionFailed, OptionError, QuotaExceeded
 from pumphouse.events import Event
@@ -204,7 +205,9 @@ class StandingClock:
 
 
 def client_of(hub: EmbeddedHub) -> NativeClient:
-    return NativeClient(hub.connection_string("eh"), clock=hub.namespace.clock)
+    return NativeClient(
+        hub.connection_string("eh"), options=ConnectionOptions(clock=hub.namespace.clock)
+    )
 
 
 async def test_events_that_come_too_fast_are_refused() -> None:
@@ -215,7 +218,9 @@ async def test_events_that_come_too_fast_are_refused() -> None:
 
 async def check_refusal(hub: EmbeddedHub, clock: StandingClock) -> None:
     at_once = RetryOptions(attempts=0)
-    async with NativeClient(hub.connection_string("eh"), clock=clock, retry=at_once) as client:
+    async with NativeClient(
+        hub.connection_string("eh"), options=ConnectionOptions(clock=clock), retry=at_once
+    ) as client:
         sender = await client.sender("0")
         await sender.send([Event(b"x") for _ in range(1000)])
         with pytest.raises(ConnectionFailed, match="server-busy") as refused:

@@ -170,7 +170,7 @@ def test_a_hub_in_parts() -> None:
         "sharedAccessKey": SECRET,
     }
     identity = read_source(parts, streaming=True, now_ms=0).identity
-    assert (identity.connection.place, identity.hub) == (
+    assert (identity.connection.address, identity.hub) == (
         "ns.servicebus.windows.net:5671",
         "sensors",
     )

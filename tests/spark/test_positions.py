@@ -81,7 +81,7 @@ def test_what_is_no_position(written: str) -> None:
 
 
 def test_a_time_needs_a_zone() -> None:
-    with pytest.raises(OptionError, match="a time needs a zone"):
+    with pytest.raises(OptionError, match="has no time zone"):
         read_position("startingPosition", "2025-11-15T09:00:00", NOW_MS)
 
 

@@ -1,10 +1,10 @@
-"""Events to the payloads of transfers, and back.
+"""Encodes events into the payloads of transfers, and decodes single events.
 
-Events of one batch go to one partition together, so a batch holds events of one partition key. A
-batch never passes the size that the hub allows on the link.
+All events of a batch go to one partition, so a batch holds events of one partition key. A batch
+never exceeds the size limit of the link.
 
-    list[Event] -> cut -> Payload -> Sender        transfer -> decode_event -> Event
-                   ^^^ this module                             ^^^^^^^^^^ and this
+    list[Event] -> cut_batches -> Payload -> Sender        transfer -> decode_event -> Event
+                   ^^^^^^^^^^^ this module                             ^^^^^^^^^^^^ and this
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from pumphouse.events import Event
 SEQUENCE, OFFSET = Symbol("x-opt-sequence-number"), Symbol("x-opt-offset")
 ENQUEUED, KEY = Symbol("x-opt-enqueued-time"), Symbol("x-opt-partition-key")
 
-SECTION_BYTES = 8  # what a batch adds to each message: descriptor, constructor and size
-KEY_BYTES = 64  # what it adds for a key, beside the key itself
+SECTION_BYTES = 8  # overhead of a message in a batch: descriptor, constructor and size
+KEY_BYTES = 64  # overhead of a key
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One transfer's worth of events."""
+    """The encoded events of one transfer."""
 
     data: bytes
     message_format: int
     event_count: int
-    key: str | None = None  # of all of them; those of one key must not overtake each other
+    key: str | None = None  # of all events; batches of one key must keep their order
 
 
 @dataclass(slots=True)
-class Bundle:
-    """The events of one key that wait to be sent together."""
+class OpenBatch:
+    """The events of one key that are collected for one batch."""
 
     key: str | None
     messages: list[bytes] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Bundle:
         if self.key is not None:
             self.size = KEY_BYTES + len(self.key.encode())
 
-    def takes(self, message: bytes, size_max: int, count_max: int) -> bool:
+    def has_room(self, message: bytes, size_max: int, count_max: int) -> bool:
         """Whether one more message fits."""
         fits = self.size + len(message) + SECTION_BYTES <= size_max
         return fits and len(self.messages) < count_max
@@ -67,39 +67,40 @@ class Bundle:
         self.messages.append(message)
         self.size += len(message) + SECTION_BYTES
 
-    def seal(self) -> Payload:
+    def payload(self) -> Payload:
+        """The payload of the collected events."""
         if len(self.messages) == 1:
             return Payload(self.messages[0], SINGLE_FORMAT, 1, self.key)
         data = encode_batch(self.messages, annotations_of(self.key))
         return Payload(data, BATCH_FORMAT, len(self.messages), self.key)
 
 
-def cut(events: Iterable[Event], size_max: int, count_max: int) -> Iterator[Payload]:
-    """Events in as few payloads as size, count and keys allow; the order per key is kept."""
-    bundles: dict[str | None, Bundle] = {}
+def cut_batches(events: Iterable[Event], size_max: int, count_max: int) -> Iterator[Payload]:
+    """Events in as few payloads as size, count and keys allow. The order per key is kept."""
+    batches: dict[str | None, OpenBatch] = {}
     held = 0
     for event in events:
         key, message = event.partition_key, encode_event(event)
         if len(message) > size_max:
-            raise too_large(len(message), size_max)
-        bundle = bundles.get(key)
-        if bundle is not None and not bundle.takes(message, size_max, count_max):
-            yield bundles.pop(key).seal()
-            bundle = None
-        if bundle is None:
-            bundle = bundles[key] = Bundle(key)
-        bundle.add(message)
+            raise event_too_large(len(message), size_max)
+        batch = batches.get(key)
+        if batch is not None and not batch.has_room(message, size_max, count_max):
+            yield batches.pop(key).payload()
+            batch = None
+        if batch is None:
+            batch = batches[key] = OpenBatch(key)
+        batch.add(message)
         held += len(message)
         if held > size_max:
-            # Many keys, few events each: all that waits is bounded by one batch.
-            yield from (bundle.seal() for bundle in bundles.values())
-            bundles.clear()
+            # With many keys and few events each, the size of one batch bounds all open ones.
+            yield from (batch.payload() for batch in batches.values())
+            batches.clear()
             held = 0
-    yield from (bundle.seal() for bundle in bundles.values())
+    yield from (batch.payload() for batch in batches.values())
 
 
 def encode_event(event: Event) -> bytes:
-    """An event as a message, section by section: there is nothing in it but these three."""
+    """An event as a message of at most three sections."""
     return b"".join(
         (
             key_section(event.partition_key),
@@ -109,18 +110,18 @@ def encode_event(event: Event) -> bytes:
     )
 
 
-@lru_cache(4096)  # producers have few keys, and many events of each
+@lru_cache(4096)  # producers have few keys with many events each
 def key_section(key: str | None) -> bytes:
     return b"".join(map_section(MESSAGE_ANNOTATIONS, annotations_of(key)))
 
 
 def batch_section(message: bytes) -> bytes:
-    """A message as it stands in a batch, for those who put their own batches together."""
+    """A message as a section of a batch, for callers that assemble batches themselves."""
     return data_section(message)
 
 
 def prepared_batch(sections: bytes, event_count: int) -> Payload:
-    """A batch of messages that stand there already, each with its own key."""
+    """A batch of encoded sections, each with its own key."""
     return Payload(sections, BATCH_FORMAT, event_count)
 
 
@@ -131,20 +132,20 @@ def annotations_of(key: str | None) -> dict[Any, Any]:
 def decode_event(payload: bytes, partition: str) -> Event:
     """The event in a message that was read from a partition."""
     message = decode_message(payload)
-    notes = message.annotations
+    annotations = message.annotations
     return Event(
         body=body_of(message),
         properties=dict(message.application),
-        partition_key=notes.get(KEY),
+        partition_key=annotations.get(KEY),
         partition=partition,
-        sequence=notes.get(SEQUENCE),
-        offset=str(notes[OFFSET]) if OFFSET in notes else None,
-        enqueued_ms=int(notes[ENQUEUED]) if ENQUEUED in notes else None,
+        sequence=annotations.get(SEQUENCE),
+        offset=str(annotations[OFFSET]) if OFFSET in annotations else None,
+        enqueued_ms=int(annotations[ENQUEUED]) if ENQUEUED in annotations else None,
     )
 
 
 def body_of(message: Message) -> bytes:
-    """The body as bytes; one that is an AMQP value is written out as text."""
+    """The body as bytes; an AMQP value is converted to text."""
     if message.data:
         return message.data[0] if len(message.data) == 1 else b"".join(message.data)
     value = list(message.sequence) if message.sequence else message.value
@@ -153,7 +154,7 @@ def body_of(message: Message) -> bytes:
     return b"" if value is None else str(value).encode()
 
 
-def too_large(size: int, limit: int) -> EventTooLarge:
+def event_too_large(size: int, limit: int) -> EventTooLarge:
     return EventTooLarge(
         f"an event of {size} bytes exceeds the limit of {limit} bytes; nothing of its batch was "
         "sent. Send less in one event, or a reference to where it is kept"

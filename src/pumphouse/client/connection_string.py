@@ -1,11 +1,10 @@
-"""What a connection string says: where the hub is, which one, and what opens it.
+"""Parses connection strings.
 
-It is read as the official clients read it: keys in any case, `UseDevelopmentEmulator` only if it
-is exactly "true". Errors name the part that is missing or odd, never what stands in it, because
-any part may hold a key.
+They are parsed as by the official clients: keys in any case, `UseDevelopmentEmulator` only if it is
+exactly "true". Errors name the missing or invalid part but never its value, which may be a key.
 
-    "Endpoint=sb://...;..." -> parse -> ConnectionString -> routes.py, credentials.py
-                               ^^^^^ this module
+    "Endpoint=sb://...;..." -> parse_connection_string -> ConnectionString -> routes.py
+                               ^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -26,39 +25,39 @@ NAMES = (
     "EntityPath",
     "UseDevelopmentEmulator",
 )
-KNOWN = {name.lower(): name for name in NAMES}
+NAME_BY_KEY = {name.lower(): name for name in NAMES}
 FORM = "Endpoint=sb://HOST[:PORT];SharedAccessKeyName=NAME;SharedAccessKey=KEY[;EntityPath=HUB]"
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """A connection string in parts. Without key and signature a credential must come with it."""
+    """A parsed connection string. Without key and signature it needs a credential."""
 
     host: str
     port: int
-    authority: str  # host and port as they were written; tokens are made out to it
-    hub: str = ""  # "" is the namespace: all hubs behind the address
+    authority: str  # host and port as written; tokens are issued for it
+    hub: str = ""  # "" stands for the namespace
     key_name: str = ""
     key: str = field(default="", repr=False)
-    signature: str = field(default="", repr=False)  # a token made by someone else
+    signature: str = field(default="", repr=False)  # a token that was signed elsewhere
     tls: bool = True
 
     @property
-    def place(self) -> str:
-        """Where it leads, for people."""
+    def address(self) -> str:
+        """Host and port, for messages."""
         return f"{self.host}:{self.port}"
 
     def resource(self, path: str) -> str:
-        """A path behind this address, as tokens write it."""
+        """The URI of a path, as tokens contain it."""
         return f"sb://{self.authority}/{path}"
 
 
 def read_connection_string(
     text: str | ConnectionString, hub: str = "", *, keyless: bool = False
 ) -> ConnectionString:
-    """A connection string, or just the host of a namespace, and the hub that is meant.
+    """A connection string, or the host of a namespace, with the name of a hub.
 
-    With `keyless` it need not hold a key, because a credential is given besides it.
+    With `keyless` it needs no key, because a credential is given.
     """
     if isinstance(text, str):
         named = "=" in text or ";" in text
@@ -66,17 +65,17 @@ def read_connection_string(
             parse_connection_string(text, keyless=keyless) if named else parse_host(text, keyless)
         )
     if not keyless and not text.key and not text.signature:
-        raise wrong("has neither SharedAccessKey nor SharedAccessSignature")
+        raise invalid("has neither SharedAccessKey nor SharedAccessSignature")
     return replace(text, hub=hub) if hub else text
 
 
 def parse_host(text: str, keyless: bool) -> ConnectionString:
-    """A bare host: TLS, and nothing that opens it."""
+    """A host without a key: TLS is used."""
     written = text.strip()
     if not keyless:
         raise OptionError(
-            f"{written!r:.80} is no connection string; expected {FORM}. "
-            "The host of a namespace alone is enough if a credential is given with it"
+            f"invalid connection string {written!r:.80}: expected {FORM}; "
+            "a host alone needs a credential"
         )
     scheme = "" if "://" in written else "sb://"
     host, port, authority = read_endpoint(f"{scheme}{written}")
@@ -84,11 +83,11 @@ def parse_host(text: str, keyless: bool) -> ConnectionString:
 
 
 def parse_connection_string(text: str, *, keyless: bool = False) -> ConnectionString:
-    """Read a connection string; OptionError if something is missing or odd."""
-    parts = split(text)
+    """Parse a connection string; OptionError if a part is missing or invalid."""
+    parts = split_parts(text)
     endpoint = parts.get("endpoint") or parts.get("hostname")
     if endpoint is None:
-        raise wrong("has no Endpoint")
+        raise invalid("has no Endpoint")
     key_name, key = parts.get("sharedaccesskeyname", ""), parts.get("sharedaccesskey", "")
     signature = parts.get("sharedaccesssignature", "")
     if not keyless:
@@ -107,19 +106,19 @@ def parse_connection_string(text: str, *, keyless: bool = False) -> ConnectionSt
     )
 
 
-def split(text: str) -> dict[str, str]:
+def split_parts(text: str) -> dict[str, str]:
     """The parts by their names in lower case."""
     parts: dict[str, str] = {}
     for number, part in enumerate(text.strip().rstrip(";").split(";"), 1):
-        written, equals, value = part.partition("=")
-        name = written.strip().lower()
-        called = KNOWN.get(name, f"part {number}")
+        key, equals, value = part.partition("=")
+        name = key.strip().lower()
+        label = NAME_BY_KEY.get(name, f"part {number}")
         if not name or not equals:
-            raise wrong(f"is malformed: part {number} is not of the form Name=Value")
+            raise invalid(f"is malformed: part {number} is not of the form Name=Value")
         if not value.strip():
-            raise wrong(f"is malformed: {called} has no value")
+            raise invalid(f"is malformed: {label} has no value")
         if name in parts:
-            raise wrong(f"is malformed: {called} is given twice")
+            raise invalid(f"is malformed: {label} is given twice")
         parts[name] = value.strip()
     return parts
 
@@ -128,24 +127,28 @@ def check_credentials(key_name: str, key: str, signature: str) -> None:
     if signature:
         return
     if not key and not key_name:
-        raise wrong("has neither SharedAccessKey nor SharedAccessSignature")
+        raise invalid("has neither SharedAccessKey nor SharedAccessSignature")
     if not key:
-        raise wrong("has a SharedAccessKeyName and no SharedAccessKey")
+        raise invalid("has a SharedAccessKeyName and no SharedAccessKey")
     if not key_name:
-        raise wrong("has a SharedAccessKey and no SharedAccessKeyName")
+        raise invalid("has a SharedAccessKey and no SharedAccessKeyName")
 
 
 def read_endpoint(endpoint: str) -> tuple[str, int | None, str]:
-    """Host, port if one is named, and both as they were written."""
+    """Host, port if present, and both as written."""
     try:
         address = urlsplit(endpoint.rstrip("/"))
         host, port = address.hostname, address.port
     except ValueError:
         host = port = None
     if not host:
-        raise wrong("has an Endpoint that is no address")
+        raise invalid("has an invalid Endpoint")
     return host, port, address.netloc.rpartition("@")[2]
 
 
-def wrong(what: str) -> OptionError:
-    return OptionError(f"the connection string {what}; expected {FORM}")
+def invalid(problem: str) -> OptionError:
+    return OptionError(f"the connection string {problem}; expected {FORM}")
+
+
+def hub_missing() -> OptionError:
+    return OptionError("no hub is named: name one, or add EntityPath=HUB to the connection string")

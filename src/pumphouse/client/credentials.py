@@ -1,10 +1,10 @@
-"""What opens a hub, whoever made it: a key, a ready signature, or a credential of azure-identity.
+"""Credentials of a hub: a key, a signature, or a credential of azure-identity.
 
     connection string, credential -> credential_for -> Credential.token -> Tokens -> put-token
                                      ^^^^^^^^^^^^^^ this module ^^^^^^
 
-A token says until when it is good. Whether there will be another after it depends on who makes it:
-a key makes as many as are wanted, a ready signature is the only one of its kind.
+A token has an expiry. Whether it can be renewed depends on the credential: a key signs any number
+of tokens, a given signature is only one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pumphouse.client.connection_string import ConnectionString
 from pumphouse.client.sas import sign
 from pumphouse.errors import AuthError, OptionError
 
-TOKEN_S = 3600.0  # of those that we sign; as the official clients
+TOKEN_S = 3600.0  # of tokens that we sign; as the official clients
 SCOPE = "https://eventhubs.azure.net/.default"
 SAS_TOKEN, JWT_TOKEN = "servicebus.windows.net:sastoken", "jwt"
-ASK_S = 60.0  # for a credential to make a token: it may have to ask three places over the network
+TOKEN_REQUEST_S = 60.0  # for a token of a credential: it may try three issuers over the network
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is put to a hub, and until when it is good (seconds since 1970)."""
+    """A token for a hub, and its expiry (seconds since 1970)."""
 
     text: str = field(repr=False)
     kind: str
@@ -37,18 +37,18 @@ class Token:
 
 
 class Credential(Protocol):
-    """Makes tokens."""
+    """Issues tokens."""
 
     @property
     def name(self) -> str:
-        """What it is, to stand in a sentence; never what it holds."""
+        """A description for messages, without secrets."""
 
     @property
     def renews(self) -> bool:
-        """Whether there can be another token when one runs out."""
+        """Whether an expiring token can be replaced."""
 
     async def token(self, resource: str, now: float) -> Token:
-        """A token for a resource; AuthError if there is none to be had."""
+        """A token for a resource; AuthError if none can be obtained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class KeyCredential:
 
 @dataclass(frozen=True, slots=True)
 class SignatureCredential:
-    """A token that someone else signed. Where it can change, it is looked at each time."""
+    """A token that was signed elsewhere. It is read each time, because it may change."""
 
     read: Callable[[], str] = field(repr=False)
     renews: bool = False
@@ -84,8 +84,8 @@ class SignatureCredential:
 class IdentityCredential:
     """A credential of azure-identity, blocking or asyncio.
 
-    A token is kept while it is good, so that a broken connection is mended without asking for
-    another: the place that makes them may be out of reach just then.
+    A token is cached while it is valid, so a broken connection is reopened without a request to the
+    token issuer, which may be unreachable at that moment.
     """
 
     renews = True
@@ -93,50 +93,51 @@ class IdentityCredential:
     def __init__(self, credential: TokenCredential) -> None:
         self.credential = credential
         self.name = f"token of {type(credential).__name__}"
-        self._kept: Token | None = None
+        self._cached: Token | None = None
         self._renew_at = 0.0
-        self._asking = asyncio.Lock()  # so that many paths at once ask once
+        self._lock = asyncio.Lock()  # concurrent callers share one request
 
     def __repr__(self) -> str:
         return f"<IdentityCredential {type(self.credential).__name__}>"
 
     async def token(self, resource: str, now: float) -> Token:
-        async with self._asking:
-            if self._kept is None or now >= self._renew_at:
-                made = await self.ask()
-                self._kept = Token(made.token, JWT_TOKEN, float(made.expires_on))
-                self._renew_at = renewal_at(now, self._kept.expires_at)
-            return self._kept
+        async with self._lock:
+            if self._cached is None or now >= self._renew_at:
+                issued = await self.request_token()
+                self._cached = Token(issued.token, JWT_TOKEN, float(issued.expires_on))
+                self._renew_at = renewal_at(now, self._cached.expires_at)
+            return self._cached
 
-    async def ask(self) -> AccessToken:
+    async def request_token(self) -> AccessToken:
         try:
-            async with asyncio.timeout(ASK_S):
+            async with asyncio.timeout(TOKEN_REQUEST_S):
                 return await self.get_token()
         except TimeoutError:
-            raise AuthError(f"the {self.name} was not there within {ASK_S:g} s") from None
+            waited = f"{TOKEN_REQUEST_S:g} s"
+            raise AuthError(f"the {self.name} did not arrive within {waited}") from None
         except Exception as failed:
-            # Azure's errors are a tree of their own, which we need not have installed.
+            # The exceptions of azure-identity may not be installed here.
             reason = str(failed).strip().partition("\n")[0][:300] or type(failed).__name__
-            raise AuthError(f"there is no {self.name} to be had: {reason}") from failed
+            raise AuthError(f"cannot get the {self.name}: {reason}") from failed
 
     async def get_token(self) -> AccessToken:
-        """Blocking ones run in a thread; those of asyncio answer with something to await."""
+        """Call `get_token`; a blocking one runs in a thread."""
         if inspect.iscoroutinefunction(self.credential.get_token):
-            answer = self.credential.get_token(SCOPE)
+            result = self.credential.get_token(SCOPE)
         else:
-            answer = await asyncio.to_thread(self.credential.get_token, SCOPE)
-        found: AccessToken = await answer if inspect.isawaitable(answer) else answer
-        return found
+            result = await asyncio.to_thread(self.credential.get_token, SCOPE)
+        token: AccessToken = await result if inspect.isawaitable(result) else result
+        return token
 
 
 def credential_for(connection: ConnectionString, given: Any = None) -> Credential:
-    """What opens a hub: the credential that is given, otherwise what the connection string holds.
+    """The given credential, otherwise the key or signature of the connection string.
 
-    Given may be: a signature as text, anything with `get_token` (azure-identity), with `named_key`
-    or with `signature` (azure-core).
+    A given credential is a signature as text, or an object with `get_token` (azure-identity),
+    `named_key` or `signature` (azure-core).
     """
     if given is None:
-        return of_connection(connection)
+        return connection_string_credential(connection)
     if isinstance(given, str):
         return SignatureCredential(lambda: check_signature(given))
     if callable(getattr(given, "get_token", None)):
@@ -146,33 +147,34 @@ def credential_for(connection: ConnectionString, given: Any = None) -> Credentia
     if isinstance(getattr(given, "signature", None), str):
         return SignatureCredential(lambda: check_signature(given.signature), renews=True)
     raise OptionError(
-        f"{type(given).__name__} is no credential: it has no get_token, named_key or signature"
+        f"{type(given).__name__} is not a credential: it has no get_token, named_key or signature"
     )
 
 
-def of_connection(connection: ConnectionString) -> Credential:
+def connection_string_credential(connection: ConnectionString) -> Credential:
     if connection.signature:
         return SignatureCredential(lambda: connection.signature)
     if connection.key:
         return KeyCredential(connection.key_name, connection.key)
     raise OptionError(
-        f"nothing opens {connection.place}: give a connection string with a key, or a credential"
+        f"no credential for {connection.address}: use a connection string with a key, or pass a "
+        "credential"
     )
 
 
 def check_signature(text: str) -> str:
-    """A signature, as long as it looks like one: a key in its place would be sent over the wire."""
+    """A signature, checked for its prefix: a key in its place would be sent to the hub."""
     if not text.startswith("SharedAccessSignature "):
-        raise OptionError("a credential that is text must be a token: SharedAccessSignature sr=...")
+        raise OptionError("a credential as text must be a token: SharedAccessSignature sr=...")
     return text
 
 
 def expiry_of(signature: str) -> float:
-    """Until when a signature is good; for ever if it does not say so in a way we understand."""
-    said = parse_qs(signature.partition(" ")[2]).get("se", [""])[0]
-    return float(said) if said.isascii() and said.isdigit() else float("inf")
+    """The expiry of a signature; infinite if it has no readable one."""
+    expiry = parse_qs(signature.partition(" ")[2]).get("se", [""])[0]
+    return float(expiry) if expiry.isascii() and expiry.isdigit() else float("inf")
 
 
 def renewal_at(now: float, expires_at: float) -> float:
-    """When to renew a token: at nine tenths of what is left, as the official clients."""
+    """The time to renew a token: at nine tenths of the rest, as the official clients."""
     return now + 0.9 * (expires_at - now)

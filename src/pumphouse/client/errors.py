@@ -1,10 +1,10 @@
-"""What a hub's error means to us, as one of our own.
+"""Converts errors of a hub to our exceptions.
 
-    detach, rejected -> refusal -> AuthError, HubNotFound, ReaderEvicted, AmqpError
-                        ^^^^^^^ this module
+    detach, rejected -> error_from -> AuthError, HubNotFound, ReaderEvicted, AmqpError
+                        ^^^^^^^^^^ this module
 
-The epoch of the reader that has evicted us (or keeps us out) stands only in the text. The service's
-sentences are matched, which the embedded hub writes to the letter.
+The epoch of the reader that evicted or excludes us is only in the text. The patterns match the
+sentences of the service, which the embedded hub uses too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pumphouse.errors import AmqpError, AuthError, HubNotFound, PumphouseError, 
 
 LINK_STOLEN = "amqp:link:stolen"
 
-# The name of the other reader stands before its epoch in the first two, behind it in the third. It
-# is not ours, so it must not be able to pass for an epoch: hence the last match, and the first.
+# The name of the other reader comes before its epoch in the first two, and after it in the third.
+# A name that looks like an epoch must not match: hence the last match, and the first.
 _EVICTED = re.compile(
     r"New receiver '.*with higher epoch of '(?P<epoch>[0-9]{1,19})' is created", re.DOTALL
 )
@@ -29,8 +29,8 @@ _NO_EPOCH = re.compile(
 )
 
 
-def refusal(error: Error | None) -> PumphouseError:
-    """A hub's error as one of ours."""
+def error_from(error: Error | None) -> PumphouseError:
+    """The exception for an error of a hub."""
     if error is None:
         return AmqpError("amqp:link:detach-forced", "the hub detached the link")
     description = error.description or ""
@@ -45,13 +45,13 @@ def refusal(error: Error | None) -> PumphouseError:
 
 
 def other_epoch(description: str) -> int | None:
-    """The epoch of the reader that was preferred to us; None if the text does not name it."""
+    """The epoch of the preferred reader; None if the text does not contain it."""
     for form in (_NO_EPOCH, _EVICTED, _KEPT_OUT):
-        if found := form.match(description):
-            return int(found["epoch"])
+        if match := form.match(description):
+            return int(match["epoch"])
     return None
 
 
-def told(error: Error | None) -> str:
-    """What a hub said when it hung up, to stand behind a sentence."""
+def reason_text(error: Error | None) -> str:
+    """The reason of a close, to append to a sentence."""
     return f": {error.description or error.condition}" if error is not None else ""

@@ -1,11 +1,10 @@
-"""Payloads of transfers -> events, many at a time.
+"""Decodes payloads of transfers into events, many at a time.
 
-A partition is read in batches, and the events of a batch are mostly laid out alike: one of them is
-learned from, and the others are cut as it was. What is like no other is read alone, by
-`decode_event`; both say the same.
+Most events of a batch have the same structure. A pattern is learned from one of them and splits the
+others. `decode_event` decodes the rest, with the same result.
 
-    Reader.receive -> payloads -> decode_events -> events
-                                  ^^^^^^^^^^^ this module
+    NativeReader.receive -> payloads -> decode_events -> events
+                                        ^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from pumphouse.client.batches import ENQUEUED, KEY, OFFSET, SEQUENCE, decode_eve
 from pumphouse.errors import MalformedBytes
 from pumphouse.events import Event
 
-# Read at once: enough to be cheap, few enough that what is made on the way is gone again before the
-# garbage collector comes to look at it.
+# Decoded at once: many enough to be fast, few enough that temporary objects are freed before the
+# garbage collector examines them.
 CHUNK = 128
-SINGLES_MAX = 1  # so few are read before anything would have been learned
-LEARN_MAX = 4  # patterns learned from one batch: if these do not fit, none will
-PATTERNS_MAX = 16  # patterns remembered
+SINGLES_MAX = 1  # so few are decoded faster than a pattern is learned
+LEARN_MAX = 4  # patterns learned per batch; more would not help
+PATTERNS_MAX = 16  # patterns kept
 
 KEY_ID, SEQUENCE_ID, OFFSET_ID, ENQUEUED_ID = (
     ValueId(MESSAGE_ANNOTATIONS, name) for name in (KEY, SEQUENCE, OFFSET, ENQUEUED)
 )
 LONG, TIME = 0x81, 0x83  # constructors
-NOTHING = repeat(None)  # a column that is not there
+NOTHING = repeat(None)  # a missing column
 
 
 class MutableEvent:
-    """An event that is being build_events: the same slots, without the guard before each of them.
+    """An event under construction: the same slots, without the checks of a frozen class.
 
-    Given the class Event it is one, for a fifth of what making one costs.
+    Its class is then changed to Event, which costs a fifth of calling the constructor.
     """
 
     __slots__ = Event.__slots__
@@ -53,13 +52,13 @@ class MutableEvent:
 
 
 class PatternCache:
-    """Patterns that have been learned; the one that was of use last comes first."""
+    """The learned patterns; the one used last comes first."""
 
     def __init__(self) -> None:
-        self.patterns: tuple[Pattern, ...] = ()  # replaced, never changed: threads share it
+        self.patterns: tuple[Pattern, ...] = ()  # replaced, never modified: shared by threads
 
     def find(self, payload: bytes) -> Pattern | None:
-        """The pattern that a payload has, if it has one of these."""
+        """The pattern that fits a payload, if any."""
         for pattern in self.patterns:
             if pattern.fits(payload):
                 return pattern
@@ -67,7 +66,7 @@ class PatternCache:
 
     def remember(self, pattern: Pattern) -> None:
         if self.patterns[:1] != (pattern,):
-            others = (one for one in self.patterns if one is not pattern)
+            others = (other for other in self.patterns if other is not pattern)
             self.patterns = (pattern, *others)[:PATTERNS_MAX]
 
 
@@ -75,7 +74,7 @@ PATTERNS = PatternCache()
 
 
 def decode_events(payloads: Sequence[bytes], partition: str) -> list[Event]:
-    """The events in messages that were read from a partition; MalformedBytes if one is none."""
+    """The events in messages of a partition; MalformedBytes if one is invalid."""
     events: list[Event] = []
     for start in range(0, len(payloads), CHUNK):
         some = payloads[start : start + CHUNK]
@@ -84,13 +83,13 @@ def decode_events(payloads: Sequence[bytes], partition: str) -> list[Event]:
 
 
 def decode_uniform(payloads: Sequence[bytes], partition: str) -> list[Event] | None:
-    """As nearly always: all of them are laid out like those before. None if they are not."""
+    """Decode payloads that all fit the last pattern; None if one does not."""
     known = PATTERNS.patterns
     if not known or len(payloads) <= SINGLES_MAX or not known[0].cut(payloads[-1]):
         return None
     matches = map(known[0].cut, payloads)
     try:
-        # Where one does not match there is a None, which has no groups.
+        # A message that does not match gives None, which has no groups.
         rows = [match.groups() for match in matches]  # type: ignore[union-attr]
         return build_events(known[0].columns(rows), partition)
     except (AttributeError, LayoutMismatch, MalformedBytes):
@@ -98,7 +97,7 @@ def decode_uniform(payloads: Sequence[bytes], partition: str) -> list[Event] | N
 
 
 def decode_mixed(payloads: Sequence[bytes], partition: str) -> list[Event]:
-    """Those of one kind together, kind after kind."""
+    """Decode payloads pattern by pattern."""
     found: list[Event | None] = [None] * len(payloads)
     left: Sequence[int] = range(len(payloads))
     attempts = LEARN_MAX
@@ -121,7 +120,7 @@ def decode_mixed(payloads: Sequence[bytes], partition: str) -> list[Event]:
 
 
 def learn_event_pattern(payload: bytes) -> Pattern | None:
-    """The pattern of a payload, if events can be made of what it finds."""
+    """The pattern of a payload, if it fits the fields of an event."""
     pattern = learn_pattern(payload)
     if pattern is None:
         return None
@@ -140,7 +139,7 @@ def decode_matching(
     partition: str,
     found: list[Event | None],
 ) -> Sequence[int]:
-    """Read those that have this pattern; which ones are left."""
+    """Decode the payloads that fit a pattern; returns the indexes of the others."""
     cut = pattern.cut
     matches = [cut(payloads[at]) for at in left]
     value_ids = left
@@ -153,7 +152,7 @@ def decode_matching(
 
 
 def decode_rows(pattern: Pattern, rows: Sequence[Row], partition: str) -> Sequence[Event | None]:
-    """Events of messages that were cut; None for those that were cut in the wrong value_id."""
+    """Events of matched messages; None for messages that were split incorrectly."""
     try:
         return build_events(pattern.columns(rows), partition)
     except (LayoutMismatch, MalformedBytes):
@@ -165,7 +164,7 @@ def decode_rows(pattern: Pattern, rows: Sequence[Row], partition: str) -> Sequen
 
 
 def build_events(columns: dict[ValueId, Sequence[Any]], partition: str) -> list[Event]:
-    """Events out of columns."""
+    """Events of columns."""
     events: list[Event] = []
     for body, properties, key, sequence, offset, enqueued_ms in zip(
         columns[BODY],
@@ -190,11 +189,11 @@ def build_events(columns: dict[ValueId, Sequence[Any]], partition: str) -> list[
 
 
 def properties_of(columns: dict[ValueId, Sequence[Any]]) -> list[dict[str, Any]]:
-    """What the application wrote beside each body."""
+    """The application properties of each event."""
     names = [value_id for value_id in columns if value_id.section == APPLICATION_PROPERTIES]
     if not names:
         return [{} for _ in columns[BODY]]
-    # Name by name, not row by row: that is several times quicker than dict(zip(names, row)).
+    # Name by name is several times faster than dict(zip(names, row)) per row.
     first = names[0].name
     found = [{first: value} for value in columns[names[0]]]
     for value_id in names[1:]:

@@ -1,9 +1,9 @@
-"""Which failures pass by themselves, and how long to wait before the next attempt.
+"""Decides which failures are transient, and the delay before the next attempt.
 
-Pure: chance is an argument. Who waits, and for what, is `line`'s business.
+Pure: random numbers are an argument. The callers wait.
 
-    failure -> passes -> delay_s -> the next attempt
-               ^^^^^^ this module ^^
+    failure -> is_transient -> delay_s -> the next attempt
+               ^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from random import Random
 from pumphouse.client.base import RetryOptions
 from pumphouse.errors import AmqpError, ConnectionFailed, HubUntrusted, PumphouseError
 
-# Conditions by which a hub says "not now" or "not here any more", not "no".
-PASSING = frozenset(
+# Conditions of temporary failures, not of refusals.
+TRANSIENT = frozenset(
     {
         "amqp:link:detach-forced",
         "amqp:connection:forced",
@@ -26,48 +26,50 @@ PASSING = frozenset(
         "com.microsoft:operation-cancelled",
     }
 )
-# To one who had a link a moment ago, the one in its place is most likely its own, not yet missed.
-PASSING_AGAIN = PASSING | {"amqp:resource-limit-exceeded"}
+# After a broken link the hub may still count the old one against the limit of readers.
+TRANSIENT_ON_RESUME = TRANSIENT | {"amqp:resource-limit-exceeded"}
 
-JITTER = 0.5  # of a delay: enough that a fleet which lost its hub does not come back as one
+JITTER = 0.5  # of a delay: spreads the reconnects of a fleet
 
 
-def passes(failure: Exception, *, again: bool = False) -> bool:
-    """Whether the same may succeed if it is merely tried again.
+def is_transient(failure: Exception, *, resumed: bool = False) -> bool:
+    """Whether the same call may succeed if it is repeated.
 
-    `again` is for what has succeeded before: a link that is to be attached anew.
+    `resumed` marks a call that has succeeded before: a link that is attached again.
     """
     if isinstance(failure, AmqpError):
-        return failure.condition in (PASSING_AGAIN if again else PASSING)
+        return failure.condition in (TRANSIENT_ON_RESUME if resumed else TRANSIENT)
     return isinstance(failure, ConnectionFailed) and not isinstance(failure, HubUntrusted)
 
 
 def delay_s(failures: int, options: RetryOptions, rng: Random) -> float:
-    """How long to wait after so many failures in a row: doubling, up to a limit, with jitter."""
+    """The delay after consecutive failures: doubling, up to a limit, with jitter."""
     if failures < 1:
         return 0.0
-    # Beyond 2^60 the product is past any limit, and further still past what a float holds.
+    # Beyond 2^60 the product exceeds every limit, and later the range of a float.
     full = min(options.most_s, options.first_s * 2.0 ** min(failures - 1, 60))
     return full * (1 - JITTER * rng.random())
 
 
 def exhausted(failures: int, options: RetryOptions) -> bool:
-    """Whether patience is used up: one attempt, and `attempts` more, have failed."""
+    """Whether the first attempt and all retries have failed."""
     return failures > options.attempts
 
 
-def judge(
-    failure: PumphouseError, failures: int, options: RetryOptions, *, again: bool = False
+def failure_to_raise(
+    failure: PumphouseError, failures: int, options: RetryOptions, *, resumed: bool = False
 ) -> PumphouseError | None:
-    """What to raise after this failure, the so many-th in a row; None to try once more."""
-    if not passes(failure, again=again):
+    """The error to raise after consecutive failures; None to retry."""
+    if not is_transient(failure, resumed=resumed):
         return failure
     if not exhausted(failures, options):
         return None
-    return failure if isinstance(failure, ConnectionFailed) else given_up(failure, failures)
+    return (
+        failure if isinstance(failure, ConnectionFailed) else retries_exhausted(failure, failures)
+    )
 
 
-def given_up(failure: PumphouseError, failures: int) -> ConnectionFailed:
-    """What might have passed, and did not within our patience."""
+def retries_exhausted(failure: PumphouseError, failures: int) -> ConnectionFailed:
+    """The error for a transient failure after the last retry."""
     times = "once" if failures == 1 else f"{failures} times in a row"
-    return ConnectionFailed(f"given up after it failed {times}: {failure}")
+    return ConnectionFailed(f"failed {times}, no retries left: {failure}")

@@ -1,12 +1,11 @@
-"""By which way to a hub: host, port, TLS or not, WebSocket or not.
+"""The network route to a hub: host, port, TLS and WebSocket.
 
     connection string, transport, endpoint -> route_for -> Route -> transports.py
                                               ^^^^^^^^^ this module
 
-A connection string says where the hub is and whether TLS is spoken. Where it names no port, AMQP
-has 5671 (5672 without TLS) and WebSocket 443 (80). An `endpoint` leads elsewhere, for a gateway or
-for a second door of the embedded hub; tokens are still made out to the place in the connection
-string.
+A connection string holds the host and whether TLS is used. Without a port, AMQP uses 5671 (5672
+without TLS) and WebSocket 443 (80). An `endpoint` replaces the address, for a gateway or a second
+listener of the embedded hub. Tokens are still issued for the host of the connection string.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ WS_PORT, WSS_PORT = 80, 443
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way to a hub."""
+    """The network route to a hub."""
 
     host: str
     port: int
-    hostname: str  # as which the hub knows itself: the host of the connection string
+    hostname: str  # the host of the connection string, sent in the open
     tls: bool = False
     websocket: bool = False
     path: str = WEBSOCKET_PATH
 
     @property
-    def place(self) -> str:
-        """Where it leads, for people."""
+    def address(self) -> str:
+        """Host and port, for messages."""
         return f"{self.host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The address of a WebSocket."""
+        """The URL of a WebSocket."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{self.path}"
 
@@ -51,11 +50,11 @@ class Route:
 def route_for(
     connection: ConnectionString, transport: str = "tcp", endpoint: str | None = None
 ) -> Route:
-    """The way that these three mean; OptionError if they make no sense."""
+    """The route of a connection string, transport and endpoint; OptionError if invalid."""
     if transport not in TRANSPORTS:
         raise OptionError(f"transport must be one of {', '.join(TRANSPORTS)} (got {transport!r})")
     websocket = transport == "websocket"
-    host, port, path = connection.host, written_port(connection.authority), ""
+    host, port, path = connection.host, explicit_port(connection.authority), ""
     if endpoint is not None:
         host, port, path = read_endpoint(endpoint)
     if port is None:
@@ -70,8 +69,8 @@ def default_port(connection: ConnectionString, websocket: bool) -> int:
     return connection.port
 
 
-def written_port(authority: str) -> int | None:
-    """The port that a connection string names, if it does."""
+def explicit_port(authority: str) -> int | None:
+    """The port in a connection string, if it has one."""
     return urlsplit(f"//{authority}").port
 
 

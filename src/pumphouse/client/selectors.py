@@ -1,4 +1,4 @@
-"""Where we start to read, as the hub wants to hear it.
+"""Filters that start a reader at a position.
 
 Position -> selector_for -> the filter of an attach -> hub
             ^^^^^^^^^^^^ this module
@@ -13,7 +13,7 @@ from pumphouse.amqp.types import Described
 from pumphouse.errors import OptionError
 from pumphouse.events import Position
 
-_WRITTEN = {
+_ANNOTATIONS = {
     "offset": "x-opt-offset",
     "sequence": "x-opt-sequence-number",
     "time": "x-opt-enqueued-time",
@@ -21,17 +21,17 @@ _WRITTEN = {
 
 
 def selector_for(position: Position) -> str:
-    """The selector that means this position, as the official clients write it."""
+    """The selector of a position, as the official clients write it."""
     if position.kind == "earliest":
         return "amqp.annotation.x-opt-offset > '-1'"
     if position.kind == "latest":
         return "amqp.annotation.x-opt-offset > '@latest'"
-    if position.kind not in _WRITTEN:
-        raise OptionError(f"{position.kind!r} is no kind of position (got {position})")
+    if position.kind not in _ANNOTATIONS:
+        raise OptionError(f"invalid kind of position {position.kind!r} (got {position})")
     operator = ">=" if position.inclusive else ">"
-    return f"amqp.annotation.{_WRITTEN[position.kind]} {operator} '{position.value}'"
+    return f"amqp.annotation.{_ANNOTATIONS[position.kind]} {operator} '{position.value}'"
 
 
 def filter_for(position: Position) -> dict[Any, Any]:
-    """The filter of a source that starts at this position."""
+    """The filter of a source that starts at a position."""
     return {SELECTOR_FILTER: Described(SELECTOR_FILTER, selector_for(position))}

@@ -236,7 +236,7 @@ class AllPartitionsDriver:
             for one in latest
         }
         silent = {UNAVAILABLE_KEY: list(view.unavailable)} if view.unavailable else {}
-        reader = reader_name(self.options.identity.connection.place, self.options.group)
+        reader = reader_name(self.options.identity.connection.address, self.options.group)
         return {**to_json(self.hub, latest), POSITIONS_KEY: marks, READER_KEY: reader, **silent}
 
     def marks(self) -> dict[str, KnownPosition]:

@@ -93,7 +93,7 @@ def test_a_signal_ends_it_cleanly_with_a_summary(
         ("--incidents fire=2000", "invalid rate 2000 of fire: use 0 to 1000"),
         ("--late 2", "--late"),
         ("--share 3/2", "'3/2' is no share; write 1/4 for the first of four producers"),
-        ("--from noon", "'time:noon' is no position"),
+        ("--from noon", "invalid position 'time:noon'"),
         ("--minutes 0", "--minutes"),
         ("--from 2020-01-01T00:00:00Z --minutes 1", "2025 began"),
     ],

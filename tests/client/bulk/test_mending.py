@@ -17,6 +17,7 @@ from pumphouse.client.bulk.client import (
     RangeOptions,
     read_range,
 )
+from pumphouse.client.native.connection import ConnectionOptions
 from pumphouse.clock import now_ms
 from pumphouse.errors import AmqpError, ConnectionFailed, HubNotFound, ReaderEvicted
 from pumphouse.hub.embedded import EmbeddedHub
@@ -51,7 +52,9 @@ def read_all(house: EmbeddedHub, eh: Entity, way: str, last: int) -> list[int]:
     """The range up to `last`, in small batches, over a connection of small frames."""
     options = RangeOptions(batch_rows=97, batch_bytes=1 << 16, columns=("sequenceNumber",))
     place = by(way, house, eh.name)
-    with BulkClient(**place, retry=QUICKLY, rng=Random(3), frame_bytes_max=4096) as client:
+    with BulkClient(
+        **place, retry=QUICKLY, options=ConnectionOptions(rng=Random(3), frame_bytes_max=4096)
+    ) as client:
         return sequences(client.read_range("0", 0, last, options))
 
 
@@ -147,7 +150,9 @@ def test_patience_has_an_end(house: EmbeddedHub, eh: Entity) -> None:
     pauses: list[float] = []
     retry = RetryOptions(attempts=3, first_s=1, most_s=3)
     options = RangeOptions(batch_rows=5)
-    with BulkClient(eh.connection, retry=retry, rng=Random(1), pause=pauses.append) as client:
+    with BulkClient(
+        eh.connection, retry=retry, options=ConnectionOptions(rng=Random(1), pause=pauses.append)
+    ) as client:
         reading = client.read_range("0", 0, 20, options)
         next(reading)
         house.drop_connections()

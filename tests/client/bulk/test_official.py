@@ -40,6 +40,7 @@ from pumphouse.client.bulk.client import (
 from pumphouse.client.bulk.texts import text_of
 from pumphouse.client.event_decoding import PATTERNS
 from pumphouse.client.native.client import NativeClient
+from pumphouse.client.native.connection import ConnectionOptions
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.client.bulk.entity import (
@@ -292,7 +293,9 @@ def read_columns(
     reader = partial(ColumnReader, singles_max=singles_max)
     with (
         pytest.MonkeyPatch.context() as patch,
-        BulkClient(eh.connection, frame_bytes_max=frame_bytes_max) as client,
+        BulkClient(
+            eh.connection, options=ConnectionOptions(frame_bytes_max=frame_bytes_max)
+        ) as client,
     ):
         patch.setattr(ranges, "ColumnReader", reader)
         return rows(client.read_range("0", 0, count))

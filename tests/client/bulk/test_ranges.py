@@ -19,6 +19,7 @@ from pumphouse.client.bulk.client import (
 )
 from pumphouse.client.bulk.streams import Stream
 from pumphouse.client.connection_string import parse_connection_string
+from pumphouse.client.native.connection import ConnectionOptions
 from pumphouse.client.routes import Route
 from pumphouse.errors import (
     AmqpError,
@@ -93,7 +94,9 @@ def test_large_events_in_many_frames(eh: Entity, frame_bytes_max: int) -> None:
     sizes = [0, 700_000, 10, 400, 1_048_000, 70_000, 5, 500, 600]
     bodies = [bytes([number]) * size for number, size in enumerate(sizes)] * 2
     eh.put([encode_message(Message(data=(body,))) for body in bodies])
-    with BulkClient(eh.connection, frame_bytes_max=frame_bytes_max) as client:
+    with BulkClient(
+        eh.connection, options=ConnectionOptions(frame_bytes_max=frame_bytes_max)
+    ) as client:
         for _ in range(2):
             found = rows(client.read_range("0", 0, len(bodies)))
             assert [row["body"] for row in found] == bodies
@@ -113,7 +116,7 @@ def test_however_the_bytes_arrive(house: EmbeddedHub, size: int) -> None:
     [
         (b"\x00\x00\x00\x03\x02\x00\x00\x00", "frame of 3 bytes"),
         (b"\x00\x00\x00\x08\x02\x05\x00\x00", "frame of type 5"),
-        (b"\x00\x00\x00\x09\x02\x00\x00\x00\xff", "is no event hub we understand"),
+        (b"\x00\x00\x00\x09\x02\x00\x00\x00\xff", "sent invalid AMQP"),
     ],
 )
 def test_a_hub_that_goes_mad(eh: Entity, said: bytes, why: str) -> None:

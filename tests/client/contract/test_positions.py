@@ -89,7 +89,7 @@ async def test_a_place_beyond_the_end_is_none(client: HubClient, kind: str) -> N
 
 
 async def test_an_unknown_kind_is_an_error(client: HubClient) -> None:
-    with pytest.raises(OptionError, match="'yesterday' is no kind of position"):
+    with pytest.raises(OptionError, match="invalid kind of position 'yesterday'"):
         await client.reader(ReaderOptions("0", position=Position("yesterday")))
 
 

@@ -130,7 +130,7 @@ async def test_bad_requests_are_answered_with_sentences(hub: EmbeddedHub, store:
             assert (answer.status, sentence in answer.json["error"]) == (400, True), answer.json
         assert "no such home" in (await caller.get("/stream/home/5000")).json["error"]
         assert (
-            "is no position"
+            "invalid position"
             in (await caller.get("/stream/events?hub=sensors&from=x")).json["error"]
         )
         assert "no hub" in (await caller.get("/stream/events?hub=x")).json["error"]
@@ -370,6 +370,6 @@ async def test_what_cannot_be_reached_is_told_and_nothing_secret(store: str) -> 
         shown = await first(
             caller, "/stream/fleet", "fleet", lambda data: data["groups"][0]["trouble"]
         )
-        assert "no hub answers at 127.0.0.1:1" in shown["groups"][0]["trouble"]
+        assert "cannot connect to 127.0.0.1:1" in shown["groups"][0]["trouble"]
         shown = await first(caller, "/stream/homes", "homes", lambda data: data["trouble"])
         assert "c2VjcmV0" not in str(shown)

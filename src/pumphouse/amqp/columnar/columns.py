@@ -351,9 +351,7 @@ class Delivery:
     settled: bool = False
     aborted: bool = False
     payload: bytes = b""
-    other_frames: list[bytes] = field(
-        default_factory=list
-    )  # frames of other links between its frames
+    other_frames: list[bytes] = field(default_factory=list)  # of other links, in between
 
     def take(self, transfer: Transfer, at: int) -> None:
         delivery_id = transfer.delivery_id
@@ -361,9 +359,9 @@ class Delivery:
         if (delivery_id is None and first) or (
             delivery_id is not None and not first and delivery_id != self.number
         ):
+            expected = "a number" if first else self.number
             raise RemoteProtocolError(
-                f"transfer.delivery-id is {delivery_id}, expected {'a number' if first else self.number}",
-                "amqp:invalid-field",
+                f"transfer.delivery-id is {delivery_id}, expected {expected}", "amqp:invalid-field"
             )
         if first:
             self.number = delivery_id

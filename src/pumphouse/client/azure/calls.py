@@ -1,11 +1,11 @@
-"""One call to the official SDK: its deadline, what its failure means, and whether to try again.
+"""Calls the official SDK: deadline, error translation and retries of each call.
 
-The SDK's own retries are switched off, since it repeats what can never succeed (an unknown hub, for
-twelve seconds) and gives up on what would (a reader's fourth broken connection). Patience is thus
-the same for both drivers: retries.py decides, this file waits.
+The retries of the SDK itself are disabled: it repeats hopeless calls (an unknown hub, for twelve
+seconds) and gives up on promising ones (the fourth broken connection of a reader). So both drivers
+retry in the same way: retries.py decides, this module waits.
 
-    AzureClient, AzureReader, AzureSender -> Caller.persist -> SDK
-                                             ^^^^^^ this module
+    AzureClient, AzureReader, AzureSender -> SdkCaller.call_with_retries -> SDK
+                                             ^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -16,75 +16,78 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
 
-from pumphouse.client.azure.errors import meaning
+from pumphouse.client.azure.errors import translate_error
 from pumphouse.client.base import RetryOptions
-from pumphouse.client.retries import delay_s, judge
+from pumphouse.client.retries import delay_s, failure_to_raise
 from pumphouse.clock import Clock
 from pumphouse.errors import AuthError, PumphouseError
+from pumphouse.logs import line
 
 log = logging.getLogger("pumphouse.client")
 
-ANSWER_S = 30.0  # for whatever the hub is asked: a token, a link, a batch, a property
-CLOSE_S = 3.0  # for a good-bye; what is not gone by then is dropped
+ANSWER_S = 30.0  # for every call: a token, a link, a batch, properties
+CLOSE_S = 3.0  # for a close; ignored afterwards
 
 T = TypeVar("T")
 
 
-class Caller:
-    """Calls the SDK on behalf of everything that one client has opened."""
+class SdkCaller:
+    """Calls the SDK for everything that one client has opened."""
 
-    def __init__(self, place: str, retry: RetryOptions, clock: Clock, rng: Random) -> None:
-        self.place = place
+    def __init__(self, address: str, retry: RetryOptions, clock: Clock, rng: Random) -> None:
+        self.address = address
         self.retry = retry
         self.clock = clock
         self.rng = rng
 
-    async def persist(
+    async def call_with_retries(
         self,
-        act: Callable[[], Awaitable[T]],
+        call: Callable[[], Awaitable[T]],
         broken: PumphouseError | None = None,
         failures: int = 0,
     ) -> T:
-        """The outcome of an act that is tried again as long as its failures may pass.
+        """The result of a call that is retried while its failures are transient.
 
-        `broken` is why something that worked is to be mended, the so many-th failure in a row.
+        `broken` is cause something that worked has to be replaced, after `failures` consecutive
+        failures.
         """
-        again, why = broken is not None, broken
+        resumed, cause = broken is not None, broken
         while True:
-            if why is not None:
-                await self.hold_out(why, failures, again)
+            if cause is not None:
+                await self.wait_before_retry(cause, failures, resumed)
             try:
                 async with asyncio.timeout(ANSWER_S):
-                    return await act()
+                    return await call()
             except Exception as failure:
-                # The SDK lets through whatever its parts raise: of asyncio, aiohttp, ssl, and its
-                # own AttributeErrors where something was closed at a bad moment.
-                why, failures = self.understand(failure), failures + 1
+                # The SDK raises exceptions of asyncio, aiohttp and ssl, and AttributeErrors if an
+                # object is closed at the wrong moment.
+                cause, failures = self.translate(failure), failures + 1
 
-    def understand(self, failure: Exception) -> PumphouseError:
-        why = meaning(failure, self.place)
-        if why is not failure:
-            why.__cause__ = failure
-        return why
+    def translate(self, failure: Exception) -> PumphouseError:
+        cause = translate_error(failure, self.address)
+        if cause is not failure:
+            cause.__cause__ = failure
+        return cause
 
-    async def hold_out(self, why: PumphouseError, failures: int, again: bool) -> None:
-        """Wait before the next attempt; raises if there is to be none."""
-        verdict = judge(why, failures, self.retry, again=again)
-        # A token that ran out while nobody listened is put again with the next link, once.
-        expired = again and isinstance(why, AuthError) and failures == 1
-        if verdict is why and not expired:
-            raise why
-        if verdict is not None and not expired:
-            raise verdict from why
+    async def wait_before_retry(self, cause: PumphouseError, failures: int, resumed: bool) -> None:
+        """Wait before the next attempt; raises if there is none left."""
+        error = failure_to_raise(cause, failures, self.retry, resumed=resumed)
+        # A token that expired while idle is put again with the next link, once.
+        expired = resumed and isinstance(cause, AuthError) and failures == 1
+        if error is cause and not expired:
+            raise cause
+        if error is not None and not expired:
+            raise error from cause
         wait_s = delay_s(failures, self.retry, self.rng)
-        log.info("retry place=%s failures=%d wait_s=%.2f why=%s", self.place, failures, wait_s, why)
+        fields = {"address": self.address, "failures": failures, "wait_s": wait_s, "cause": cause}
+        log.info("%s", line("call_failed", **fields))
         await self.clock.sleep(wait_s)
 
 
-async def bounded(farewell: Awaitable[object], what: str) -> None:
-    """Close something of the SDK's, which may raise anything or not come to an end."""
+async def close_quietly(closing: Awaitable[object], what: str) -> None:
+    """Close an object of the SDK, which may raise anything or never return."""
     try:
         async with asyncio.timeout(CLOSE_S):
-            await farewell
+            await closing
     except Exception as failure:
-        log.debug("close what=%s failed=%r", what, failure)
+        log.debug("%s", line("close_failed", object=what, cause=failure))

@@ -1,4 +1,4 @@
-"""The second driver: a hub reached through the official SDK, azure-eventhub.
+"""The azure driver: a client of a hub through the official SDK, azure-eventhub.
 
 async with AzureClient(connection_string, "sensors") as client:
     await (await client.sender()).send([Event(b"hello")])
@@ -8,17 +8,17 @@ async with AzureClient(connection_string, "sensors") as client:
 AzureClient -> AzureReader, AzureSender -> azure-eventhub
 ^^^^^^^^^^^ this module
 
-It keeps the contract of base.py and is exchangeable with the native driver; what differs:
+It keeps the contract of base.py and can replace the native driver. The differences:
 
-* It is slower: the SDK spends some 40 to 60 microseconds of CPU on each event, either way.
-* Each reader, each lane of a sender and each question about properties has a connection of its own.
-* `latest` is settled by asking for the end of the partition first, which costs one more call.
-* Properties that are characters or decimals can be read but not sent, and an empty partition key
-  counts as none: OptionError says so.
+* It is slower: the SDK spends 40 to 60 microseconds of CPU on each event, in both directions.
+* Each reader, each producer of a sender and each properties call has a connection of its own.
+* `latest` is resolved with an additional call for the end of the partition.
+* Character and decimal properties can be read but not sent, and an empty partition key counts as
+  none: OptionError names the limit.
 
-It needs the extra `azure`. Credentials are the key or signature in the connection string, or one of
-azure-identity's (asyncio or blocking), AzureSasCredential, AzureNamedKeyCredential or a signature
-as text; with one of these the connection string may be just the host of the namespace.
+It needs the extra `azure`. Credentials are the key or signature of the connection string, a
+credential of azure-identity (asyncio or blocking), AzureSasCredential, AzureNamedKeyCredential, or
+a signature as text. With one of these the connection string may be the host of the namespace.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
-from pumphouse.client.azure.calls import Caller, bounded
+from pumphouse.client.azure.calls import SdkCaller, close_quietly
 from pumphouse.client.azure.link import SdkLink
 from pumphouse.client.base import (
     HubClient,
@@ -43,7 +43,12 @@ from pumphouse.client.base import (
     RetryOptions,
     Sender,
 )
-from pumphouse.client.connection_string import TLS_PORT, ConnectionString, read_connection_string
+from pumphouse.client.connection_string import (
+    TLS_PORT,
+    ConnectionString,
+    hub_missing,
+    read_connection_string,
+)
 from pumphouse.client.credentials import credential_for
 from pumphouse.client.positions import position_after_all
 from pumphouse.client.routes import WSS_PORT, Route, route_for
@@ -58,7 +63,7 @@ RECEIVER_NAME = b"com.microsoft:receiver-name"
 
 
 class AzureClient(HubClient):
-    """A hub, over as many connections as the SDK opens. Nothing is opened before it is needed."""
+    """A client of a hub over the connections of the SDK. They are opened on first use."""
 
     def __init__(
         self,
@@ -74,42 +79,42 @@ class AzureClient(HubClient):
         rng: Random | None = None,
     ) -> None:
         self._sdk = load_sdk()
-        self.connection = read_connection_string(connection, hub, keyless=credential is not None)
-        self.route = route_for(self.connection, transport, endpoint)
-        credential_for(self.connection, credential)  # says so if it is none
-        self._credential = credential
-        self._settings = settings_for(self.connection, self.route, endpoint, ca_file)
-        place = f"{self.route.place}/{self.connection.hub}"
-        self._caller = Caller(
-            place, retry or RetryOptions(), clock or SystemClock(), rng or Random()
+        self.connection_string = read_connection_string(
+            connection, hub, keyless=credential is not None
         )
-        self._opened: WeakSet[Any] = WeakSet()  # readers and senders, to be closed with us
-        self._asking: Any = None
+        self.route = route_for(self.connection_string, transport, endpoint)
+        credential_for(self.connection_string, credential)  # raises if it is invalid
+        self._credential = credential
+        self._settings = settings_for(self.connection_string, self.route, endpoint, ca_file)
+        address = f"{self.route.address}/{self.connection_string.hub}"
+        self._caller = SdkCaller(
+            address, retry or RetryOptions(), clock or SystemClock(), rng or Random()
+        )
+        self._opened: WeakSet[Any] = WeakSet()  # readers and senders, closed with the client
+        self._management_client: Any = None
 
     def __repr__(self) -> str:
-        return f"<AzureClient {self.route.place} {self.connection.hub or 'namespace'}>"
+        return f"<AzureClient {self.route.address} {self.connection_string.hub or 'namespace'}>"
 
     @property
     def hub(self) -> str:
-        """The hub we speak of; OptionError if nobody has named one."""
-        if not self.connection.hub:
-            raise OptionError(
-                "no hub is named: name one, or add EntityPath=HUB to the connection string"
-            )
-        return self.connection.hub
+        """The name of the hub; OptionError if none was given."""
+        if not self.connection_string.hub:
+            raise hub_missing()
+        return self.connection_string.hub
 
     @property
     def namespace(self) -> str:
-        return self.connection.authority
+        return self.connection_string.authority
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        asking, self._asking = self._asking, None
-        await asyncio.gather(*(one.close() for one in list(self._opened)))
+        asking, self._management_client = self._management_client, None
+        await asyncio.gather(*(opened.close() for opened in list(self._opened)))
         if asking is not None:
-            await bounded(asking.close(), "management")
+            await close_quietly(asking.close(), "management")
 
     # -- reading and sending ----------------------------------------------------------------------
 
@@ -125,7 +130,7 @@ class AzureClient(HubClient):
 
         start = options.position
         if start.kind == "latest":
-            # Asked for again after a broken connection, "latest" would be another place.
+            # Asked for again after a broken connection, "latest" would be another address.
             start = position_after_all(await self.partition_properties(options.partition))
 
         async def attach(position: Position, arrived: Callable[[bytes], None]) -> SdkLink:
@@ -143,15 +148,15 @@ class AzureClient(HubClient):
         return reader
 
     def _consumer(self, options: ReaderOptions, position: Position) -> Any:
-        """The SDK's consumer of one partition. Why not its public face: see azure_link.py."""
-        from pumphouse.client.azure.events import start_of
+        """The SDK consumer of one partition. link.py explains why it is not the public one."""
+        from pumphouse.client.azure.events import sdk_position
 
-        start, inclusive = start_of(position)
+        start, inclusive = sdk_position(position)
         consumer = self._client(options.group)._create_consumer(
             options.group,
             options.partition,
             start,
-            None,  # what it would call back with events
+            None,  # the event callback
             event_position_inclusive=inclusive,
             owner_level=options.epoch,
             prefetch=options.prefetch,
@@ -171,26 +176,28 @@ class AzureClient(HubClient):
         self._opened.add(sender)
         return sender
 
-    def _check(self, partition: str, found: HubProperties) -> None:
-        """The SDK attaches to a partition only when something is sent; we tell before."""
-        if partition not in found.partitions:
+    def _check(self, partition: str, properties: HubProperties) -> None:
+        """Raise for an unknown partition: the SDK would report it only on the first send."""
+        if partition not in properties.partitions:
             raise AmqpError(
                 "com.microsoft:argument-out-of-range",
-                f"hub {found.name!r} has no partition {partition!r}; "
-                f"it should be between 0 and {len(found.partitions) - 1}",
+                f"hub {properties.name!r} has no partition {partition!r}; "
+                f"it should be between 0 and {len(properties.partitions) - 1}",
             )
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- properties -------------------------------------------------------------------------------
 
     async def properties(self) -> HubProperties:
-        found = await self._caller.persist(lambda: self._management().get_eventhub_properties())
+        found = await self._caller.call_with_retries(
+            lambda: self._management().get_eventhub_properties()
+        )
         return HubProperties(
             found["eventhub_name"], to_ms(found["created_at"]), tuple(found["partition_ids"])
         )
 
     async def partition_properties(self, partition: str) -> PartitionProperties:
         try:
-            found = await self._caller.persist(
+            found = await self._caller.call_with_retries(
                 lambda: self._management().get_partition_properties(partition)
             )
         except AmqpError:
@@ -207,48 +214,50 @@ class AzureClient(HubClient):
         )
 
     def _management(self) -> Any:
-        if self._asking is None:
-            self._asking = self._client("$Default")
-        return self._asking
+        if self._management_client is None:
+            self._management_client = self._client("$Default")
+        return self._management_client
 
     # -- clients of the SDK -----------------------------------------------------------------------
 
     def _client(self, group: str) -> Any:
         return self._sdk.EventHubConsumerClient(
-            self.namespace, self.hub, group, self._key(), **self._settings
+            self.namespace, self.hub, group, self._sdk_credential(), **self._settings
         )
 
     def _producer(self) -> Any:
         return self._sdk.EventHubProducerClient(
-            self.namespace, self.hub, self._key(), **self._settings
+            self.namespace, self.hub, self._sdk_credential(), **self._settings
         )
 
-    def _key(self) -> Any:
-        """What opens the hub, as the SDK wants it."""
+    def _sdk_credential(self) -> Any:
+        """The credential in the form of the SDK."""
         from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 
         given = self._credential
-        if isinstance(given, str) or (given is None and self.connection.signature):
-            return AzureSasCredential(given or self.connection.signature)
+        if isinstance(given, str) or (given is None and self.connection_string.signature):
+            return AzureSasCredential(given or self.connection_string.signature)
         if given is None:
-            return AzureNamedKeyCredential(self.connection.key_name, self.connection.key)
-        return AwaitedCredential(given) if hasattr(given, "get_token") else given
+            return AzureNamedKeyCredential(
+                self.connection_string.key_name, self.connection_string.key
+            )
+        return AsyncCredential(given) if hasattr(given, "get_token") else given
 
 
-class AwaitedCredential:
-    """A credential whose `get_token` can be awaited, whether it was made for asyncio or not."""
+class AsyncCredential:
+    """A credential whose `get_token` can be awaited, also if it is a blocking one."""
 
     def __init__(self, given: Any) -> None:
         self._given = given
         if hasattr(given, "token_type"):
-            self.token_type = given.token_type  # without it the SDK takes a token for a JWT
+            self.token_type = given.token_type  # without it the SDK treats a token as a JWT
 
     async def get_token(self, *scopes: str, **_: Any) -> Any:
-        ask = self._given.get_token
-        if inspect.iscoroutinefunction(ask):
-            return await ask(*scopes)
-        found = await asyncio.to_thread(ask, *scopes)
-        return await found if inspect.isawaitable(found) else found
+        get_token = self._given.get_token
+        if inspect.iscoroutinefunction(get_token):
+            return await get_token(*scopes)
+        token = await asyncio.to_thread(get_token, *scopes)
+        return await token if inspect.isawaitable(token) else token
 
 
 def load_sdk() -> Any:
@@ -264,7 +273,7 @@ def load_sdk() -> Any:
 def settings_for(
     connection: ConnectionString, route: Route, endpoint: str | None, ca_file: str | Path | None
 ) -> dict[str, Any]:
-    """The way to the hub, as the SDK wants to be told."""
+    """The route to the hub as arguments of the SDK."""
     from azure.eventhub import TransportType
 
     settings: dict[str, Any] = {
@@ -272,16 +281,16 @@ def settings_for(
         if route.websocket
         else TransportType.Amqp,
         "use_tls": route.tls,
-        "retry_total": 0,  # azure_calls.py has the patience
-        "retry_backoff_factor": 0.001,  # it waits for so long even if it will not try again
+        "retry_total": 0,  # calls.py retries
+        "retry_backoff_factor": 0.001,  # it waits this long even without retries
     }
     usual = WSS_PORT if route.websocket else TLS_PORT if route.tls else connection.port
     if endpoint is not None or route.port != usual:
-        # It takes a port from the connection string for plain AMQP only.
+        # The SDK uses a port of the connection string for plain AMQP only.
         host = f"[{route.host}]" if ":" in route.host else route.host
         settings["custom_endpoint_address"] = f"sb://{host}:{route.port}"
     if ca_file is not None:
         if not Path(ca_file).is_file():
-            raise OptionError(f"ca_file {str(ca_file)!r} is not a file that can be read")
+            raise OptionError(f"ca_file {str(ca_file)!r} is not a readable file")
         settings["connection_verify"] = str(ca_file)
     return settings

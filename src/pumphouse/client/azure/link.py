@@ -1,10 +1,10 @@
-"""One receiver link of the official SDK, down to where it lets us pull.
+"""One receiver link of the official SDK, at the level where events can be pulled.
 
-The SDK's public way to read calls back, and cannot keep our contract: it does not tell when it has
-attached, takes a refusal for its own closing and tries again for ever, hands out what it has
-buffered once more after every reconnect, and gives up on the fourth. So the consumer below the
-public client is driven from here. All of the SDK's private parts that we touch are in this file,
-and in the one call in azure.py that makes the consumer.
+The public API of the SDK calls back and cannot keep our contract: it does not report when it is
+attached, takes a refusal for its own close and retries forever, returns buffered events again after
+every reconnect, and gives up on the fourth. So this module drives the consumer below the public
+client. It contains all uses of private parts of the SDK, except for the call in client.py that
+creates the consumer.
 
     AzureReader -> SdkLink -> EventHubConsumer (azure-eventhub)
                    ^^^^^^^ this module
@@ -15,34 +15,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pumphouse.client.azure.calls import bounded
+from pumphouse.client.azure.calls import close_quietly
 from pumphouse.errors import ConnectionFailed
 
 ATTACHED = 3  # azure.eventhub._pyamqp.constants.LinkState
 
 
 class SdkLink:
-    """A link that delivers payloads to `arrived` while somebody listens."""
+    """A link that passes payloads to `arrived` during `listen`."""
 
     def __init__(self, consumer: Any, arrived: Callable[[bytes], None]) -> None:
         self._consumer = consumer
         self._arrived = arrived
-        self._parts = bytearray()  # of an event that comes in several frames
-        # Its pinging task listens beside us and keeps a link from closing for up to a second.
+        self._parts = bytearray()  # of an event in several frames
+        # Its keep-alive task also receives, and delays a close by up to a second.
         consumer._keep_alive = None
 
     async def open(self) -> None:
-        """Attach. No credit is granted yet, so nothing arrives before the position is settled."""
+        """Attach. No credit is granted yet, so nothing arrives."""
         await self._consumer._open()
         handler = self._consumer._handler
-        # `_open` comes back early from a frame that it cannot make sense of.
+        # `_open` returns early after an unexpected frame.
         while handler._link.get_state().value != ATTACHED:
             await handler.client_ready_async()
-        # Its own decodes the event, badly (see azure_events.py), and keeps each delivery's tag.
+        # The SDK decodes events wrongly here (see events.py) and keeps every delivery tag.
         handler._link._incoming_transfer = self._transferred
 
     async def _transferred(self, frame: Any) -> None:
-        """In place of the SDK's own handling of a transfer; the fields are those of AMQP."""
+        """Replaces the transfer handler of the SDK. The fields are those of AMQP."""
         link, more, payload = self._consumer._handler._link, frame[5], frame[11]
         if more or self._parts:
             self._parts += payload
@@ -55,27 +55,27 @@ class SdkLink:
 
     @property
     def credit(self) -> int:
-        """How many events the hub may still send."""
+        """The number of events that the hub may still send."""
         return max(0, int(self._consumer._handler._link.current_link_credit))
 
     async def grant(self, credit: int) -> None:
-        """Let the hub send so many events. Said again without change, it is a sign of life."""
+        """Grant credit. Granting the same credit again serves as a heartbeat."""
         await self._consumer._handler._link.flow(link_credit=credit)
 
     async def listen(self, frames_max: int) -> None:
-        """Take in what arrives, for a fraction of a second or so many frames; renew the token.
+        """Receive for a fraction of a second or up to `frames_max` frames; renew the token.
 
-        Raises whatever has ended the link.
+        Raises the error that has ended the link.
         """
         handler = self._consumer._handler
-        handler._link_credit = 0  # it would grant this much by itself once all is used up
+        handler._link_credit = 0  # the SDK would grant this credit when all is used
         if not await handler.do_work_async(batch=frames_max):
-            raise ConnectionFailed("the SDK has shut the link down")
+            raise ConnectionFailed("the SDK has closed the link")
 
     async def close(self) -> None:
         handler = self._consumer._handler
         transport = getattr(getattr(handler, "_connection", None), "_transport", None)
-        await bounded(self._consumer.close(), "link")
+        await close_quietly(self._consumer.close(), "link")
         if transport is not None:
-            # The SDK leaves the socket of a broken connection open.
-            await bounded(transport.close(), "socket")
+            # The SDK does not close the socket of a broken connection.
+            await close_quietly(transport.close(), "socket")

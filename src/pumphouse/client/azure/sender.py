@@ -1,11 +1,11 @@
-"""A sender over the official SDK: events into batches, batches into lanes.
+"""A sender over the official SDK.
 
-    Event -> bundles (one per key) -> Lane -> EventHubProducerClient.send_batch
-             ^^^^^^^ this module      ^^^^
+    Event -> batches (one per key) -> ProducerSlot -> EventHubProducerClient.send_batch
+             ^^^^^^^ this module      ^^^^^^^^^^^^
 
-The SDK has one batch under way per producer. To have several, a sender to the hub keeps several
-producers, called lanes. All events of a key take the same lane, so their order is kept; those to
-one partition have only one lane.
+An SDK producer has one pending batch. To have several, a sender to the hub keeps several producers,
+each in a slot. All events of a key use the same slot, so their order is kept. A sender to one
+partition has one slot.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
-from pumphouse.client.azure.calls import Caller, bounded
+from pumphouse.client.azure.calls import SdkCaller, close_quietly
 from pumphouse.client.azure.events import event_data
 from pumphouse.client.base import BATCH_EVENTS_MAX
-from pumphouse.client.batches import too_large
+from pumphouse.client.batches import event_too_large
 from pumphouse.errors import LocalProtocolError, OptionError, PumphouseError
 from pumphouse.events import Event
 
-LANES = 4
+SLOTS = 4
 UNDER_WAY_MAX = 8  # batches that wait for their outcome; up to 1 MiB each
 
 MakeProducer = Callable[[], Any]
 
 
 @dataclass(slots=True)
-class Lane:
-    """A producer of the SDK, and whose turn it is."""
+class ProducerSlot:
+    """A producer of the SDK, and the lock for its pending batch."""
 
     make: MakeProducer
     producer: Any = None
@@ -44,42 +44,42 @@ class Lane:
         return self.producer
 
     async def post(self, batch: Any) -> None:
-        """Send one batch; it is acknowledged when this returns."""
+        """Send one batch; returns after its acknowledgement."""
         try:
             await self.ready().send_batch(batch)
         except asyncio.CancelledError:
-            # It was interrupted, by its deadline or by the user, with a batch on the link.
+            # A deadline or the user cancelled it with a batch on the link.
             await self.close()
             raise
 
     async def close(self) -> None:
         producer, self.producer = self.producer, None
         if producer is not None:
-            await bounded(producer.close(), "producer")
+            await close_quietly(producer.close(), "producer")
 
 
 class AzureSender:
-    """Sends to one partition, or to a hub that chooses by key or in turn."""
+    """Sends to one partition, or to a hub that chooses the partition by key or in turn."""
 
-    def __init__(self, partition: str | None, make: MakeProducer, caller: Caller) -> None:
+    def __init__(self, partition: str | None, make: MakeProducer, caller: SdkCaller) -> None:
         self.partition = partition
         self._caller = caller
-        self._lanes = [Lane(make) for _ in range(LANES if partition is None else 1)]
+        self._slots = [ProducerSlot(make) for _ in range(SLOTS if partition is None else 1)]
         self._accepted = 0
         self._closed = False
 
     def __repr__(self) -> str:
-        place = "any partition" if self.partition is None else f"partition {self.partition}"
-        return f"<AzureSender to {place} {self._accepted} accepted>"
+        target = "any partition" if self.partition is None else f"partition {self.partition}"
+        return f"<AzureSender to {target} {self._accepted} accepted>"
 
     @property
     def accepted(self) -> int:
         return self._accepted
 
     async def open(self) -> None:
-        """Attach the first lane, so that an error shows now."""
+        """Attach the first producer, so that errors are raised now."""
         try:
-            await self._caller.persist(self._new_batch)
+            await self._caller.call_with_retries(self._new_batch)
         except BaseException:
             await self.close()
             raise
@@ -92,9 +92,9 @@ class AzureSender:
         batch_bytes_max: int | None = None,
         under_way_max: int | None = None,
     ) -> int:
-        """Send events in as few batches as fit; how many they were, once all are acknowledged.
+        """Send events in as few batches as possible; returns their number, all acknowledged.
 
-        After an error `accepted` tells how many were taken for sure.
+        After an error `accepted` is the number of acknowledged events.
         """
         if self._closed:
             raise LocalProtocolError(f"{self!r} has been closed")
@@ -104,15 +104,15 @@ class AzureSender:
         room = asyncio.Semaphore(min(UNDER_WAY_MAX, under_way_max or UNDER_WAY_MAX))
         async with asyncio.TaskGroup() as under_way:
             try:
-                async with aclosing(self._bundles(events, *bounds)) as bundles:
-                    async for key, batch in bundles:
+                async with aclosing(self._batches(events, *bounds)) as batches:
+                    async for key, batch in batches:
                         await room.acquire()
                         sending = under_way.create_task(self._deliver(key, batch, taken, failed))
                         sending.add_done_callback(lambda _: room.release())
                         if failed:
                             break
             except PumphouseError as wrong:
-                # What is under way is not to be cut off by it.
+                # Pending batches are not cancelled by it.
                 failed.append(wrong)
         if failed:
             raise failed[0]
@@ -121,33 +121,33 @@ class AzureSender:
     async def _deliver(
         self, key: str | None, batch: Any, taken: list[int], failed: list[PumphouseError]
     ) -> None:
-        """Send a batch when it is its turn, unless one before it has failed."""
-        lane = self._lane_for(key)
+        """Send a batch in its turn, unless an earlier one has failed."""
+        slot = self._slot_for(key)
         try:
-            async with lane.turn:
+            async with slot.turn:
                 if not failed:
-                    await self._caller.persist(lambda: lane.post(batch))
+                    await self._caller.call_with_retries(lambda: slot.post(batch))
                     taken.append(len(batch))
                     self._accepted += len(batch)
         except PumphouseError as wrong:
             failed.append(wrong)
 
-    def _lane_for(self, key: str | None) -> Lane:
-        """Always the same for a key; without one the first that is free."""
+    def _slot_for(self, key: str | None) -> ProducerSlot:
+        """The slot of a key; without a key the first free one."""
         if key is not None:
-            return self._lanes[crc32(key.encode()) % len(self._lanes)]
-        return next((lane for lane in self._lanes if not lane.turn.locked()), self._lanes[0])
+            return self._slots[crc32(key.encode()) % len(self._slots)]
+        return next((slot for slot in self._slots if not slot.turn.locked()), self._slots[0])
 
     # -- events into batches ----------------------------------------------------------------------
 
-    async def _bundles(
+    async def _batches(
         self, events: Iterable[Event], count_max: int, bytes_max: int | None
     ) -> AsyncGenerator[tuple[str | None, Any], None]:
-        """Events in as few batches as size, count and keys allow; the order per key is kept."""
+        """Events in as few batches as size, count and keys allow. The order per key is kept."""
         waiting: dict[str | None, Any] = {}
         held = 0
         for event in events:
-            # To a partition all go in one row, and each event carries its own key.
+            # To a partition all keys share one batch, and each event carries its own key.
             key = event.partition_key if self.partition is None else None
             data = event_data(event, to_partition=self.partition is not None)
             batch = waiting.get(key)
@@ -156,26 +156,28 @@ class AzureSender:
                 yield key, waiting.pop(key)
                 held, before, batch = held - before, 0, None
             if batch is None:
-                batch = waiting[key] = await self._begun(key, bytes_max, event, data)
+                batch = waiting[key] = await self._new_batch_with(key, bytes_max, event, data)
             held += batch.size_in_bytes - before
             if held > batch.max_size_in_bytes:
-                # Many keys, few events each: all that waits is bounded by one batch.
-                for bundle in waiting.items():
-                    yield bundle
+                # With many keys, the size of one batch bounds all open ones.
+                for keyed_batch in waiting.items():
+                    yield keyed_batch
                 waiting, held = {}, 0
-        for bundle in waiting.items():
-            yield bundle
+        for keyed_batch in waiting.items():
+            yield keyed_batch
 
-    async def _begun(self, key: str | None, bytes_max: int | None, event: Event, data: Any) -> Any:
+    async def _new_batch_with(
+        self, key: str | None, bytes_max: int | None, event: Event, data: Any
+    ) -> Any:
         """A batch with its first event."""
-        batch = await self._caller.persist(lambda: self._new_batch(key, bytes_max))
+        batch = await self._caller.call_with_retries(lambda: self._new_batch(key, bytes_max))
         if not added(batch, data):
-            # The SDK does not say how large it is; the properties are the rest.
-            raise too_large(len(event.body), batch.max_size_in_bytes)
+            # The SDK does not report the size of the whole event.
+            raise event_too_large(len(event.body), batch.max_size_in_bytes)
         return batch
 
     async def _new_batch(self, key: str | None = None, bytes_max: int | None = None) -> Any:
-        producer = self._lanes[0].ready()
+        producer = self._slots[0].ready()
         batch = await producer.create_batch(partition_id=self.partition, partition_key=key)
         if bytes_max is None or bytes_max >= batch.max_size_in_bytes:
             return batch
@@ -185,15 +187,15 @@ class AzureSender:
 
     async def close(self) -> None:
         self._closed = True
-        await asyncio.gather(*(lane.close() for lane in self._lanes))
+        await asyncio.gather(*(slot.close() for slot in self._slots))
 
 
 def added(batch: Any, data: Any) -> bool:
-    """Whether an event fits into a batch; it is in there then."""
+    """Add an event to a batch; False if the batch is full."""
     try:
         batch.add(data)
     except ValueError as wrong:
-        # The SDK has one class for "full" and for what cannot be encoded at all.
+        # The SDK raises the same class for a full batch and for an invalid event.
         if "reached its size limit" in str(wrong):
             return False
         raise OptionError(f"the event cannot be encoded: {wrong}") from None

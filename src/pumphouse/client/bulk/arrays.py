@@ -1,10 +1,10 @@
-"""Arrow arrays out of numpy arrays, byte string_array and pieces of a receive buffer.
+"""Builds Arrow arrays from numpy arrays, byte strings and parts of a receive buffer.
 
     view, values -> arrays -> columns of a record batch
-                     ^^^^^^ this module
+                    ^^^^^^ this module
 
-Arrays are made of their buffers: pyarrow.array and pyarrow.scalar import pandas when they are first
-used, which takes a second.
+Arrays are built from buffers: pyarrow.array and pyarrow.scalar import pandas on first use, which
+takes a second.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ INT64_MAX = (1 << 63) - 1
 NUMPY_BYTES_MAX = 64
 MS_MAX = INT64_MAX // 1000  # of timestamps: as microseconds they must fit 64 bits too
 TAKE, UNCHECKED = pc.get_function("array_take"), pc.TakeOptions(boundscheck=False)
-TEXTS_MAX, REPEATED_MAX = 1 << 16, 64  # what is cached_texts
+TEXTS_MAX, REPEATED_MAX = 1 << 16, 64  # cache sizes
 
 
 class ArrayCache:
-    """What is the same from batch to batch."""
+    """Arrays and texts that repeat from batch to batch."""
 
     def __init__(self) -> None:
         self._texts: dict[bytes, str] = {}
@@ -58,13 +58,13 @@ class ArrayCache:
         return text
 
     def repeat(self, names: tuple[str, ...], rows: int) -> pa.Array:
-        """The same names over and over, as in the keys of a map column."""
-        found = self._repeated.get(names)
-        if found is None or len(found) < rows * len(names):
+        """The same names repeated, as in the keys of a map column."""
+        array = self._repeated.get(names)
+        if array is None or len(array) < rows * len(names):
             if len(self._repeated) >= REPEATED_MAX:
                 self._repeated.clear()
-            found = self._repeated[names] = repeated(names, rows)
-        return found.slice(0, rows * len(names))
+            array = self._repeated[names] = repeated(names, rows)
+        return array.slice(0, rows * len(names))
 
     def evens(self, count: int) -> pa.Array:
         """0, 2, 4, ..."""
@@ -73,10 +73,10 @@ class ArrayCache:
         return self._evens.slice(0, count)
 
     def interleaved(self, width: int, rows: int) -> pa.Array:
-        """Where to find, in `width` columns one behind the other, the first row, the second..."""
+        """The indexes that interleave `width` concatenated columns row by row."""
         if self._interleaved[:2] != (width, rows):
-            places = np.arange(rows * width).reshape(width, rows).T.ravel()
-            self._interleaved = width, rows, numbers(places, pa.int32())
+            indexes = np.arange(rows * width).reshape(width, rows).T.ravel()
+            self._interleaved = width, rows, numbers(indexes, pa.int32())
         return self._interleaved[2]
 
 
@@ -84,12 +84,12 @@ class ArrayCache:
 
 
 def extents(values: Values) -> tuple[list[int], list[int]]:
-    """Where each value starts, constructor included, and where it ends."""
+    """Start, constructor included, and end of each value."""
     starts = values.starts - HEADS[values.codes]
     return starts.tolist(), (values.starts + values.lengths).tolist()
 
 
-# How many bytes stand before the content of a value: the constructor, and its size if it has one.
+# Bytes before the content of a value: the constructor, and its size if it has one.
 HEADS = np.array([1 + (WIDTHS[code >> 4] if code >= 0xA0 else 0) for code in range(256)], np.int64)
 
 
@@ -98,21 +98,21 @@ def decoded(view: BufferView, values: Values) -> Iterator[Any]:
 
 
 def slice_values(view: BufferView, values: Values, cache: ArrayCache) -> pa.Array:
-    """The bytes of each value. They lie in the buffer in the order of the rows."""
+    """The bytes of each value. The buffer holds them in the order of the rows."""
     rows, size = len(values.starts), int(values.lengths[0])
-    # What numpy makes is soon given back to the system, so large pieces are left to Arrow.
+    # numpy returns large arrays to the system, so Arrow copies large values.
     if 0 < size <= NUMPY_BYTES_MAX and all_true(values.lengths == size):
         offsets = np.arange(0, rows * size + 1, size, dtype=np.int32)
         return binaries(offsets, view.byte_rows(values.starts, size))
-    # Seen as binaries that touch each other, every second one is a value.
+    # As adjacent binaries, every second one is a value.
     edges = np.empty(2 * rows, np.int32)
     edges[0::2], edges[1::2] = values.starts, values.starts + values.lengths
     return take(binaries(edges, view.bytes), cache.evens(rows))
 
 
-def take(found: pa.Array, places: pa.Array) -> pa.Array:
-    """Some of the items; the places are ours, so nobody needs to check them."""
-    return TAKE.call([found, places], UNCHECKED)
+def take(array: pa.Array, indexes: pa.Array) -> pa.Array:
+    """The items at these indexes, without bounds checks."""
+    return TAKE.call([array, indexes], UNCHECKED)
 
 
 def binaries(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.Array:
@@ -120,15 +120,15 @@ def binaries(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def numbers(found: npt.NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
-    """A numpy array as one of Arrow's; null where it is not valid."""
+def numbers(array: npt.NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
+    """A numpy array as an Arrow array; null where it is not valid."""
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    exact = np.ascontiguousarray(found, NUMPY_TYPES[kind])
+    exact = np.ascontiguousarray(array, NUMPY_TYPES[kind])
     return pa.Array.from_buffers(kind, len(exact), [bits, pa.py_buffer(exact)])
 
 
 def binary_array(items: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
-    """Byte string_array as an array of binaries or of string_array."""
+    """Byte strings as an array of binaries or of strings."""
     lengths = [0 if item is None else len(item) for item in items]
     offsets = np.zeros(len(items) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -141,7 +141,7 @@ def binary_array(items: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
 
 
 def repeated(names: Sequence[str], count: int) -> pa.Array:
-    """The same string_array over and over."""
+    """The same strings repeated."""
     items = [name.encode() for name in names]
     offsets = np.zeros(len(items) * count + 1, np.int32)
     np.cumsum(np.tile([len(item) for item in items], count), out=offsets[1:])
@@ -152,36 +152,36 @@ def string_array(items: Sequence[str | None]) -> pa.Array:
     return binary_array([None if item is None else item.encode() for item in items], pa.string())
 
 
-def doubles_as_text(found: npt.NDArray[np.float64]) -> pa.Array:
-    """Plain doubles_as_text as text."""
-    texts = numbers(found, pa.float64()).cast(pa.string())
-    whole = numbers(found == np.floor(found), pa.int8())
+def doubles_as_text(values: npt.NDArray[np.float64]) -> pa.Array:
+    """Doubles of moderate size as text."""
+    texts = numbers(values, pa.float64()).cast(pa.string())
+    whole = numbers(values == np.floor(values), pa.int8())
     return pc.binary_join_element_wise(
-        texts, take(string_array(["", ".0"]), whole), repeated([""], len(found))
+        texts, take(string_array(["", ".0"]), whole), repeated([""], len(values))
     )
 
 
 def timestamps(ms: IntArray) -> pa.Array:
-    """Milliseconds as Arrow's timestamps in microseconds."""
+    """Milliseconds as Arrow timestamps in microseconds."""
     for extreme in (ms.min(initial=0), ms.max(initial=0)):
         if not -MS_MAX < extreme < MS_MAX:
             raise invalid_time(int(extreme))
     return numbers(ms * 1000, TIME_US)
 
 
-# --- Odd values -----------------------------------------------------------------------------------
+# --- Values of other types ------------------------------------------------------------------------
 
 
-def sequence_of(found: Iterable[Any]) -> IntArray:
-    checked = [value if is_integer(value) else None for value in found]
+def sequence_of(values: Iterable[Any]) -> IntArray:
+    checked = [value if is_integer(value) else None for value in values]
     for value in checked:
         if value is None or not ~INT64_MAX <= value <= INT64_MAX:
             raise invalid_sequence(value)
     return np.array(checked, np.int64)
 
 
-def timestamps_of(found: Iterable[Any]) -> pa.Array:
-    ms = [value if is_integer(value) or isinstance(value, Timestamp) else None for value in found]
+def timestamps_of(values: Iterable[Any]) -> pa.Array:
+    ms = [value if is_integer(value) or isinstance(value, Timestamp) else None for value in values]
     for value in ms:
         if value is not None and abs(value) >= MS_MAX:
             raise invalid_time(value)
@@ -198,8 +198,8 @@ def text_or_none(value: Any) -> str | None:
     return None if value is None else text_of(value)
 
 
-def invalid_sequence(found: Any) -> RemoteProtocolError:
-    return RemoteProtocolError(f"an event came with {found!r} as its sequence number")
+def invalid_sequence(value: Any) -> RemoteProtocolError:
+    return RemoteProtocolError(f"an event came with {value!r} as its sequence number")
 
 
 def invalid_time(ms: int) -> RemoteProtocolError:

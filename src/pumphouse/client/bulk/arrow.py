@@ -1,11 +1,11 @@
-"""Columns of events as Arrow record batches.
+"""Builds Arrow record batches from columns of events.
 
-Names and types are those of Azure's Spark connector. Rows that are laid out alike become arrays
-without a Python object per row: text and bodies are copied by Arrow out of the receive buffer,
-numbers by numpy. Messages that were decoded alone are written down one by one, by the same rules.
+Names and types are those of the Spark connector of Azure. Groups of rows with the same layout
+become arrays without a Python object per row: Arrow copies text and bodies out of the receive
+buffer, numpy the numbers. Single messages are converted one by one, with the same result.
 
     amqp.Columns -> BatchBuilder.rows -> Rows.batch -> pyarrow.RecordBatch
-                    ^^^^^^^ this module ^^^^^^
+                    ^^^^^^^^^^^^ this module ^^^^^^
 
 It needs pyarrow, which the extra `spark` installs.
 """
@@ -63,7 +63,7 @@ from pumphouse.client.bulk.texts import text_of
 from pumphouse.errors import OptionError
 
 PUBLISHER = "x-opt-publisher"
-IN_COLUMNS = (SEQUENCE, OFFSET, ENQUEUED)  # annotations that are columns and nothing else
+IN_COLUMNS = (SEQUENCE, OFFSET, ENQUEUED)  # annotations with a column of their own
 
 TEXT_MAP = pa.map_(pa.string(), pa.string())
 TYPES: Mapping[str, pa.DataType] = {
@@ -83,26 +83,26 @@ ALL_COLUMNS = tuple(TYPES)
 TEXTS = STRINGS | SYMBOLS
 TIME, DOUBLE = 0x83, 0x82
 BOOLEANS = frozenset((0x41, 0x42))
-NUMBERS = INTEGERS - {TIME}  # a time is no number to people
-# Between these, Arrow writes a double as Python does, but for the ".0" of a whole number.
+NUMBERS = INTEGERS - {TIME}  # times are shown as times
+# In this range Arrow writes a double as Python does, except for the ".0" of a whole number.
 PLAIN_MIN, PLAIN_MAX = 1e-4, 1e10
 LAST = np.array([-1])
 
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:
-    """The schema of some columns, in the order given."""
+    """The schema of some columns, in the given order."""
     names = tuple(columns)
     unknown = [name for name in names if name not in TYPES]
     if unknown or not names or len(set(names)) < len(names):
         wrong = (
-            f"{unknown[0]!r} is none of them" if unknown else f"got {', '.join(names) or 'none'}"
+            f"{unknown[0]!r} is not one of them" if unknown else f"got {', '.join(names) or 'none'}"
         )
         raise OptionError(f"columns must be some of {', '.join(TYPES)}, each once; {wrong}")
     return pa.schema([(name, TYPES[name]) for name in names])
 
 
 class BatchBuilder:
-    """Makes record batches of the events of one partition."""
+    """Builds record batches from the events of one partition."""
 
     def __init__(self, partition: str, columns: Iterable[str] = ALL_COLUMNS) -> None:
         self.partition = partition
@@ -110,7 +110,7 @@ class BatchBuilder:
         self.cache = ArrayCache()
 
     def rows(self, columns: Columns) -> Rows:
-        """The rows of a run. They stay in its buffer until a batch is made of them."""
+        """The rows of received columns. They refer to the buffer until a batch is built."""
         alike = [GroupRows(columns.view, group, self.cache) for group in columns.groups]
         alone = [MessageRows(list(columns.singles.values()))] if columns.singles else []
         return Rows(self, alike, alone, columns.order())
@@ -133,12 +133,12 @@ class BatchBuilder:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a run, in parts: each kind of those alike, then those alone."""
+    """Received rows in parts: groups with the same layout, then single messages."""
 
     batches: BatchBuilder
     alike: list[GroupRows]
-    alone: list[MessageRows]  # one or none
-    order: IntArray | None  # that the parts, one behind the other, must be brought into
+    alone: list[MessageRows]  # at most one
+    order: IntArray | None  # that sorts the concatenated parts
 
     @property
     def parts(self) -> list[GroupRows | MessageRows]:
@@ -150,13 +150,13 @@ class Rows:
         return found if self.order is None else found[self.order]
 
     def newest_ms(self) -> int | None:
-        """When the newest row was enqueued, if it says so."""
+        """The latest enqueued time of the rows, if any."""
         return max((ms for part in self.parts if (ms := part.last_ms()) is not None), default=None)
 
     def batch(self) -> pa.RecordBatch:
         """The rows as a record batch."""
         schema = self.batches.schema
-        # Bodies last: they would drive out of the cache what the other columns are made of.
+        # Bodies last: they would evict the data of the other columns from the CPU cache.
         names = sorted(schema.names, key="body".__eq__)
         apart = names[-1] == "body" and not self.alone
         parts = [self.batches.arrays(part, names[:-1] if apart else names) for part in self.parts]
@@ -171,7 +171,7 @@ class Rows:
         return whole if self.order is None else take(whole, numbers(self.order, pa.int64()))
 
     def bodies(self) -> pa.Array:
-        """The bodies of rows that are all still in the buffer: sorted first, then copied once."""
+        """The bodies of rows that are all in the buffer: sorted first, then copied once."""
         if len(self.alike) == 1:
             return self.alike[0].body()
         found = [part.group.values[BODY] for part in self.alike]
@@ -185,12 +185,12 @@ class Rows:
         return slice_values(self.alike[0].view, values, self.batches.cache)
 
 
-# --- Rows that are laid out alike ----------------------------------------------------------------
+# --- Rows with the same layout -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class GroupRows:
-    """A group of rows, as arrays."""
+    """Rows with the same layout, as arrays."""
 
     view: BufferView
     group: Group
@@ -230,7 +230,7 @@ class GroupRows:
         return timestamps_of(decoded(self.view, values))
 
     def last_ms(self) -> int | None:
-        """When the last one was enqueued, if that is a number."""
+        """The enqueued time of the last row, if it is a number."""
         values = self.annotation(ENQUEUED)
         if values is None or not values.kinds <= INTEGERS:
             return None
@@ -253,20 +253,20 @@ class GroupRows:
         return self.map_of(kept | self.section(PROPERTIES))
 
     def map_of(self, entries: dict[str, Values]) -> pa.Array:
-        """A map that has the same keys in every row."""
+        """A map column with the same keys in every row."""
         rows, width = len(self), len(entries)
         items = self.interleave([self.texts(values) for values in entries.values()])
         offsets = numbers(np.arange(rows + 1) * width, pa.int32())
         return pa.MapArray.from_arrays(offsets, self.cache.repeat(tuple(entries), rows), items)
 
     def interleave(self, columns: list[pa.Array]) -> pa.Array:
-        """First the first of each column, then the second of each, and so on."""
+        """The first value of each column, then the second of each, and so on."""
         if len(columns) < 2:
             return columns[0] if columns else string_array([])
         return take(pa.concat_arrays(columns), self.cache.interleaved(len(columns), len(self)))
 
     def texts(self, values: Values) -> pa.Array:
-        """Values as text_of would write them."""
+        """Values as `text_of` writes them."""
         kinds = values.kinds
         if kinds <= TEXTS:
             return self.checked_texts(values)
@@ -282,23 +282,23 @@ class GroupRows:
         return string_array(list(self.cached_texts(values)))
 
     def checked_texts(self, values: Values) -> pa.Array:
-        """The text of each value, checked to be text."""
+        """The text of each value, checked to be UTF-8."""
         found = slice_values(self.view, values, self.cache).view(pa.string())
         try:
             found.validate(full=True)
         except pa.ArrowInvalid:
             for _ in decoded(self.view, values):
-                pass  # one of them raises, and says where
+                pass  # one of them raises MalformedBytes
             raise
         return found
 
     def cached_texts(self, values: Values) -> Iterator[str]:
-        """The same for values of any kind, which are often the same ones."""
+        """The texts of values of any type, from a cache."""
         for start, end in zip(*extents(values), strict=True):
             yield self.cache.text(bytes(self.view.data[start:end]))
 
 
-# --- Messages that were decoded alone ------------------------------------------------------------
+# --- Single messages -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ class MessageRows:
 
 
 def system_properties(message: Message) -> dict[Any, Any]:
-    """Annotations that are no columns, and the properties of the message by their AMQP names."""
+    """Annotations without a column, and message properties by their AMQP names."""
     found = {key: value for key, value in message.annotations.items() if key not in IN_COLUMNS}
     for spec in specs(Properties) if message.properties else ():
         value = getattr(message.properties, spec.name)

@@ -1,8 +1,8 @@
-"""A range of events, read from a link into Arrow record batches.
+"""Reads one range of events from a link into Arrow record batches.
 
-The hub is granted credit for exactly the events of the range, so it stops by itself at the end;
-what comes is turned into columns, thousands of events at a time. Either all events come, each once
-and in order, or there is an exception.
+The hub is granted credit for exactly the events of the range, so it stops at its end. Received
+frames become columns, thousands of events at a time. Either all events are returned, each once and
+in order, or an exception is raised.
 
     BulkClient -> RangeReader -> Columns -> BatchBuilder
                   ^^^^^^^^^^^ this module
@@ -37,21 +37,21 @@ from pumphouse.errors import (
     RemoteProtocolError,
 )
 
-# Events under way at the most. A batch must fit half of it: at half it is topped up.
+# Credit at most. A batch must fit into half of it, because it is granted again at half.
 CREDIT_WINDOW = 40_000
 BATCH_ROWS_MAX = INCOMING_WINDOW // 2
 BATCH_BYTES_MAX = HELD_BYTES_MAX // 2
-PROBABLE_BYTES = 2048  # of a frame
-PATIENCE_S = 1.0  # with no event for so long we ask whether there is one at all
+FRAME_BYTES_GUESS = 2048  # of a frame
+CHECK_AFTER_S = 1.0  # without an event for this long, check whether it is still stored
 
 
 class EventsGone(PumphouseError):
-    """Events of a range are no longer there: retention has passed them."""
+    """Events of a range are no longer stored: their retention has ended."""
 
     def __init__(self, partition: str, wanted: int, available: int) -> None:
         super().__init__(
             f"partition {partition} no longer has event {wanted}; the first available is "
-            f"{available}. Read from there, or let the hub keep events for longer"
+            f"{available}. Read from there, or raise the retention of the hub"
         )
         self.partition = partition
         self.wanted = wanted
@@ -59,24 +59,24 @@ class EventsGone(PumphouseError):
 
 
 class RangeTimeout(PumphouseError):
-    """The next event of a range did not come in time."""
+    """The next event of a range did not arrive in time."""
 
     def __init__(self, partition: str, wanted: int, last: int, seconds: float) -> None:
         super().__init__(
             f"event {wanted} of partition {partition} did not come within {seconds:g} s; the range "
-            f"goes up to {last}. Has it been sent? Then try again, or wait for longer"
+            f"goes up to {last}. Check that it was sent, and raise deadline_s if it was"
         )
         self.partition = partition
         self.wanted = wanted
 
 
 class HubRecreated(PumphouseError):
-    """A hub was deleted and created anew while a range of it was read."""
+    """A hub was deleted and created again while a range of it was read."""
 
     def __init__(self, hub: str, partition: str, wanted: int) -> None:
         super().__init__(
-            f"hub {hub} was deleted and created anew while partition {partition} was read up to "
-            f"event {wanted}; what it holds now does not follow. Plan the range anew"
+            f"hub {hub} was deleted and created again while partition {partition} was read up to "
+            f"event {wanted}; its events do not continue the range. Plan a new range"
         )
         self.hub = hub
         self.partition = partition
@@ -85,14 +85,14 @@ class HubRecreated(PumphouseError):
 
 @dataclass(frozen=True, slots=True)
 class RangeOptions:
-    """How a range is read, and as whom."""
+    """The consumer group, columns, batch sizes and deadline of a range."""
 
     group: str = DEFAULT_GROUP
-    epoch: int | None = None  # None reads beside others; a number evicts all lower ones
-    receiver_name: str | None = None  # how the hub calls us when it tells of us to others
+    epoch: int | None = None  # None shares the partition; a number evicts readers of lower epochs
+    receiver_name: str | None = None  # shown by the hub to evicted readers
     columns: tuple[str, ...] = ALL_COLUMNS
     batch_rows: int = 8192
-    batch_bytes: int = 4 << 20  # as they come; more than fits a CPU's cache makes it slower
+    batch_bytes: int = 4 << 20  # received bytes; larger than a CPU cache is slower
     deadline_s: float = 60.0  # the longest wait for the next event
 
     def __post_init__(self) -> None:
@@ -111,13 +111,13 @@ class RangeOptions:
 
 
 class RangeClient(Protocol):
-    """What a range is read through."""
+    """The client that a range is read through."""
 
     @property
-    def wire(self) -> BlockingConnection: ...
+    def connection(self) -> BlockingConnection: ...
 
-    def keep_token(self) -> None:
-        """Renew the token if it is time."""
+    def renew_token(self) -> None:
+        """Renew the token if it is due."""
 
     def partition_properties(
         self, partition: str, seconds: float | None = None
@@ -125,7 +125,7 @@ class RangeClient(Protocol):
 
 
 class RangeReader:
-    """Reads one range from a link that has just been attached."""
+    """Reads one range from a newly attached link."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class RangeReader:
         options: RangeOptions,
     ) -> None:
         self.client = client
-        self.wire = client.wire
+        self.connection = client.connection
         self.link = link
         self.partition = partition
         self.next = first
@@ -150,21 +150,25 @@ class RangeReader:
         self.columns = ColumnReader(channel, handle)
         self.batches = BatchBuilder(partition, options.columns)
         self.enqueued_ms: int | None = None  # of the last event
-        self.mean_bytes = 100.0  # of a frame; a guess until the first have come
-        self.wire.reading = link
-        # As much as will be needed, probably: making room costs time.
-        self.wire.inbox.grow(min(options.batch_bytes, (last - first) * PROBABLE_BYTES))
-        self.top_up()
+        self.mean_bytes = 100.0  # of a frame; an estimate until the first arrive
+        self.connection.reading = link
+        # The probable size: growing later costs time.
+        self.connection.buffer.grow(min(options.batch_bytes, (last - first) * FRAME_BYTES_GUESS))
+        self.grant_credit()
 
     def __repr__(self) -> str:
         return f"<RangeReader partition {self.partition} from {self.next} to {self.last}>"
 
     def next_batch(self) -> pa.RecordBatch | None:
         """The next events; None at the end of the range."""
-        inbox, index, most = self.wire.inbox, self.wire.inbox.index, self.options.batch_rows
+        buffer, index, most = (
+            self.connection.buffer,
+            self.connection.buffer.index,
+            self.options.batch_rows,
+        )
         while self.next < self.last:
             self.fill()
-            columns = self.columns.read(inbox.view, index.starts[:most], index.ends[:most])
+            columns = self.columns.read(buffer.view, index.starts[:most], index.ends[:most])
             if not columns.frames:
                 most = self.complete()
                 continue
@@ -179,92 +183,92 @@ class RangeReader:
         return None
 
     def check_end(self) -> None:
-        """The range has been read, and nothing else may be there."""
-        if len(self.wire.inbox.index):
-            raise RemoteProtocolError(f"events came beyond {self.last}, which were not asked for")
+        """Raise if more events arrived than the range has."""
+        if len(self.connection.buffer.index):
+            raise RemoteProtocolError(f"events came beyond {self.last}, which were not requested")
 
     # -- waiting ----------------------------------------------------------------------------------
 
     def complete(self) -> int:
-        """There is only the first part of a large delivery: wait for the rest of it.
+        """Wait for all frames of a large delivery.
 
-        The number of frames that it has, if no other link has one among them.
+        Returns the number of its frames.
         """
-        inbox, known = self.wire.inbox, 0
+        buffer, known = self.connection.buffer, 0
         while True:
-            for at in range(known, len(inbox.index)):
-                if self.columns.ends_delivery(frame_at(inbox.data, int(inbox.index.starts[at]))):
+            for at in range(known, len(buffer.index)):
+                if self.columns.ends_delivery(frame_at(buffer.data, int(buffer.index.starts[at]))):
                     return at + 1
-            known = len(inbox.index)
+            known = len(buffer.index)
             self.fill(known + 1)
 
     def fill(self, frames: int = 1) -> None:
-        """Wait until there is a batch in the inbox; of `frames` transfers at least."""
-        inbox, wire = self.wire.inbox, self.wire
-        wanted = max(frames, min(self.options.batch_rows, self.last - self.next))
-        since, inquired = wire.clock.monotonic(), False
+        """Wait until the buffer holds a batch, and at least `frames` transfers."""
+        buffer, connection = self.connection.buffer, self.connection
+        target = max(frames, min(self.options.batch_rows, self.last - self.next))
+        since, checked = connection.clock.monotonic(), False
         while True:
-            self.client.keep_token()
-            held = len(inbox.index)
-            full = inbox.end >= self.options.batch_bytes and held >= frames
-            if held >= wanted or full:
+            self.client.renew_token()
+            held = len(buffer.index)
+            full = buffer.end >= self.options.batch_bytes and held >= frames
+            if held >= target or full:
                 return
-            patience_s = self.options.deadline_s
-            if not inquired:
-                patience_s = min(PATIENCE_S, patience_s / 2)
-            came = wire.listen(since + patience_s, self.read_bytes(held, wanted))
-            wire.check(self.link)
-            if len(inbox.index) > held:
-                since, inquired = wire.clock.monotonic(), False
+            wait_s = self.options.deadline_s
+            if not checked:
+                wait_s = min(CHECK_AFTER_S, wait_s / 2)
+            came = connection.receive_frames(since + wait_s, self.read_bytes(held, target))
+            connection.check(self.link)
+            if len(buffer.index) > held:
+                since, checked = connection.clock.monotonic(), False
             elif not came and held >= frames:
-                return  # what there is may tell by its numbers why no more comes
-            elif not came and not inquired:
-                self.inquire(self.next + held, self.options.deadline_s - patience_s)
-                inquired = True
+                return  # its sequence numbers may show why no more arrives
+            elif not came and not checked:
+                self.check_available(self.next + held, self.options.deadline_s - wait_s)
+                checked = True
             elif not came:
                 raise RangeTimeout(
                     self.partition, self.next + held, self.last, self.options.deadline_s
                 )
 
-    def read_bytes(self, held: int, wanted: int) -> int:
-        """How much to receive at once: about what is missing, so that little is left over."""
+    def read_bytes(self, held: int, target: int) -> int:
+        """The number of bytes to receive at once: about the missing ones."""
         if held:
-            self.mean_bytes = self.wire.inbox.index.end / held
-        return int((wanted - held) * self.mean_bytes)
+            self.mean_bytes = self.connection.buffer.index.end / held
+        return int((target - held) * self.mean_bytes)
 
-    def inquire(self, wanted: int, seconds: float) -> None:
-        """No event comes: is it gone already, or not there yet?"""
+    def check_available(self, sequence: int, seconds: float) -> None:
+        """Raise EventsGone if the next event is no longer stored."""
         try:
-            found = self.client.partition_properties(self.partition, seconds)
+            properties = self.client.partition_properties(self.partition, seconds)
         except (AmqpError, AuthError, HubNotFound):
-            return  # whoever may read need not be allowed to ask
-        # The answer may have come behind events: those are looked at first.
-        if found.first_sequence > wanted and not len(self.wire.inbox.index):
-            raise EventsGone(self.partition, wanted, found.first_sequence)
+            return  # a reader may lack the right to read properties
+        # Events may have arrived before the reply: they are read first.
+        if properties.first_sequence > sequence and not len(self.connection.buffer.index):
+            raise EventsGone(self.partition, sequence, properties.first_sequence)
 
-    # -- taking -----------------------------------------------------------------------------------
+    # -- consuming --------------------------------------------------------------------------------
 
-    def check(self, found: IntArray) -> None:
-        """Every event must be the one after the one before."""
-        wrong = np.flatnonzero(found != np.arange(self.next, self.next + len(found)))
+    def check(self, sequence: IntArray) -> None:
+        """Raise unless the sequence numbers are consecutive."""
+        wrong = np.flatnonzero(sequence != np.arange(self.next, self.next + len(sequence)))
         if not len(wrong):
             return
-        wanted, came = self.next + int(wrong[0]), int(found[wrong[0]])
-        if came > wanted:
-            raise EventsGone(self.partition, wanted, came)
+        expected, received = self.next + int(wrong[0]), int(sequence[wrong[0]])
+        if received > expected:
+            raise EventsGone(self.partition, expected, received)
         raise RemoteProtocolError(
-            f"partition {self.partition} gave event {came} where {wanted} was expected"
+            f"partition {self.partition} returned event {received} where {expected} was expected"
         )
 
     def consume(self, columns: Columns) -> None:
-        """Forget what has been read, and let the hub send more in its place."""
-        inbox, link, session = self.wire.inbox, self.link, self.link.session
-        inbox.drop(columns.frames)
+        """Remove the frames that were read, and grant credit for more."""
+        buffer, link, session = self.connection.buffer, self.link, self.link.session
+        buffer.drop(columns.frames)
         for frame in columns.other_frames:
-            self.wire.take(frame)
+            self.connection.feed(frame)
         for delivery_id in columns.unsettled:
             session.accept(delivery_id)
-        # What Session.on_transfer and ReceiverLink.count_one do for a single frame.
+        # As Session.on_transfer and ReceiverLink.count_one do for a single frame.
         own = columns.frames - len(columns.other_frames)
         session.next_incoming_id = credit.advance(session.next_incoming_id or 0, own)
         session.incoming_window -= own
@@ -272,11 +276,11 @@ class RangeReader:
         link.delivery_count = credit.advance(link.delivery_count, used)
         link.credit -= used
         self.next += len(columns)
-        self.top_up()
-        self.wire.flush()
+        self.grant_credit()
+        self.connection.flush()
 
-    def top_up(self) -> None:
-        """Grant credit up to the end of the range, if that is not too far, at half a window."""
+    def grant_credit(self) -> None:
+        """Grant credit for the rest of the range, up to a window, at half of it."""
         left = self.last - self.next
         if self.link.credit < min(left, self.window // 2):
             self.link.grant(min(left, self.window))

@@ -1,10 +1,9 @@
-"""Blocking sockets to a hub: plain, encrypted, or inside a WebSocket.
+"""Opens blocking streams to a hub: plain TCP, TLS, or WebSocket.
 
     Route -> open_stream -> Stream -> BlockingConnection
              ^^^^^^^^^^^ this module
 
-The twin of transports.py for code that runs no event loop; what goes wrong is told in the same
-words.
+The blocking counterpart of native/transports.py, with the same error messages.
 """
 
 from __future__ import annotations
@@ -13,35 +12,35 @@ import socket
 import ssl
 from typing import Protocol
 
-from pumphouse.client.native.transports import not_connected
+from pumphouse.client.native.transports import connection_error
 from pumphouse.client.routes import Route
 
 
 class Stream(Protocol):
-    """What we need of a socket."""
+    """The methods of a socket that a blocking connection uses."""
 
     def settimeout(self, seconds: float, /) -> None:
-        """How long `recv_into` and `sendall` may take before they raise TimeoutError."""
+        """Set how long `recv_into` and `sendall` may take before they raise TimeoutError."""
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """Fill the start of a buffer with what there is; 0 once the other side has hung up."""
+        """Receive into the start of a buffer; returns 0 after the peer has closed."""
 
     def sendall(self, data: bytes, /) -> None:
-        """Send all of it."""
+        """Send all bytes."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the stream."""
 
 
 def open_stream(route: Route, timeout_s: float, context: ssl.SSLContext | None = None) -> Stream:
-    """Connect to a hub by the way that is given; each step may take so long."""
+    """Open a stream along a route. Each step may take `timeout_s`."""
     try:
         opened = open_socket(route, timeout_s, context)
     except OSError as failed:
-        raise not_connected(route, failed) from None
+        raise connection_error(route, failed) from None
     if not route.websocket:
         return opened
-    # Imported where it is needed: most connections are none.
+    # Imported here because most connections use no WebSocket.
     from pumphouse.client.bulk.websocket_stream import WebSocketStream
 
     stream = WebSocketStream(opened, route)
@@ -58,7 +57,7 @@ def open_socket(route: Route, timeout_s: float, context: ssl.SSLContext | None) 
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not route.tls:
         return plain
-    assert context is not None, "whoever asks for TLS says whom to trust"
+    assert context is not None, "TLS needs a context"
     try:
         return context.wrap_socket(plain, server_hostname=route.host)
     except BaseException:

@@ -1,8 +1,8 @@
-"""AMQP values as text, for columns that hold text only.
+"""AMQP values as text, for text columns.
 
-Strings, symbols, characters and UUIDs are written as they are, everything else as JSON, as Azure's
-Spark connector does. Where that one writes something that nobody could read (the bits of a decimal,
-a time without its milliseconds) this one does better.
+Strings, symbols, characters and UUIDs are written as they are, all other values as JSON, as by the
+Spark connector of Azure. Decimals and timestamps are readable here: the connector writes the bits
+of a decimal, and a time without its milliseconds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def text_of(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value made of what JSON knows."""
+    """A value made of JSON types."""
     match value:
         case None | bool() | str():
             return value
@@ -58,7 +58,7 @@ def plain(value: Any) -> Any:
 
 
 def time_text(ms: int) -> str | int:
-    """A time as ISO 8601; years that have no date stay the number they are."""
+    """A time in ISO 8601; a time outside of the calendar stays a number."""
     try:
         moment = to_datetime(ms)
     except OverflowError:
@@ -68,7 +68,7 @@ def time_text(ms: int) -> str | int:
 
 
 def not_finite(value: float) -> str:
-    """What JSON has no number for."""
+    """The text of a number that JSON cannot hold."""
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"

@@ -1,10 +1,10 @@
-"""The token of a blocking connection: put when it opens, and again before it runs out.
+"""The token of a blocking connection: put on opening, and renewed before it expires.
 
-    Credential -> ask_for_token -> BlockingToken.put, keep -> put-token on $cbs
-                  ^^^^^^^^^^^^^ this module ^^^^^^^^^^^^^^
+    Credential -> request_token -> BlockingToken.put, renew -> put-token on $cbs
+                  ^^^^^^^^^^^^^ this module ^^^^^^^^^^^^^^^^
 
-The twin of tokens.py for code that runs no event loop. Nobody waits for a renewal: it is sent while
-a range is read, and its answer is looked at when it has come.
+The blocking counterpart of native/tokens.py. A renewal does not wait: it is sent while a range is
+read, and its reply is checked later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from pumphouse.client.bulk.blocking_connection import BlockingConnection
-from pumphouse.client.credentials import ASK_S, Credential, Token, renewal_at
+from pumphouse.client.credentials import TOKEN_REQUEST_S, Credential, Token, renewal_at
 from pumphouse.client.native.tokens import expiration
 from pumphouse.clock import Clock
 from pumphouse.errors import AuthError, OptionError
@@ -32,54 +32,55 @@ class BlockingToken:
         self.resource = resource
         self.clock = clock
         self.renew_at = 0.0
-        self._renewal: str | None = None  # the call that puts the next one
+        self._renewal: str | None = None  # the request that puts the next one
 
-    def put(self, wire: BlockingConnection) -> None:
-        """Show a token on a connection that has none, and wait until it is taken."""
+    def put(self, connection: BlockingConnection) -> None:
+        """Put a token on a new connection, and wait until the hub accepts it."""
         self._renewal = None
-        self.settle(wire, self.send(wire))
+        self.settle(connection, self.send(connection))
 
-    def keep(self, wire: BlockingConnection) -> None:
-        """Renew the token in time. One that someone else made cannot be renewed: it just ends."""
-        if self._renewal is not None and wire.replied(self._renewal):
-            self.settle(wire, self._renewal)
+    def renew(self, connection: BlockingConnection) -> None:
+        """Renew the token when it is due. A given signature cannot be renewed."""
+        if self._renewal is not None and connection.has_reply(self._renewal):
+            self.settle(connection, self._renewal)
             self._renewal = None
         due = self.credential.renews and self.clock.now() >= self.renew_at
         if due and self._renewal is None:
-            self._renewal = self.send(wire)
+            self._renewal = self.send(connection)
 
-    def send(self, wire: BlockingConnection) -> str:
-        """Send a new token; the number of the call."""
+    def send(self, connection: BlockingConnection) -> str:
+        """Send a new token; returns the number of the request."""
         now = self.clock.now()
-        token = ask_for_token(self.credential, self.resource, now)
+        token = request_token(self.credential, self.resource, now)
         self.renew_at = renewal_at(now, token.expires_at)
-        asked = {
+        request = {
             "operation": "put-token",
             "type": token.kind,
             "name": self.resource,
             "expiration": expiration(token),
         }
-        return wire.ask(CBS, asked, token.text)
+        return connection.request(CBS, request, token.text)
 
-    def settle(self, wire: BlockingConnection, number: str) -> None:
+    def settle(self, connection: BlockingConnection, number: str) -> None:
+        """Wait for the reply; AuthError if the hub refuses the token."""
         try:
-            wire.reply(number, CBS)
+            connection.reply(number, CBS)
         except AuthError as refused:
-            text = f"{wire.place} does not take the {self.credential.name}"
+            text = f"{connection.address} does not accept the {self.credential.name}"
             raise AuthError(f"{text}: {refused.description}", refused.status) from None
 
 
 def check_blocking(credential: Any) -> None:
-    """Refuse a credential that only an event loop can ask."""
+    """Refuse a credential for asyncio."""
     if inspect.iscoroutinefunction(getattr(credential, "get_token", None)):
         raise OptionError(
-            f"{type(credential).__name__} is a credential for asyncio, and there is no event loop "
-            "here; give the one of azure.identity, not of azure.identity.aio"
+            f"{type(credential).__name__} is a credential for asyncio, which needs an event loop; "
+            "use the one of azure.identity, not of azure.identity.aio"
         )
 
 
-def ask_for_token(credential: Credential, resource: str, now: float) -> Token:
-    """A token, waited for. In a thread of its own, because this one may run an event loop."""
+def request_token(credential: Credential, resource: str, now: float) -> Token:
+    """A token. It is requested in another thread, because this one may run an event loop."""
     made: Future[Token] = Future()
 
     def make() -> None:
@@ -90,6 +91,8 @@ def ask_for_token(credential: Credential, resource: str, now: float) -> Token:
 
     threading.Thread(target=make, name="token", daemon=True).start()
     try:
-        return made.result(ASK_S + 5)
+        return made.result(TOKEN_REQUEST_S + 5)
     except TimeoutError:
-        raise AuthError(f"the {credential.name} was not there within {ASK_S:g} s") from None
+        raise AuthError(
+            f"the {credential.name} did not arrive within {TOKEN_REQUEST_S:g} s"
+        ) from None

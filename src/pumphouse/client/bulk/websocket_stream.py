@@ -1,10 +1,10 @@
-"""AMQP inside a WebSocket, over a blocking socket that may or may not be encrypted.
+"""AMQP over WebSocket on a blocking socket, plain or TLS.
 
     socket -> WebSocketStream.recv_into -> BlockingConnection
               ^^^^^^^^^^^^^^^ this module
 
-The twin of websocket.py for code that runs no event loop. The payload of each frame is copied once,
-into the buffer that it was asked for.
+The blocking counterpart of native/websocket.py. The payload of each frame is copied once, into the
+buffer of the caller.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pumphouse.client.routes import Route
 from pumphouse.errors import ConnectionFailed
 from pumphouse.websocket_transport import AMQP, NORMAL, make_client_protocol, payload_of
 
-READ_BYTES = 1 << 18  # that are taken off the socket at once
+READ_BYTES = 1 << 18  # read from the socket at once
 
 
 class WebSocketStream:
-    """A stream of bytes; where the frames of the WebSocket begin and end is of no interest."""
+    """A stream of bytes inside WebSocket frames."""
 
     def __init__(self, opened: socket.socket, route: Route) -> None:
         self.socket = opened
         self.route = route
         self.protocol = make_client_protocol(route.url)
-        self._waiting: deque[memoryview] = deque()  # payloads that nobody has asked for yet
+        self._waiting: deque[memoryview] = deque()  # payloads that are not received yet
 
     def shake_hands(self) -> None:
         self.protocol.send_request(self.protocol.connect())
@@ -63,7 +63,7 @@ class WebSocketStream:
             if not self.take_in():
                 return 0
             if not self._waiting:
-                # A part of a frame, or a ping: whoever asked may ask again if there is time.
+                # A part of a frame, or a ping: the caller may try again before its deadline.
                 raise TimeoutError
         filled = 0
         while self._waiting and filled < len(buffer):
@@ -93,7 +93,7 @@ class WebSocketStream:
     # -- frames -----------------------------------------------------------------------------------
 
     def take_in(self) -> bool:
-        """Read once from the socket, and keep what the frames hold; False at the end."""
+        """Read once from the socket and queue the payloads; False at the end."""
         data = self.socket.recv(READ_BYTES)
         if data:
             self.protocol.receive_data(data)

@@ -1,10 +1,10 @@
-"""One AMQP connection of ours: a socket, deadlines, and links that have a user.
+"""One AMQP connection over asyncio: a transport, deadlines, and links with handlers.
 
-All protocol lives in `amqp`. This file moves bytes, wakes whoever waits for an answer, and does
-what the passing of time asks for: heartbeats in one direction, a dead hub noticed in the other.
+All protocol logic is in `amqp`. This module moves bytes, completes the futures of callers, sends
+heartbeats, and detects a dead hub.
 
-    NativeSender, NativeReader, RequestClient -> Connection -> amqp.Connection -> socket
-                             ^^^^ this module
+    NativeSender, NativeReader, RequestClient -> Connection -> amqp.Connection -> transport
+                                                 ^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
+from random import Random
 from typing import Any, Protocol, cast
 from warnings import warn
 
@@ -27,62 +29,68 @@ from pumphouse.amqp.connection import Connection as AmqpConnection
 from pumphouse.amqp.links import Link, SenderLink
 from pumphouse.amqp.performatives import RECEIVER, Attach, Error, Open
 from pumphouse.amqp.session import Session
-from pumphouse.client.errors import refusal, told
-from pumphouse.client.native.transports import cause, open_transport
+from pumphouse.client.errors import error_from, reason_text
+from pumphouse.client.native.transports import cause_of, open_transport
 from pumphouse.client.routes import Route
+from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import AuthError, ConnectionFailed, ProtocolError, PumphouseError
+from pumphouse.logs import line
 
 __all__ = [
     "Connection",
     "ConnectionOptions",
     "LinkHandler",
-    "break_off",
-    "cause",
+    "cause_of",
     "connect",
-    "refusal",
-    "told",
+    "error_from",
+    "fail_future",
+    "reason_text",
 ]
 
 log = logging.getLogger("pumphouse.client")
 
-FRAME_BYTES_MAX = 1 << 20  # as the official client: the hub can hand over most events whole
+FRAME_BYTES_MAX = 1 << 20  # as the official client: most events fit into one frame
 WRITE_HIGH_WATER = 1 << 20
 TICK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How long we wait."""
+    """Timeouts of a connection, and the clock and random numbers that it uses."""
 
-    connect_s: float = 10.0  # until the hub has opened the connection
-    answer_s: float = 30.0  # until it has answered an attach, a request or a send
-    close_s: float = 2.0  # until it has said good-bye
-    idle_s: float = 60.0  # a hub that says nothing for so long is taken for dead
+    connect_s: float = 10.0  # for opening the connection
+    answer_s: float = 30.0  # for the response to an attach, a request or a send
+    close_s: float = 2.0  # for closing the connection
+    idle_s: float = 60.0  # without data for this long the hub is taken for dead
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    clock: Clock = field(default_factory=SystemClock, compare=False)
+    rng: Random = field(default_factory=Random, compare=False)  # for the jitter of retries
+    pause: Callable[[float], object] = field(default=time.sleep, compare=False)  # of bulk readers
 
 
 class LinkHandler(Protocol):
-    """Whoever has attached a link, and is told what happens to it."""
+    """Handles the events of one link."""
 
-    def delivered(self, delivery: amqp.Delivered) -> None:
-        """A delivery has arrived."""
+    def on_delivery(self, delivery: amqp.Delivered) -> None:
+        """A delivery arrived."""
 
-    def run_delivered(self, payloads: list[bytes]) -> None:
-        """Several have, all settled: only on a link that asked for runs."""
+    def on_run(self, payloads: list[bytes]) -> None:
+        """Consecutive settled deliveries arrived: only on a link that takes runs."""
 
-    def stirred(self) -> None:
-        """There may be room to send: credit, window or socket."""
+    def on_room(self) -> None:
+        """Sending may be possible: credit, window or socket buffer has grown."""
 
-    def lost(self, why: PumphouseError) -> None:
-        """The link is gone."""
+    def on_lost(self, cause: PumphouseError) -> None:
+        """The link is detached."""
 
 
 class Connection(asyncio.Protocol):
-    """A connection with one session. Made by `connect`; a failure breaks it for good."""
+    """A connection with one session. Made by `connect`; a failure breaks it permanently."""
 
     transport: asyncio.Transport
 
-    def __init__(self, place: str, hostname: str, options: ConnectionOptions) -> None:
-        self.place = place
+    def __init__(self, address: str, hostname: str, options: ConnectionOptions) -> None:
+        self.address = address
         self.options = options
         self.loop = asyncio.get_running_loop()
         self.amqp = AmqpConnection(
@@ -90,41 +98,41 @@ class Connection(asyncio.Protocol):
             Open(
                 container_id=uuid.uuid4().hex,
                 hostname=hostname,
-                max_frame_size=FRAME_BYTES_MAX,
+                max_frame_size=options.frame_bytes_max,
                 idle_time_out=int(options.idle_s * 1000),
             ),
-            limits=Limits(max_frame_size=FRAME_BYTES_MAX),
+            limits=Limits(max_frame_size=options.frame_bytes_max),
         )
         self.writable = True
         self.failure: PumphouseError | None = None
         self._session: Session | None = None
         self._ready: asyncio.Future[None] = self.loop.create_future()
-        self._gone = asyncio.Event()
+        self._disconnected = asyncio.Event()
         self._attaching: dict[Link, asyncio.Future[Attach]] = {}
-        self._leaving: dict[Link, asyncio.Future[None]] = {}
+        self._detaching: dict[Link, asyncio.Future[None]] = {}
         self._outcomes: dict[int, tuple[Link, asyncio.Future[Any]]] = {}  # by delivery id
         self._names = count(1)
 
     def __repr__(self) -> str:
-        return f"<Connection {self.place} {'broken' if self.failure else self.amqp.state}>"
+        return f"<Connection {self.address} {'broken' if self.failure else self.amqp.state}>"
 
     @property
     def session(self) -> Session:
-        assert self._session is not None, "connect() returns a wire that has one"
+        assert self._session is not None, "connect() returns a connection that has one"
         return self._session
 
-    # -- what users call --------------------------------------------------------------------------
+    # -- links ------------------------------------------------------------------------------------
 
-    async def attach(self, user: LinkHandler, role: bool, **fields: Any) -> tuple[Link, Attach]:
-        """Ask for a link; the hub's answer, or its refusal as an error."""
+    async def attach(self, handler: LinkHandler, role: bool, **fields: Any) -> tuple[Link, Attach]:
+        """Attach a link; returns the response of the hub, or raises its refusal."""
         self.check()
         link = self.session.attach(self.new_name(), role, **fields)
-        link.user = user
-        answered = self._attaching[link] = self.loop.create_future()
+        link.user = handler
+        response = self._attaching[link] = self.loop.create_future()
         self.flush()
         try:
-            async with self.within(self.options.answer_s, "answer an attach"):
-                return link, await answered
+            async with self.within(self.options.answer_s, "respond to an attach"):
+                return link, await response
         except BaseException:
             self.drop(link)
             raise
@@ -132,34 +140,36 @@ class Connection(asyncio.Protocol):
             self._attaching.pop(link, None)
 
     def new_name(self) -> str:
-        """A name that nothing else on this hub has."""
+        """A link name that is unique on the hub."""
         return f"{self.amqp.opening.container_id}-{next(self._names)}"
 
     async def detach(self, link: Link) -> None:
-        """Give up a link and wait until the hub has let go of it."""
+        """Detach a link and wait for the response of the hub."""
         if self.failure is not None or not link.attached:
             return
-        left = self._leaving[link] = self.loop.create_future()
+        left = self._detaching[link] = self.loop.create_future()
         self.drop(link)
         try:
-            async with self.within(self.options.close_s, "answer a detach"):
+            async with self.within(self.options.close_s, "respond to a detach"):
                 await left
         finally:
-            self._leaving.pop(link, None)
+            self._detaching.pop(link, None)
 
     def drop(self, link: Link) -> None:
-        """Give up a link without waiting."""
+        """Detach a link without waiting."""
         link.user = None
         if self.failure is None and link.state in ("ATTACHED", "ATTACH_SENT"):
             link.detach()
             self.flush()
 
     def has_room(self, link: SenderLink) -> bool:
-        """Whether a delivery may be sent now: the socket takes it, and the hub."""
+        """Whether a delivery may be sent now: socket buffer and credit allow it."""
         return self.writable and link.sendable > 0
 
-    def post(self, link: SenderLink, payload: bytes, message_format: int) -> asyncio.Future[Any]:
-        """Send one delivery; the future will hold its outcome."""
+    def send_delivery(
+        self, link: SenderLink, payload: bytes, message_format: int
+    ) -> asyncio.Future[Any]:
+        """Send one delivery; returns the future of its outcome."""
         self.check()
         tag = self.session.next_delivery_id.to_bytes(4, "big")
         delivery_id = link.send(payload, tag=tag, message_format=message_format, settled=False)
@@ -169,17 +179,17 @@ class Connection(asyncio.Protocol):
         return outcome
 
     async def close(self) -> None:
-        """Say good-bye and hang up. Bounded, and quiet whatever the hub does."""
+        """Close the connection. Bounded by `close_s`, and never raises."""
         try:
             self.amqp.close()
             self.flush()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.options.close_s):
-                    await self._gone.wait()
+                    await self._disconnected.wait()
         finally:
-            if not self._gone.is_set():  # asyncio's transports do not stand it twice
+            if not self._disconnected.is_set():  # abort() must not be called twice
                 self.transport.abort()
-        await self._gone.wait()
+        await self._disconnected.wait()
 
     def check(self) -> None:
         """Raise if the connection is broken."""
@@ -188,13 +198,13 @@ class Connection(asyncio.Protocol):
 
     @asynccontextmanager
     async def within(self, seconds: float, what: str) -> AsyncIterator[None]:
-        """A deadline for an answer of the hub; the error says what it did not do."""
+        """Limit the wait for a response; the error names what the hub did not do."""
         try:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
             raise ConnectionFailed(
-                f"the hub at {self.place} did not {what} within {seconds:g} s"
+                f"the hub at {self.address} did not {what} within {seconds:g} s"
             ) from None
 
     # -- bytes ------------------------------------------------------------------------------------
@@ -202,41 +212,41 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
-        self.heard = self.spoke = self.loop.time()
+        self.received_at = self.sent_at = self.loop.time()
         self._ticker = self.loop.call_later(TICK_S, self.tick)
         self.amqp.start()
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        self.heard = self.loop.time()
+        self.received_at = self.loop.time()
         try:
             for event in self.amqp.receive(data):
                 self.handle(event)
-        except ProtocolError as wrong:
+        except ProtocolError as invalid:
             self.flush()
-            self.fail(ConnectionFailed(f"{self.place} is no event hub we understand: {wrong}"))
+            self.fail(ConnectionFailed(f"{self.address} sent invalid AMQP: {invalid}"))
         except AuthError as refused:
-            self.fail(AuthError(f"{self.place}: {refused.description}", refused.status))
+            self.fail(AuthError(f"{self.address}: {refused.description}", refused.status))
         else:
             self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ticker.cancel()
-        self._gone.set()
-        self.fail(ConnectionFailed(f"the connection to {self.place} broke{reason(exc)}"))
+        self._disconnected.set()
+        self.fail(ConnectionFailed(f"the connection to {self.address} broke{reason(exc)}"))
 
     def flush(self) -> None:
-        """Hand all waiting bytes to the transport."""
+        """Write all pending bytes to the transport."""
         out = self.amqp.data_to_send()
         if not out or self.transport.is_closing():
             return
-        self.spoke = self.loop.time()
+        self.sent_at = self.loop.time()
         if len(out) == 1:
             self.transport.write(out[0])
         else:
             self.transport.writelines(out)
-            # Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1 forget to pause us there (CVE-2024-12254);
-            # they look again when told the limit.
+            # Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1 do not pause us here (CVE-2024-12254).
+            # Setting the limit again makes them check it.
             self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
 
     def pause_writing(self) -> None:
@@ -244,7 +254,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
-        self.stir_all()
+        self.notify_room()
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -252,17 +262,17 @@ class Connection(asyncio.Protocol):
         match event:
             case amqp.RunDelivered():
                 if event.link.user is not None:
-                    event.link.user.run_delivered(event.payloads)
+                    event.link.user.on_run(event.payloads)
             case amqp.Delivered():
                 if event.link.user is not None:
-                    event.link.user.delivered(event)
+                    event.link.user.on_delivery(event)
             case amqp.Disposed():
-                self.settle(event)
+                self.on_disposition(event)
             case amqp.Flowed():
                 if event.link.user is not None:
-                    event.link.user.stirred()
+                    event.link.user.on_room()
             case amqp.WindowOpened():
-                self.stir_all()
+                self.notify_room()
             case amqp.Attached():
                 self.on_attached(event)
             case amqp.Detached():
@@ -273,86 +283,90 @@ class Connection(asyncio.Protocol):
                 if not self._ready.done():
                     self._ready.set_result(None)
             case amqp.Ended():
-                self.fail(ConnectionFailed(f"{self.place} ended the session{told(event.error)}"))
+                self.fail(
+                    ConnectionFailed(f"{self.address} ended the session{reason_text(event.error)}")
+                )
             case amqp.Closed():
-                self.fail(ConnectionFailed(f"{self.place} hung up{told(event.error)}"))
+                reason = reason_text(event.error)
+                self.fail(ConnectionFailed(f"{self.address} closed the connection{reason}"))
             case amqp.AttachAsked():
-                event.link.refuse(Error(condition="amqp:not-allowed", description="Not here."))
+                refusal = "The client accepts no links."
+                event.link.refuse(Error(condition="amqp:not-allowed", description=refusal))
 
-    def settle(self, said: amqp.Disposed) -> None:
-        """Hand outcomes to those who wait for them. They are few, so looking at all is cheap."""
-        if said.role != RECEIVER or not said.settled:
+    def on_disposition(self, disposition: amqp.Disposed) -> None:
+        """Complete the futures of settled deliveries. They are few, so all are checked."""
+        if disposition.role != RECEIVER or not disposition.settled:
             return
-        reach = credit.distance(said.first, said.last)
+        reach = credit.distance(disposition.first, disposition.last)
         for delivery_id in list(self._outcomes):
-            if 0 <= credit.distance(said.first, delivery_id) <= reach:
+            if 0 <= credit.distance(disposition.first, delivery_id) <= reach:
                 _, outcome = self._outcomes.pop(delivery_id)
                 if not outcome.done():
-                    outcome.set_result(said.state)
+                    outcome.set_result(disposition.state)
 
     def on_attached(self, event: amqp.Attached) -> None:
-        # A refusal names no terminus of the hub's own; the detach that says why comes right behind.
+        # A refusal has no source or target of the hub; a detach with the reason follows.
         own = event.attach.source if event.link.role == RECEIVER else event.attach.target
-        answered = self._attaching.get(event.link)
-        if own is not None and answered is not None and not answered.done():
-            answered.set_result(event.attach)
+        response = self._attaching.get(event.link)
+        if own is not None and response is not None and not response.done():
+            response.set_result(event.attach)
 
     def on_detached(self, event: amqp.Detached) -> None:
-        left, answered = self._leaving.get(event.link), self._attaching.get(event.link)
+        left, response = self._detaching.get(event.link), self._attaching.get(event.link)
         if left is not None:
             if not left.done():
                 left.set_result(None)
-        elif answered is not None and not answered.done():
-            break_off(answered, refusal(event.error))
+        elif response is not None and not response.done():
+            fail_future(response, error_from(event.error))
         else:
-            self.on_lost(event.link, refusal(event.error))
+            self.on_link_lost(event.link, error_from(event.error))
 
-    def on_lost(self, link: Link, why: PumphouseError) -> None:
-        """The hub has closed a link in use: of what was under way on it nobody will hear more."""
+    def on_link_lost(self, link: Link, cause: PumphouseError) -> None:
+        """Fail the pending deliveries of a detached link, and notify its handler."""
         waiting = [number for number, (sent_on, _) in self._outcomes.items() if sent_on is link]
         for number in waiting:
-            break_off(self._outcomes.pop(number)[1], why)
+            fail_future(self._outcomes.pop(number)[1], cause)
         if link.user is not None:
-            link.user.lost(why)
+            link.user.on_lost(cause)
 
-    def stir_all(self) -> None:
-        for user in self.users():
-            user.stirred()
+    def notify_room(self) -> None:
+        for handler in self.handlers():
+            handler.on_room()
 
-    def users(self) -> list[LinkHandler]:
+    def handlers(self) -> list[LinkHandler]:
         links = self._session.links.values() if self._session is not None else ()
         return [link.user for link in links if link.user is not None]
 
-    def fail(self, why: PumphouseError) -> None:
-        """Break the connection, once: everybody who waits is told, and nothing more is sent."""
+    def fail(self, cause: PumphouseError) -> None:
+        """Break the connection, once: fail all waiting futures and send nothing more."""
         if self.failure is not None:
             return
-        self.failure = why
-        log.debug("lose connection place=%s why=%s", self.place, why)
-        break_off(self._ready, why)
+        self.failure = cause
+        log.debug("%s", line("connection_lost", address=self.address, cause=cause))
+        fail_future(self._ready, cause)
         waiting: list[asyncio.Future[Any]] = [outcome for _, outcome in self._outcomes.values()]
-        waiting += [*self._attaching.values(), *self._leaving.values()]
+        waiting += [*self._attaching.values(), *self._detaching.values()]
         self._outcomes.clear()
         for future in waiting:
-            break_off(future, why)
-        for user in self.users():
-            user.lost(why)
+            fail_future(future, cause)
+        for handler in self.handlers():
+            handler.on_lost(cause)
         self.flush()
         self.transport.close()
 
     # -- time -------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Let the hub hear from us in time, and notice if it has died."""
+        """Send a heartbeat in time, and detect a dead hub."""
         now = self.loop.time()
-        if now - self.heard > self.options.idle_s:
-            silent = f"{self.place} has said nothing for {self.options.idle_s:g} s"
-            self.fail(ConnectionFailed(f"{silent}; it is taken for dead"))
+        if now - self.received_at > self.options.idle_s:
+            silent = f"no data from {self.address} for {self.options.idle_s:g} s"
+            self.fail(ConnectionFailed(f"{silent}; the connection is taken for dead"))
             self.transport.abort()
             return
         remote = self.amqp.remote
-        # At half of what the hub tolerates, one heartbeat may be late.
-        if remote and remote.idle_time_out and now - self.spoke >= remote.idle_time_out / 2000:
+        # At half of the idle timeout of the hub, one heartbeat may be late.
+        if remote and remote.idle_time_out and now - self.sent_at >= remote.idle_time_out / 2000:
             self.amqp.heartbeat()
             self.flush()
         self._ticker = self.loop.call_later(TICK_S, self.tick)
@@ -363,27 +377,27 @@ async def connect(
 ) -> Connection:
     """Connect to a hub, up to an open connection with a session."""
     options = options or ConnectionOptions()
-    wire = Connection(route.place, route.hostname, options)
+    connection = Connection(route.address, route.hostname, options)
     try:
-        async with wire.within(options.connect_s, "open the connection"):
-            await open_transport(route, wire, context)
-            await wire._ready
+        async with connection.within(options.connect_s, "open the connection"):
+            await open_transport(route, connection, context)
+            await connection._ready
     except BaseException:
-        if hasattr(wire, "transport"):
-            wire.transport.abort()
+        if hasattr(connection, "transport"):
+            connection.transport.abort()
         raise
-    return wire
+    return connection
 
 
-def break_off(future: asyncio.Future[Any], why: PumphouseError) -> None:
-    """Fail a future. Whoever waits will see it; if nobody does, that is no reason to complain."""
+def fail_future(future: asyncio.Future[Any], cause: PumphouseError) -> None:
+    """Fail a future, and mark its exception as retrieved."""
     if not future.done():
-        future.set_exception(why)
+        future.set_exception(cause)
         future.exception()
 
 
 def reason(exc: Exception | None) -> str:
-    return f" ({exc})" if exc is not None else "; the other side hung up"
+    return f" ({exc})" if exc is not None else "; the peer closed it"
 
 
 def __getattr__(name: str) -> Any:

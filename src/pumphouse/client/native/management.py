@@ -1,13 +1,13 @@
-"""What hubs and partitions there are, asked over $management; and creating and deleting them.
+"""The management calls of the native client: properties, hubs, consumer groups and faults.
 
-READ is the service's own operation. The rest is understood by the embedded hub only (see
-hub/links/management.py): the service does that over HTTP, in its control plane.
+READ is an operation of the service. The embedded hub alone supports the others (see
+hub/links/management.py); the service offers them over HTTP, in its control plane.
 
     NativeClient -> NativeManagement -> ReconnectingConnection -> RequestClient
-              ^^^^^^^^^^ this module
+                    ^^^^^^^^^^^^^^^^ this module
 
-A question is asked again if the connection broke before it was answered. A change is not: nobody
-knows whether it was made.
+A read is retried if the connection breaks before the reply. A change is not, because its outcome is
+unknown.
 """
 
 from __future__ import annotations
@@ -28,116 +28,117 @@ HUB, PARTITION = "com.microsoft:eventhub", "com.microsoft:partition"
 GROUP = "com.microsoft:consumergroup"
 FAULT = "pumphouse:fault"
 
-NAMESPACE = ""  # the path that all hubs lie below
-
-
-QUESTIONS = ("READ", "QUERY")
+NAMESPACE = ""  # the path of the whole namespace
+READ_OPERATIONS = ("READ", "QUERY")
 
 
 class NativeManagement:
-    """The calls that a client makes to $management."""
+    """Sends management requests to $management."""
 
-    def __init__(self, line: ReconnectingConnection) -> None:
-        self.line = line
+    def __init__(self, connection: ReconnectingConnection) -> None:
+        self.connection = connection
 
     async def hub(self, name: str) -> HubProperties:
-        return hub_from(await self.ask("READ", HUB, name, name=name))
+        return parse_hub(await self.request("READ", HUB, name, name=name))
 
     async def partition(self, hub: str, partition: str) -> PartitionProperties:
-        return await self.line.persist(lambda contact: ask_partition(contact, hub, partition))
+        return await self.connection.run_with_retries(
+            lambda authorized: request_partition(authorized, hub, partition)
+        )
 
     async def hubs(self) -> list[HubProperties]:
-        found = await self.ask("QUERY", HUB, NAMESPACE)
-        return [hub_from(one) for one in items(found)]
+        reply = await self.request("QUERY", HUB, NAMESPACE)
+        return [parse_hub(item) for item in list_items(reply)]
 
     async def create_hub(self, name: str, partitions: int) -> HubProperties:
-        asked = {"name": name, "partition_count": Int(partitions)}
-        return hub_from(await self.ask("CREATE", HUB, NAMESPACE, **asked))
+        fields = {"name": name, "partition_count": Int(partitions)}
+        return parse_hub(await self.request("CREATE", HUB, NAMESPACE, **fields))
 
     async def grow_hub(self, name: str, partitions: int) -> HubProperties:
-        """Give a hub more partitions."""
-        asked = {"name": name, "partition_count": Int(partitions)}
-        return hub_from(await self.ask("UPDATE", HUB, name, **asked))
+        """Raise the number of partitions of a hub."""
+        fields = {"name": name, "partition_count": Int(partitions)}
+        return parse_hub(await self.request("UPDATE", HUB, name, **fields))
 
     async def delete_hub(self, name: str) -> None:
-        await self.ask("DELETE", HUB, NAMESPACE, name=name)
+        await self.request("DELETE", HUB, NAMESPACE, name=name)
 
     async def groups(self, hub: str) -> list[str]:
-        return [str(name) for name in items(await self.ask("QUERY", GROUP, hub, name=hub))]
+        return [str(name) for name in list_items(await self.request("QUERY", GROUP, hub, name=hub))]
 
     async def create_group(self, hub: str, group: str) -> None:
-        await self.ask("CREATE", GROUP, hub, name=hub, group=group)
+        await self.request("CREATE", GROUP, hub, name=hub, group=group)
 
     async def delete_group(self, hub: str, group: str) -> None:
-        await self.ask("DELETE", GROUP, hub, name=hub, group=group)
+        await self.request("DELETE", GROUP, hub, name=hub, group=group)
 
     async def faults(self) -> list[dict[str, Any]]:
-        return [dict(one) for one in items(await self.ask("QUERY", FAULT, NAMESPACE))]
+        return [dict(item) for item in list_items(await self.request("QUERY", FAULT, NAMESPACE))]
 
     async def plan_fault(self, **fault: Any) -> int:
-        """Plan a fault on an embedded hub; the number returned takes it away again."""
-        return int(await self.ask("CREATE", FAULT, NAMESPACE, **fault))
+        """Plan a fault on an embedded hub; the returned number cancels it."""
+        return int(await self.request("CREATE", FAULT, NAMESPACE, **fault))
 
     async def cancel_fault(self, number: int | None = None) -> None:
-        """Take one fault away, or all of them."""
-        await self.ask("DELETE", FAULT, NAMESPACE, **({} if number is None else {"id": number}))
+        """Cancel one fault, or all of them."""
+        await self.request("DELETE", FAULT, NAMESPACE, **({} if number is None else {"id": number}))
 
-    async def ask(self, operation: str, kind: str, path: str, **asked: Any) -> Any:
-        def once(contact: AuthorizedConnection) -> Awaitable[Any]:
-            return ask_once(contact, operation, kind, path, **asked)
+    async def request(self, operation: str, kind: str, path: str, **fields: Any) -> Any:
+        def once(authorized: AuthorizedConnection) -> Awaitable[Any]:
+            return request_once(authorized, operation, kind, path, **fields)
 
-        if operation in QUESTIONS:
-            return await self.line.persist(once)
-        return await once(await self.line.contact())
+        if operation in READ_OPERATIONS:
+            return await self.connection.run_with_retries(once)
+        return await once(await self.connection.connect())
 
 
-async def ask_once(
-    contact: AuthorizedConnection, operation: str, kind: str, path: str, **asked: Any
+async def request_once(
+    authorized: AuthorizedConnection, operation: str, kind: str, path: str, **fields: Any
 ) -> Any:
-    """One call, with a token for the path that the hub will check it against."""
-    await contact.tokens.cover(path)
-    calls = await contact.calls(MANAGEMENT)
-    return await calls.ask({"operation": operation, "type": kind, **asked})
+    """One request, with a token for the path that the hub checks."""
+    await authorized.tokens.ensure(path)
+    requests = await authorized.request_client(MANAGEMENT)
+    return await requests.request({"operation": operation, "type": kind, **fields})
 
 
-async def ask_partition(
-    contact: AuthorizedConnection, hub: str, partition: str
+async def request_partition(
+    authorized: AuthorizedConnection, hub: str, partition: str
 ) -> PartitionProperties:
-    found = await ask_once(contact, "READ", PARTITION, hub, name=hub, partition=partition)
-    return partition_from(found)
+    reply = await request_once(authorized, "READ", PARTITION, hub, name=hub, partition=partition)
+    return parse_partition(reply)
 
 
-def items(found: Any) -> list[Any]:
-    """A list, whichever of AMQP's two kinds it came as."""
-    if isinstance(found, Array):
-        return list(found.items)
-    if not isinstance(found, list):
-        raise unexpected(found)
-    return found
+def list_items(reply: Any) -> list[Any]:
+    """The items of an AMQP list or array."""
+    if isinstance(reply, Array):
+        return list(reply.items)
+    if not isinstance(reply, list):
+        raise unexpected_reply(reply)
+    return reply
 
 
-def hub_from(found: Any) -> HubProperties:
+def parse_hub(reply: Any) -> HubProperties:
     try:
-        ids = tuple(str(item) for item in items(found["partition_ids"]))
-        return HubProperties(str(found["name"]), int(found["created_at"]), ids)
+        ids = tuple(str(item) for item in list_items(reply["partition_ids"]))
+        return HubProperties(str(reply["name"]), int(reply["created_at"]), ids)
     except (KeyError, TypeError, ValueError):
-        raise unexpected(found) from None
+        raise unexpected_reply(reply) from None
 
 
-def partition_from(found: Any) -> PartitionProperties:
+def parse_partition(reply: Any) -> PartitionProperties:
     try:
         return PartitionProperties(
-            hub=str(found["name"]),
-            partition=str(found["partition"]),
-            first_sequence=int(found["begin_sequence_number"]),
-            last_sequence=int(found["last_enqueued_sequence_number"]),
-            last_offset=str(found["last_enqueued_offset"]),
-            last_enqueued_ms=int(found["last_enqueued_time_utc"]),
-            empty=bool(found["is_partition_empty"]),
+            hub=str(reply["name"]),
+            partition=str(reply["partition"]),
+            first_sequence=int(reply["begin_sequence_number"]),
+            last_sequence=int(reply["last_enqueued_sequence_number"]),
+            last_offset=str(reply["last_enqueued_offset"]),
+            last_enqueued_ms=int(reply["last_enqueued_time_utc"]),
+            empty=bool(reply["is_partition_empty"]),
         )
     except (KeyError, TypeError, ValueError):
-        raise unexpected(found) from None
+        raise unexpected_reply(reply) from None
 
 
-def unexpected(found: Any) -> RemoteProtocolError:
-    return RemoteProtocolError(f"$management answered with {found!r:.100}", "amqp:invalid-field")
+def unexpected_reply(reply: Any) -> RemoteProtocolError:
+    text = f"invalid reply of $management: {reply!r:.100}"
+    return RemoteProtocolError(text, "amqp:invalid-field")

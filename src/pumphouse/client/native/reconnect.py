@@ -1,11 +1,11 @@
-"""The connection of a client, made anew whenever it is broken.
+"""The connection of a client, reopened whenever it breaks.
 
-A client has one line, shared by all its readers, senders and questions. A *contact* is one living
-connection on it, with its tokens. Whoever needs the hub asks for the contact; if there is none, one
-is dialled, once for all who wait, with back-off and within the patience that `RetryOptions` gives.
+A client has one ReconnectingConnection, shared by its readers, senders and management calls. An
+AuthorizedConnection is one open connection with its tokens. If there is none, the first caller
+opens one for all callers that wait, with back-off and as `RetryOptions` allows.
 
     NativeReader, NativeSender, NativeManagement -> ReconnectingConnection -> AuthorizedConnection
-                                                    ^^^^^^^^^^^^^^^^^^^^^^ this module
+                                                    ^^^^^^^^^^^^^^^^^^^^^^ this module ^^^^^^^^^^^
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any, Self, TypeVar
 
 from pumphouse.client.base import RetryOptions
@@ -26,10 +25,10 @@ from pumphouse.client.native.connection import Connection, ConnectionOptions, co
 from pumphouse.client.native.requests import RequestClient
 from pumphouse.client.native.tokens import Tokens
 from pumphouse.client.native.transports import tls_context
-from pumphouse.client.retries import delay_s, judge
+from pumphouse.client.retries import delay_s, failure_to_raise
 from pumphouse.client.routes import Route
-from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import ConnectionFailed, LocalProtocolError, PumphouseError
+from pumphouse.logs import line
 
 log = logging.getLogger("pumphouse.client")
 
@@ -40,170 +39,180 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Where a line leads, what opens it, and how patient it is."""
+    """The address, credential, timeouts and retries of a connection."""
 
-    connection: ConnectionString
+    connection_string: ConnectionString
     route: Route
     credential: Credential
     ca_file: str | Path | None = None
-    context: ssl.SSLContext | None = None  # in place of `ca_file`, for whoever wants to choose all
-    waits: ConnectionOptions = field(default_factory=ConnectionOptions)
+    context: ssl.SSLContext | None = None  # replaces `ca_file`
+    options: ConnectionOptions = field(default_factory=ConnectionOptions)
     retry: RetryOptions = field(default_factory=RetryOptions)
-    clock: Clock = field(default_factory=SystemClock)
-    rng: Random = field(default_factory=Random)
 
 
 class AuthorizedConnection:
-    """One connection, from its first word to its end. Made by `open`."""
+    """One open connection with its tokens and request clients. Made by `open`."""
 
-    def __init__(self, wire: Connection, options: ConnectionSettings) -> None:
-        self.wire = wire
-        self.tokens = Tokens(self.put, options.connection, options.credential, options.clock)
-        self._calls: dict[str, RequestClient] = {}
-        self._opening = asyncio.Lock()  # so that two who ask at once open it once
-        self._keeping = asyncio.create_task(self.keep_tokens(), name="token renewal")
+    def __init__(self, connection: Connection, settings: ConnectionSettings) -> None:
+        self.connection = connection
+        self.tokens = Tokens(
+            self.put_token, settings.connection_string, settings.credential, settings.options.clock
+        )
+        self._request_clients: dict[str, RequestClient] = {}
+        self._opening = asyncio.Lock()  # concurrent callers share one request client
+        self._renewal = asyncio.create_task(self.renew_tokens(), name="token renewal")
 
     def __repr__(self) -> str:
-        return f"<AuthorizedConnection {self.wire!r}>"
+        return f"<AuthorizedConnection {self.connection!r}>"
 
     @classmethod
-    async def open(cls, options: ConnectionSettings, context: ssl.SSLContext | None) -> Self:
-        wire = await connect(options.route, options.waits, context)
-        contact = cls(wire, options)
+    async def open(cls, settings: ConnectionSettings, context: ssl.SSLContext | None) -> Self:
+        connection = await connect(settings.route, settings.options, context)
+        authorized = cls(connection, settings)
         try:
-            await contact.calls(CBS)
+            await authorized.request_client(CBS)
         except BaseException:
-            await contact.close()
+            await authorized.close()
             raise
-        return contact
+        return authorized
 
     @property
     def alive(self) -> bool:
-        return self.wire.failure is None
+        return self.connection.failure is None
 
-    async def calls(self, node: str) -> RequestClient:
-        """The links to $cbs or $management; made anew if the hub has closed them."""
+    async def request_client(self, node: str) -> RequestClient:
+        """The links to $cbs or $management, reopened if the hub has closed them."""
         async with self._opening:
-            found = self._calls.get(node)
-            if found is None or found.broken:
-                found = self._calls[node] = await RequestClient.open(self.wire, node)
-        return found
+            client = self._request_clients.get(node)
+            if client is None or client.broken:
+                client = self._request_clients[node] = await RequestClient.open(
+                    self.connection, node
+                )
+        return client
 
-    async def put(self, asked: Mapping[str, Any], token: Any) -> None:
-        await (await self.calls(CBS)).ask(asked, token)
+    async def put_token(self, request: Mapping[str, Any], token: Any) -> None:
+        await (await self.request_client(CBS)).request(request, token)
 
-    async def keep_tokens(self) -> None:
-        """Renew tokens. If that fails the links are about to be cut, so everybody hears why."""
+    async def renew_tokens(self) -> None:
+        """Renew tokens. A final failure breaks the connection, because the hub would close it."""
         try:
-            await self.tokens.keep()
+            await self.tokens.renew_forever()
         except PumphouseError as failed:
-            self.wire.fail(failed)
+            self.connection.fail(failed)
 
     async def close(self) -> None:
-        self._keeping.cancel()
+        self._renewal.cancel()
         try:
-            # Not `await self._keeping`: its being cancelled could not be told from our own.
-            await asyncio.wait([self._keeping])
+            # Not `await self._renewal`: its cancellation would look like our own.
+            await asyncio.wait([self._renewal])
         finally:
-            await self.wire.close()
+            await self.connection.close()
 
 
 class ReconnectingConnection:
-    """The way to a hub, whatever happens to the connection."""
+    """A connection to a hub that is reopened when it breaks."""
 
-    def __init__(self, options: ConnectionSettings) -> None:
-        self.options = options
-        self._context = options.context
-        self._contact: AuthorizedConnection | None = None
-        self._dialling: asyncio.Task[AuthorizedConnection] | None = None
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self._context = settings.context
+        self._current: AuthorizedConnection | None = None
+        self._connecting: asyncio.Task[AuthorizedConnection] | None = None
         self._closed = asyncio.Event()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed.is_set() else "up" if self.current is not None else "down"
-        return f"<ReconnectingConnection {self.options.route.place} {state}>"
+        return f"<ReconnectingConnection {self.settings.route.address} {state}>"
 
     @property
     def current(self) -> AuthorizedConnection | None:
-        """The living connection, if there is one."""
-        return self._contact if self._contact is not None and self._contact.alive else None
+        """The open connection, if there is one."""
+        return self._current if self._current is not None and self._current.alive else None
 
-    async def contact(self, retry: RetryOptions | None = None) -> AuthorizedConnection:
-        """The living connection; one is made if there is none, within the line's patience."""
+    async def connect(self, retry: RetryOptions | None = None) -> AuthorizedConnection:
+        """The open connection; a new one is opened if there is none, as `retry` allows."""
         if self._closed.is_set():
-            raise self.hung_up()
+            raise self.closed_error()
         if (current := self.current) is not None:
             return current
-        if self._dialling is None or self._dialling.done():
-            self._dialling = asyncio.create_task(
-                self.dial(retry or self.options.retry), name="dialling"
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(
+                self.connect_with_retries(retry or self.settings.retry), name="connecting"
             )
-            # Those who wait are told; if all of them have gone, nobody is.
-            self._dialling.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return await self.wait_for(self._dialling)
+            # Retrieve the exception also if all callers were cancelled meanwhile.
+            self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return await self.wait_for(self._connecting)
 
-    async def wait_for(self, dialling: asyncio.Task[AuthorizedConnection]) -> AuthorizedConnection:
+    async def wait_for(
+        self, connecting: asyncio.Task[AuthorizedConnection]
+    ) -> AuthorizedConnection:
         try:
-            return await asyncio.shield(dialling)
+            return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            here = asyncio.current_task()
-            if self._closed.is_set() and here is not None and not here.cancelling():
-                raise self.hung_up() from None
+            caller = asyncio.current_task()
+            if self._closed.is_set() and caller is not None and not caller.cancelling():
+                raise self.closed_error() from None
             raise
 
-    async def dial(self, retry: RetryOptions) -> AuthorizedConnection:
-        """Connect, as often as patience allows."""
+    async def connect_with_retries(self, retry: RetryOptions) -> AuthorizedConnection:
         failures = 0
         while True:
             try:
-                return await self.dial_once()
+                return await self.connect_once()
             except PumphouseError as failed:
                 failures += 1
-                if (verdict := judge(failed, failures, retry)) is not None:
-                    raise verdict from failed
-                log.debug("dial again failures=%d why=%s", failures, failed)
-            await self.options.clock.sleep(delay_s(failures, retry, self.options.rng))
+                if (error := failure_to_raise(failed, failures, retry)) is not None:
+                    raise error from failed
+                self.log_retry("connect_failed", failures, failed)
+            await self.settings.options.clock.sleep(
+                delay_s(failures, retry, self.settings.options.rng)
+            )
 
-    async def dial_once(self) -> AuthorizedConnection:
-        if self.options.route.tls and self._context is None:
-            # Reading what a machine trusts takes a while, and happens on the disk.
-            self._context = await asyncio.to_thread(tls_context, self.options.ca_file)
-        if self._contact is not None:
-            await self._contact.close()
-        self._contact = await AuthorizedConnection.open(self.options, self._context)
-        log.debug("connect place=%s", self.options.route.place)
-        return self._contact
+    async def connect_once(self) -> AuthorizedConnection:
+        if self.settings.route.tls and self._context is None:
+            # Loading the certificate authorities of the machine reads the disk.
+            self._context = await asyncio.to_thread(tls_context, self.settings.ca_file)
+        if self._current is not None:
+            await self._current.close()
+        self._current = await AuthorizedConnection.open(self.settings, self._context)
+        log.debug("%s", line("connection_opened", address=self.settings.route.address))
+        return self._current
 
-    async def persist(
+    async def run_with_retries(
         self,
-        ask: Callable[[AuthorizedConnection], Awaitable[T]],
+        call: Callable[[AuthorizedConnection], Awaitable[T]],
         *,
         failures: int = 0,
-        again: bool = False,
+        resumed: bool = False,
     ) -> T:
-        """Do something over the line; what passes by itself is tried again, within patience.
+        """Run a call over the connection, and retry transient failures.
 
-        `failures` is how often it has failed before this call. `again` is for what had succeeded
-        once: see `retries.passes`.
+        `failures` is the number of earlier failures of the same call. `resumed` marks a call that
+        has succeeded before: see `retries.is_transient`.
         """
-        retry = self.options.retry
+        retry = self.settings.retry
         while True:
             if failures:
-                await self.pause(delay_s(failures, retry, self.options.rng))
-            contact = await self.contact()
+                await self.pause(delay_s(failures, retry, self.settings.options.rng))
+            authorized = await self.connect()
             try:
-                return await ask(contact)
+                return await call(authorized)
             except PumphouseError as failed:
                 if isinstance(failed, ConnectionFailed):
-                    # A hub that owes us an answer for so long is taken for dead.
-                    contact.wire.fail(failed)
+                    # The hub did not respond in time: the connection is taken for dead.
+                    authorized.connection.fail(failed)
                 failures += 1
-                if (verdict := judge(failed, failures, retry, again=again)) is not None:
-                    raise verdict from failed
-                log.debug("try again failures=%d why=%s", failures, failed)
+                error = failure_to_raise(failed, failures, retry, resumed=resumed)
+                if error is not None:
+                    raise error from failed
+                self.log_retry("call_failed", failures, failed)
+
+    def log_retry(self, event: str, failures: int, failed: PumphouseError) -> None:
+        address = self.settings.route.address
+        log.debug("%s", line(event, address=address, failures=failures, cause=failed))
 
     async def pause(self, seconds: float) -> None:
-        """Wait for so long, but not if the client is closed meanwhile."""
-        sleeping = asyncio.create_task(self.options.clock.sleep(seconds), name="pause")
+        """Wait, but not longer than until the client is closed."""
+        sleeping = asyncio.create_task(self.settings.options.clock.sleep(seconds), name="pause")
         closing = asyncio.create_task(self._closed.wait(), name="pause")
         try:
             await asyncio.wait([sleeping, closing], return_when=asyncio.FIRST_COMPLETED)
@@ -211,14 +220,14 @@ class ReconnectingConnection:
             sleeping.cancel()
             closing.cancel()
 
-    def hung_up(self) -> LocalProtocolError:
-        return LocalProtocolError(f"the client of {self.options.route.place} has been closed")
+    def closed_error(self) -> LocalProtocolError:
+        return LocalProtocolError(f"the client of {self.settings.route.address} has been closed")
 
     async def close(self) -> None:
-        """Hang up. Bounded, whatever the hub does."""
+        """Close the connection, within its timeouts."""
         self._closed.set()
-        if self._dialling is not None:
-            self._dialling.cancel()
-            await asyncio.wait([self._dialling])
-        if self._contact is not None:
-            await self._contact.close()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        if self._current is not None:
+            await self._current.close()

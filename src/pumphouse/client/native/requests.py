@@ -1,10 +1,10 @@
-"""Requests to a node of the hub and their replies: $cbs and $management.
+"""Requests to the nodes $cbs and $management of a hub, and their replies.
 
-AMQP has one-way links only. A call is a message on one link and a message back on another, found
-again by its correlation id; a status code says how it went, as in HTTP.
+AMQP links are one-way. A request is a message on one link, and its reply a message on another with
+the correlation id of the request. The status code of the reply is that of HTTP.
 
     Tokens, NativeManagement -> RequestClient -> Connection
-                          ^^^^^ this module
+                                ^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pumphouse.amqp.messages import (
     encode_message,
 )
 from pumphouse.amqp.performatives import RECEIVER, SENDER, SETTLED, Source, Target
-from pumphouse.client.native.connection import Connection, break_off
+from pumphouse.client.native.connection import Connection, fail_future
 from pumphouse.errors import (
     AmqpError,
     AuthError,
@@ -34,124 +34,126 @@ from pumphouse.errors import (
     RemoteProtocolError,
 )
 
-REPLY_CREDIT = 50  # calls that may be under way at once
+REPLY_CREDIT = 50  # requests that may be pending at once
 
 
 class RequestClient:
-    """One node, with a link to ask and a link to be answered."""
+    """The request link and the reply link of one node."""
 
-    asking: SenderLink
-    answering: ReceiverLink
+    request_link: SenderLink
+    reply_link: ReceiverLink
 
-    def __init__(self, wire: Connection, node: str) -> None:
-        self.wire = wire
+    def __init__(self, connection: Connection, node: str) -> None:
+        self.connection = connection
         self.node = node
-        # The hub tells the reply links of a session apart by this address.
-        self.here = wire.new_name()
+        # The hub distinguishes the reply links of a session by this address.
+        self.reply_address = connection.new_name()
         self._numbers = count(1)
         self._pending: dict[str, asyncio.Future[Message]] = {}
-        self._room = asyncio.Event()
-        self._lost: PumphouseError | None = None
+        self._room_changed = asyncio.Event()
+        self._failure: PumphouseError | None = None
 
     @property
     def broken(self) -> bool:
         """Whether the hub has closed one of the links."""
-        return self._lost is not None
+        return self._failure is not None
 
     @classmethod
-    async def open(cls, wire: Connection, node: str) -> Self:
-        calls = cls(wire, node)
-        answering, _ = await wire.attach(
-            calls,
+    async def open(cls, connection: Connection, node: str) -> Self:
+        client = cls(connection, node)
+        reply_link, _ = await connection.attach(
+            client,
             RECEIVER,
             source=Source(address=node),
-            target=Target(address=calls.here),
+            target=Target(address=client.reply_address),
             snd_settle_mode=SETTLED,
         )
-        asking, _ = await wire.attach(
-            calls,
+        request_link, _ = await connection.attach(
+            client,
             SENDER,
-            source=Source(address=calls.here),
+            source=Source(address=client.reply_address),
             target=Target(address=node),
             snd_settle_mode=SETTLED,
             initial_delivery_count=0,
         )
-        assert isinstance(answering, ReceiverLink)
-        assert isinstance(asking, SenderLink)
-        calls.answering, calls.asking = answering, asking
-        answering.keep_granting(REPLY_CREDIT)
-        wire.flush()
-        return calls
+        assert isinstance(reply_link, ReceiverLink)
+        assert isinstance(request_link, SenderLink)
+        client.reply_link, client.request_link = reply_link, request_link
+        reply_link.keep_granting(REPLY_CREDIT)
+        connection.flush()
+        return client
 
-    async def ask(self, application: Mapping[str, Any], value: Any = None) -> Any:
-        """Make a call; the value of the reply, or the hub's refusal as an error."""
+    async def request(self, application: Mapping[str, Any], value: Any = None) -> Any:
+        """Send a request; returns the value of the reply, or raises its error."""
         number = str(next(self._numbers))
-        request = Message(
-            properties=Properties(message_id=number, reply_to=self.here),
+        message = Message(
+            properties=Properties(message_id=number, reply_to=self.reply_address),
             application=dict(application),
             value=value,
         )
-        async with self.wire.within(self.wire.options.answer_s, f"answer on {self.node}"):
-            reply = await self.exchange(number, encode_message(request))
-        return value_of(reply)
+        async with self.connection.within(
+            self.connection.options.answer_s, f"respond on {self.node}"
+        ):
+            reply = await self.exchange(number, encode_message(message))
+        return reply_value(reply)
 
     async def exchange(self, number: str, request: bytes) -> Message:
-        while not self.may_ask():
-            self._room.clear()
-            await self._room.wait()
-        answered: asyncio.Future[Message] = self.wire.loop.create_future()
-        self._pending[number] = answered
+        while not self.has_room_for_request():
+            self._room_changed.clear()
+            await self._room_changed.wait()
+        reply_future: asyncio.Future[Message] = self.connection.loop.create_future()
+        self._pending[number] = reply_future
         try:
-            self.asking.send(request, message_format=SINGLE_FORMAT)
-            self.wire.flush()
-            return await answered
+            self.request_link.send(request, message_format=SINGLE_FORMAT)
+            self.connection.flush()
+            return await reply_future
         finally:
             self._pending.pop(number, None)
-            self._room.set()
+            self._room_changed.set()
 
-    def may_ask(self) -> bool:
-        if self._lost is not None:
-            raise self._lost
-        return len(self._pending) < REPLY_CREDIT and self.wire.has_room(self.asking)
+    def has_room_for_request(self) -> bool:
+        if self._failure is not None:
+            raise self._failure
+        return len(self._pending) < REPLY_CREDIT and self.connection.has_room(self.request_link)
 
-    def delivered(self, delivery: Delivered) -> None:
+    def on_delivery(self, delivery: Delivered) -> None:
         if not delivery.settled:
-            self.answering.session.accept(delivery.delivery_id)
+            self.reply_link.session.accept(delivery.delivery_id)
         try:
             reply = decode_message(delivery.payload)
-        except RemoteProtocolError as wrong:
-            self.lost(wrong)
+        except RemoteProtocolError as malformed:
+            self.on_lost(malformed)
             return
         number = reply.properties.correlation_id if reply.properties else None
-        answered = self._pending.get(number) if isinstance(number, str) else None
-        if answered is not None and not answered.done():
-            answered.set_result(reply)
+        reply_future = self._pending.get(number) if isinstance(number, str) else None
+        if reply_future is not None and not reply_future.done():
+            reply_future.set_result(reply)
 
-    def run_delivered(self, payloads: list[bytes]) -> None:
-        """Replies are few: they come one by one."""
+    def on_run(self, payloads: list[bytes]) -> None:
+        """Not used: the reply link takes no runs."""
 
-    def stirred(self) -> None:
-        self._room.set()
+    def on_room(self) -> None:
+        self._room_changed.set()
 
-    def lost(self, why: PumphouseError) -> None:
-        self._lost = why
-        for answered in self._pending.values():
-            break_off(answered, why)
-        self._room.set()
+    def on_lost(self, failure: PumphouseError) -> None:
+        self._failure = failure
+        for reply_future in self._pending.values():
+            fail_future(reply_future, failure)
+        self._room_changed.set()
 
 
-def value_of(reply: Message) -> Any:
-    """What a reply holds; a status outside of 2xx is raised."""
-    asked = reply.application
-    status = asked.get("status-code", asked.get("statusCode"))
+def reply_value(reply: Message) -> Any:
+    """The value of a reply; a status outside of 2xx is raised as an error."""
+    fields = reply.application
+    status = fields.get("status-code", fields.get("statusCode"))
     if isinstance(status, int) and 200 <= status < 300:
         return reply.value
-    text = asked.get("status-description") or asked.get("statusDescription") or f"status {status}"
-    condition = asked.get("error-condition") or asked.get("errorCondition")
-    raise refused(status, str(text), str(condition or "amqp:internal-error"))
+    text = fields.get("status-description") or fields.get("statusDescription") or f"status {status}"
+    condition = fields.get("error-condition") or fields.get("errorCondition")
+    raise error_for_status(status, str(text), str(condition or "amqp:internal-error"))
 
 
-def refused(status: Any, text: str, condition: str) -> PumphouseError:
+def error_for_status(status: Any, text: str, condition: str) -> PumphouseError:
     match status:
         case 401 | 403:
             return AuthError(text, int(status))

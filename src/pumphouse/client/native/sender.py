@@ -1,14 +1,14 @@
-"""Sends to one partition, or to a hub that chooses, over as many links as it takes.
+"""Sends to one partition, or to a hub that chooses the partition, over as many links as needed.
 
-Several batches may be under way at once: waiting for each before the next would cost a round trip
-per batch. But of those whose order matters (to one partition; of one key) only one is, so that one
-that is refused for the moment and sent again is not overtaken.
+Several batches may be pending at once, to save a round trip per batch. Of batches whose order
+matters (to one partition, or of one key) only one is pending, so a batch that is sent again is not
+overtaken.
 
-    NativeClient.sender -> NativeSender -> batches.cut -> Connection.post -> outcome
-                     ^^^^^^ this module
+    NativeClient.sender -> NativeSender -> cut_batches -> Connection.send_delivery -> outcome
+                           ^^^^^^^^^^^^ this module
 
-A batch that the hub refused is sent again, exactly it. A batch whose outcome got lost with the
-connection is sent again too, and may then be there twice: nobody can know.
+A refused batch is sent again unchanged. A batch whose outcome was lost with the connection is sent
+again too, and its events may then be stored twice.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from pumphouse.amqp.performatives import (
     Target,
 )
 from pumphouse.client.base import BATCH_EVENTS_MAX
-from pumphouse.client.batches import Payload, cut
-from pumphouse.client.errors import refusal
+from pumphouse.client.batches import Payload, cut_batches
+from pumphouse.client.errors import error_from
 from pumphouse.client.native.connection import Connection
 from pumphouse.client.native.reconnect import AuthorizedConnection, ReconnectingConnection
 from pumphouse.errors import AmqpError, AuthError, LocalProtocolError, PumphouseError
 from pumphouse.events import Event
 
-SIZE_MAX = 1024 * 1024  # of a message, if the hub names no limit
+SIZE_MAX = 1024 * 1024  # of a message, if the hub sends no limit
 UNDER_WAY_MAX = 8  # batches that wait for their outcome; up to 1 MiB each
 
 
 class NativeSender:
-    """Sends events and waits until the hub has taken them. Made by `NativeClient.sender`."""
+    """Sends events and waits for their acknowledgement. Made by `NativeClient.sender`."""
 
     def __init__(
-        self, line: ReconnectingConnection, hub: str, partition: str | None = None
+        self, connection: ReconnectingConnection, hub: str, partition: str | None = None
     ) -> None:
-        self.line = line
+        self.connection = connection
         self.hub = hub
         self.partition = partition
         self.address = hub if partition is None else f"{hub}/Partitions/{partition}"
         self.size_max = SIZE_MAX
-        self.accepted = 0  # events that the hub has taken
+        self.accepted = 0  # acknowledged events
         self.link: SenderLink | None = None
-        self.wire: Connection | None = None  # that the link is on
-        self._attaching = asyncio.Lock()  # so that batches under way share one link
+        self.link_connection: Connection | None = None  # of the link
+        self._attaching = asyncio.Lock()  # pending batches share one link
         self._room = asyncio.Event()
-        self._fell: PumphouseError | None = None  # why the link is gone
+        self._link_failure: PumphouseError | None = None  # why the link was detached
         self._closed = False
 
     def __repr__(self) -> str:
@@ -66,22 +66,22 @@ class NativeSender:
     # -- attaching --------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        await self.line.persist(self.attached)
+        await self.connection.run_with_retries(self.ensure_attached)
 
-    async def attached(self, contact: AuthorizedConnection) -> SenderLink:
-        """The link, attached anew if it was lost."""
+    async def ensure_attached(self, authorized: AuthorizedConnection) -> SenderLink:
+        """The link, attached again if it was lost."""
         async with self._attaching:
             if self._closed:
                 raise LocalProtocolError(f"the sender to {self.address} has been closed")
-            if self.link is None or self.wire is not contact.wire:
-                await self.attach(contact)
+            if self.link is None or self.link_connection is not authorized.connection:
+                await self.attach(authorized)
             assert self.link is not None
             return self.link
 
-    async def attach(self, contact: AuthorizedConnection) -> None:
-        await contact.tokens.cover(self.hub)
-        self.link, self._fell = None, None
-        link, answer = await contact.wire.attach(
+    async def attach(self, authorized: AuthorizedConnection) -> None:
+        await authorized.tokens.ensure(self.hub)
+        self.link, self._link_failure = None, None
+        link, response = await authorized.connection.attach(
             self,
             SENDER,
             source=Source(address=self.address),
@@ -90,11 +90,11 @@ class NativeSender:
             rcv_settle_mode=SECOND,
             initial_delivery_count=0,
         )
-        if self._fell is not None:
-            raise self._fell
+        if self._link_failure is not None:
+            raise self._link_failure
         assert isinstance(link, SenderLink)
-        self.link, self.wire = link, contact.wire
-        self.size_max = answer.max_message_size or SIZE_MAX
+        self.link, self.link_connection = link, authorized.connection
+        self.size_max = response.max_message_size or SIZE_MAX
 
     # -- sending ----------------------------------------------------------------------------------
 
@@ -106,146 +106,146 @@ class NativeSender:
         batch_bytes_max: int | None = None,
         under_way_max: int | None = None,
     ) -> int:
-        """Send events and wait until the hub has taken them all; how many they were.
+        """Send events; returns their number after the hub has acknowledged all.
 
-        After an error `accepted` tells how many were taken for sure; of the batches that were
-        under way the outcome may be unknown.
+        After an error `accepted` is the number of acknowledged events. The outcome of pending
+        batches may be unknown.
         """
         size_max = min(self.size_max, batch_bytes_max or self.size_max)
-        payloads = cut(events, size_max, batch_events_max)
+        payloads = cut_batches(events, size_max, batch_events_max)
         if self.partition is None:
             under_way = min(UNDER_WAY_MAX, under_way_max or UNDER_WAY_MAX)
-            return await Flight(self, under_way).carry(payloads)
+            return await PendingBatches(self, under_way).send_all(payloads)
         count = 0
         for payload in payloads:
             count += await self.deliver(payload)
         return count
 
     async def deliver(self, payload: Payload) -> int:
-        """Send a payload until the hub has taken it or said no for good; its number of events."""
+        """Send a payload until the hub accepts or refuses it; returns its number of events."""
 
-        async def once(contact: AuthorizedConnection) -> None:
+        async def once(authorized: AuthorizedConnection) -> None:
             try:
-                await self.deliver_once(contact, payload)
+                await self.deliver_once(authorized, payload)
             except AuthError:
-                # A token that ran out behind our back (the machine slept) is put again, once.
-                contact.tokens.forget(self.hub)
-                await self.deliver_once(contact, payload)
+                # A token that expired while the machine slept is put again, once.
+                authorized.tokens.invalidate(self.hub)
+                await self.deliver_once(authorized, payload)
 
-        await self.line.persist(once)
+        await self.connection.run_with_retries(once)
         self.accepted += payload.event_count
         return payload.event_count
 
-    async def deliver_once(self, contact: AuthorizedConnection, payload: Payload) -> None:
-        link = await self.attached(contact)
-        wire = contact.wire
-        async with wire.within(wire.options.answer_s, "make room for a batch"):
-            while not self.may_send(link, wire):
+    async def deliver_once(self, authorized: AuthorizedConnection, payload: Payload) -> None:
+        link = await self.ensure_attached(authorized)
+        connection = authorized.connection
+        async with connection.within(connection.options.answer_s, "make room for a batch"):
+            while not self.has_room(link, connection):
                 self._room.clear()
                 await self._room.wait()
-        outcome = wire.post(link, payload.data, payload.message_format)
-        async with wire.within(wire.options.answer_s, "acknowledge a batch"):
+        outcome = connection.send_delivery(link, payload.data, payload.message_format)
+        async with connection.within(connection.options.answer_s, "acknowledge a batch"):
             check_outcome(await outcome)
 
-    def may_send(self, link: SenderLink, wire: Connection) -> bool:
-        wire.check()
+    def has_room(self, link: SenderLink, connection: Connection) -> bool:
+        connection.check()
         if link is not self.link:
-            raise self._fell or AmqpError("amqp:link:detach-forced", "the link was lost")
-        return wire.has_room(link)
+            raise self._link_failure or AmqpError("amqp:link:detach-forced", "the link was lost")
+        return connection.has_room(link)
 
     async def close(self) -> None:
         self._closed = True
-        link, wire = self.link, self.wire
+        link, connection = self.link, self.link_connection
         self.link = None
-        if link is not None and wire is not None:
-            with suppress(PumphouseError):  # it has let go in any case, or will notice soon
-                await wire.detach(link)
+        if link is not None and connection is not None:
+            with suppress(PumphouseError):  # the hub detaches in any case
+                await connection.detach(link)
 
-    # -- what happens to the link -----------------------------------------------------------------
+    # -- events of the link -----------------------------------------------------------------------
 
-    def delivered(self, delivery: Delivered) -> None:
-        """Nothing arrives on a link on which we send."""
+    def on_delivery(self, delivery: Delivered) -> None:
+        """Not used: nothing arrives on a sending link."""
 
-    def run_delivered(self, payloads: list[bytes]) -> None:
-        """Nor does it by the run."""
+    def on_run(self, payloads: list[bytes]) -> None:
+        """Not used: nothing arrives on a sending link."""
 
-    def stirred(self) -> None:
+    def on_room(self) -> None:
         self._room.set()
 
-    def lost(self, why: PumphouseError) -> None:
-        self._fell = why
+    def on_lost(self, cause: PumphouseError) -> None:
+        self._link_failure = cause
         self.link = None
         self._room.set()
 
 
-class Flight:
-    """The batches of one `send` that are under way, at most one of each key."""
+class PendingBatches:
+    """The pending batches of one `send`, at most one of each key."""
 
     def __init__(self, sender: NativeSender, under_way_max: int = UNDER_WAY_MAX) -> None:
         self.sender = sender
         self.under_way_max = under_way_max
-        self._tasks: dict[asyncio.Task[int], str | None] = {}  # with the key of each
+        self._tasks: dict[asyncio.Task[int], str | None] = {}  # the key of each
         self._accepted = 0
-        self._failed: Exception | None = None
+        self._failure: Exception | None = None
 
-    async def carry(self, payloads: Iterable[Payload]) -> int:
-        """Send all. After a failure those under way are waited for, and no others sent."""
+    async def send_all(self, payloads: Iterable[Payload]) -> int:
+        """Send all payloads. After a failure, wait for the pending ones and send no others."""
         try:
-            await self.launch_all(payloads)
-            await self.land()
+            await self.start_all(payloads)
+            await self.wait()
         except asyncio.CancelledError:
             for task in list(self._tasks):
                 task.cancel()
-            await self.land()
+            await self.wait()
             raise
-        if self._failed is not None:
-            raise self._failed
+        if self._failure is not None:
+            raise self._failure
         return self._accepted
 
-    async def launch_all(self, payloads: Iterable[Payload]) -> None:
+    async def start_all(self, payloads: Iterable[Payload]) -> None:
         try:
             for payload in payloads:
-                await self.room_for(payload.key)
-                if self._failed is not None:
+                await self.wait_for_room(payload.key)
+                if self._failure is not None:
                     return
-                self.launch(payload)
-        except Exception as wrong:  # of the user's own events, too; it waits for its turn
-            self._failed = self._failed or wrong
+                self.start(payload)
+        except Exception as wrong:  # raised after the pending batches
+            self._failure = self._failure or wrong
 
-    async def room_for(self, key: str | None) -> None:
-        while len(self._tasks) >= self.under_way_max or (key is not None and self.has(key)):
+    async def wait_for_room(self, key: str | None) -> None:
+        while len(self._tasks) >= self.under_way_max or (key is not None and self.has_key(key)):
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
-    def has(self, key: str) -> bool:
+    def has_key(self, key: str) -> bool:
         return key in self._tasks.values()
 
-    def launch(self, payload: Payload) -> None:
+    def start(self, payload: Payload) -> None:
         task = asyncio.create_task(self.sender.deliver(payload), name="batch")
         self._tasks[task] = payload.key
-        task.add_done_callback(self.landed)
+        task.add_done_callback(self.on_done)
 
-    def landed(self, task: asyncio.Task[int]) -> None:
+    def on_done(self, task: asyncio.Task[int]) -> None:
         del self._tasks[task]
         if task.cancelled():
             return
         failed = task.exception()
         if isinstance(failed, Exception):
-            self._failed = self._failed or failed
+            self._failure = self._failure or failed
         elif failed is None:
             self._accepted += task.result()
 
-    async def land(self) -> None:
-        """Wait for those under way."""
+    async def wait(self) -> None:
+        """Wait for the pending batches."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
 
 def check_outcome(state: Any) -> None:
-    """Raise the outcome of a batch unless it is good."""
+    """Raise the outcome of a batch unless it is accepted."""
     match state:
         case Accepted():
             return
         case Rejected():
-            raise refusal(state.error)
+            raise error_from(state.error)
     name = getattr(state, "NAME", "no outcome")
-    raise AmqpError("amqp:not-implemented", f"the hub answered a send with {name}")
+    raise AmqpError("amqp:not-implemented", f"unexpected outcome of a send: {name}")

@@ -1,10 +1,9 @@
-"""Sockets to a hub: plain, encrypted, or inside a WebSocket.
+"""Opens transports to a hub: plain TCP, TLS, or WebSocket.
 
     Route -> open_transport -> Connection.connection_made
              ^^^^^^^^^^^^^^ this module
 
-What goes wrong is told in a sentence that says where, why and what to do. A certificate that we do
-not trust is not a bad connection: trying again would not help.
+Failures name the address, the cause and what to do. An untrusted certificate is not retried.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from pumphouse.errors import ConnectionFailed, HubUntrusted, OptionError, Pumpho
 
 
 def tls_context(ca_file: str | Path | None = None) -> ssl.SSLContext:
-    """What to trust: what this machine does, or the authorities in a file and no others."""
+    """An SSL context with the authorities of this machine, or with those of a file only."""
     try:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as wrong:
-        why = wrong.strerror or "it holds no certificate"
-        raise OptionError(f"ca_file {str(ca_file)!r} cannot be used: {why}") from None
+        reason = wrong.strerror or "it contains no certificate"
+        raise OptionError(f"cannot use ca_file {str(ca_file)!r}: {reason}") from None
 
 
 async def open_transport(
-    route: Route, wire: asyncio.Protocol, context: ssl.SSLContext | None
+    route: Route, connection: asyncio.Protocol, context: ssl.SSLContext | None
 ) -> None:
-    """Connect a wire. There is no deadline in here: whoever waits has set one."""
+    """Open a transport for a connection. The caller sets the deadline."""
     try:
         if route.websocket:
-            await open_websocket(route, wire, context)
+            await open_websocket(route, connection, context)
         else:
-            await open_socket(route, wire, context)
+            await open_socket(route, connection, context)
     except OSError as failed:
-        raise not_connected(route, failed) from None
+        raise connection_error(route, failed) from None
 
 
 async def open_socket(
@@ -52,12 +51,12 @@ async def open_socket(
 
 
 async def open_websocket(
-    route: Route, wire: asyncio.Protocol, context: ssl.SSLContext | None
+    route: Route, connection: asyncio.Protocol, context: ssl.SSLContext | None
 ) -> None:
-    # Imported where it is needed: most connections are none.
+    # Imported here because most connections use no WebSocket.
     from pumphouse.client.native.websocket import ClientWebSocket
 
-    websocket = ClientWebSocket(route, wire)
+    websocket = ClientWebSocket(route, connection)
     transport = await open_socket(route, websocket, context)
     try:
         await websocket.opened
@@ -66,29 +65,29 @@ async def open_websocket(
         raise
 
 
-def not_connected(route: Route, failed: OSError) -> PumphouseError:
-    """Why there is no connection, as an error of ours."""
+def connection_error(route: Route, failed: OSError) -> PumphouseError:
+    """The error for a failed connection attempt."""
     if isinstance(failed, ssl.SSLCertVerificationError):
         return HubUntrusted(
-            f"{route.place} shows a certificate that is not trusted: {failed.verify_message}; "
-            "give ca_file=FILE if it is a development certificate"
+            f"{route.address} has a certificate that is not trusted: {failed.verify_message}; "
+            "set ca_file=FILE for a development certificate"
         )
     if isinstance(failed, ssl.SSLError) and failed.reason == "WRONG_VERSION_NUMBER":
         return HubUntrusted(
-            f"{route.place} does not speak TLS; for an embedded hub without it the connection "
-            "string says UseDevelopmentEmulator=true"
+            f"{route.address} does not speak TLS; for an embedded hub without TLS add "
+            "UseDevelopmentEmulator=true to the connection string"
         )
     return ConnectionFailed(
-        f"no hub answers at {route.place}: {cause(failed)}; "
-        "is it running? `pumphouse up` starts one"
+        f"cannot connect to {route.address}: {cause_of(failed)}; "
+        "check that the hub is running (`pumphouse up` starts one)"
     )
 
 
-def cause(failed: OSError) -> str:
-    """Why there is no connection, in the system's words without asyncio's."""
+def cause_of(failed: OSError) -> str:
+    """The cause of a failed connection attempt, in the words of the operating system."""
     if isinstance(failed, ssl.SSLError):
         return f"the TLS handshake failed ({failed.reason or failed.strerror})"
     if isinstance(failed, socket.gaierror) or not failed.errno:
-        # Without a number, several addresses were tried and all of them failed.
+        # Without an error number, all of several addresses failed.
         return failed.strerror or "connection refused"
     return os.strerror(failed.errno).lower()

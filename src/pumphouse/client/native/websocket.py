@@ -64,5 +64,5 @@ class ClientWebSocket(WebSocketAdapter):
 
 def handshake_failed(route: Route, problem: str) -> ConnectionFailed:
     return ConnectionFailed(
-        f"{route.place} is to speak AMQP over WebSocket at {route.path}, and {problem}"
+        f"{route.address} is to speak AMQP over WebSocket at {route.path}, and {problem}"
     )

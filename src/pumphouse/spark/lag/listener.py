@@ -129,7 +129,7 @@ class MirroredHub:
             raise OptionError("the connection of a mirror must name its hub: add EntityPath=HUB")
         self.place, self.group, self.credential = place, group, credential
         self.mirror = CheckpointMirror(store, Group(place.authority, place.hub, group))
-        self.reader = reader_name(place.place, group)
+        self.reader = reader_name(place.address, group)
         self._unknown: dict[str, int] = {}
         self._epochs: Mapping[str, int] = {}
 
