@@ -35,5 +35,5 @@ def homes_hub(event_hub: EmbeddedHub) -> EmbeddedHub:
 
 
 @pytest.fixture
-def place(homes_hub: EmbeddedHub) -> HomesNamespace:
+def namespace(homes_hub: EmbeddedHub) -> HomesNamespace:
     return HomesNamespace(homes_hub.connection_string())

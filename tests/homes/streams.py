@@ -36,23 +36,23 @@ def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     raise AssertionError("not reached")
 
 
-def connection(place: HomesNamespace, hub: str) -> str:
-    return f"{place.connection};EntityPath={hub}"
+def connection(namespace: HomesNamespace, hub: str) -> str:
+    return f"{namespace.connection};EntityPath={hub}"
 
 
-def put(place: HomesNamespace, hub: str, events: Iterable[Event]) -> None:
+def put(namespace: HomesNamespace, hub: str, events: Iterable[Event]) -> None:
     async def work() -> None:
-        async with open_client(connection(place, hub)) as client:
+        async with open_client(connection(namespace, hub)) as client:
             await (await client.sender()).send(events)
 
     asyncio.run(work())
 
 
-def put_in_turn(place: HomesNamespace, hub: str, slices: Iterable[Iterable[Event]]) -> None:
+def put_in_turn(namespace: HomesNamespace, hub: str, slices: Iterable[Iterable[Event]]) -> None:
     """Slice after slice: in one go the events of a home would overtake those of others by hours."""
 
     async def work() -> None:
-        async with open_client(connection(place, hub)) as client:
+        async with open_client(connection(namespace, hub)) as client:
             sender = await client.sender()
             for events in slices:
                 await sender.send(events)
@@ -60,10 +60,10 @@ def put_in_turn(place: HomesNamespace, hub: str, slices: Iterable[Iterable[Event
     asyncio.run(work())
 
 
-def read_all(place: HomesNamespace, hub: str) -> list[Event]:
+def read_all(namespace: HomesNamespace, hub: str) -> list[Event]:
     async def work() -> list[Event]:
         found: list[Event] = []
-        async with open_client(connection(place, hub)) as client:
+        async with open_client(connection(namespace, hub)) as client:
             for partition in (await client.properties()).partitions:
                 last = (await client.partition_properties(partition)).last_sequence
                 reader = await client.reader(ReaderOptions(partition, prefetch=2000))

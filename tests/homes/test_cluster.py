@@ -42,8 +42,9 @@ from tests.homes.applications import (
     status,
     until_running,
 )
-from tests.homes.postgres_server import PostgresServer
-from tests.homes.rows import activity
+from tests.homes.record.postgres_server import PostgresServer
+from tests.homes.record.recount import recount
+from tests.homes.record.rows import activity
 from tests.spark.test_places import (
     PYSPARK,
     UNTIL_S,
@@ -174,7 +175,7 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(
     for sums in minutes.TABLES:
         names = ", ".join([sums.time, sums.key, *minutes.MEASURES])
         kept = sorted(ask(database, f"SELECT {names} FROM {sums.table}"))
-        assert kept == sorted(ask(database, minutes.recount(sums, ACTIVITY_HUB)))
+        assert kept == sorted(ask(database, recount(sums, ACTIVITY_HUB)))
     files = snapshot(stores.storage).table(ACTIVITY_HUB)
     assert files is not None
     columns = ("partition", "sequence", "home")

@@ -41,10 +41,10 @@ def run(connection: str, *words: object, **more: str) -> subprocess.CompletedPro
 async def test_hubs_that_are_there(event_hub: EmbeddedHub) -> None:
     for hub in (ACTIVITY_HUB, ALERTS_HUB):
         event_hub.create_hub(hub, 2)
-    place = HomesNamespace(event_hub.connection_string())
-    await check_hubs(place, ["record"])
+    namespace = HomesNamespace(event_hub.connection_string())
+    await check_hubs(namespace, ["record"])
     with pytest.raises(HubNotFound, match="sensors"):
-        await check_hubs(place, STAGES)
+        await check_hubs(namespace, STAGES)
 
 
 async def test_a_hub_that_is_not_there_at_all() -> None:
@@ -74,7 +74,7 @@ def test_the_command_knows_its_stages(tmp_path: Path) -> None:
         (["--database", "postgresql://me:hunter2@127.0.0.1:1/x"], 1, "port 1 failed: Connection"),
         (["--database", "mysql://me:hunter2@h/x"], 2, "use sqlite:///PATH or postgresql://"),
         (["--storage", "/proc/nowhere"], 2, "/proc/nowhere> cannot be used for records: "),
-        (["--storage", f"{STORAGE};Container=c"], 1, "no storage at 127.0.0.1:1/x for us: "),
+        (["--storage", f"{STORAGE};Container=c"], 1, "cannot use the storage at 127.0.0.1:1/x: "),
         (["--data", "/proc/nowhere"], 2, "/proc/nowhere cannot be used for data: "),
     ],
 )
@@ -127,13 +127,13 @@ def test_every_stage_has_its_hubs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "here"),
+    ("namespace", "here"),
     [(None, True), ("/mnt/checkpoints", True), ("hdfs://head/checkpoints", False)],
 )
 def test_checkpoints_on_a_disk_are_written_without_asking_the_shell(
-    tmp_path: Path, place: str | None, here: bool
+    tmp_path: Path, namespace: str | None, here: bool
 ) -> None:
-    settings = spark_settings(PipelineOptions(tmp_path, checkpoints=place))
+    settings = spark_settings(PipelineOptions(tmp_path, checkpoints=namespace))
     assert (settings.items() >= LOCAL_FILES.items()) is here
 
 

@@ -28,8 +28,8 @@ from pumphouse.homes.schema import (
 )
 from pumphouse.homes.simulator.incidents import MANY
 from pumphouse.homes.simulator.sensors import HomeSimulator
-from tests.homes.hearing import FIRST_MINUTE, identities, kept
 from tests.homes.streams import put_in_turn, read_all
+from tests.homes.watch.activity_columns import FIRST_MINUTE, identities, kept
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1500)]
 
@@ -39,15 +39,15 @@ MINUTES = 480
 
 
 @contextmanager
-def stages(place: HomesNamespace, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def stages(namespace: HomesNamespace, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The job with all its processes; at the end they are killed, as if the machine had died."""
     with open(folder / "said", "ab") as said:
         job = subprocess.Popen(
-            [sys.executable, "-m", "tests.homes.stages_job", str(folder)],
+            [sys.executable, "-m", "tests.homes.stages_process", str(folder)],
             stdin=subprocess.PIPE, stdout=said, stderr=said, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
     assert job.stdin is not None
-    job.stdin.write(place.connection.encode() + b"\n")
+    job.stdin.write(namespace.connection.encode() + b"\n")
     job.stdin.flush()
     try:
         yield job
@@ -66,37 +66,38 @@ def until(done: Callable[[], bool], job: subprocess.Popen[bytes]) -> None:
 
 
 def test_nothing_is_lost_and_what_comes_twice_can_be_told(
-    place: HomesNamespace, tmp_path: Path
+    namespace: HomesNamespace, tmp_path: Path
 ) -> None:
-    town, end = HomeSimulator(40, 7, MANY), FIRST_MINUTE + MINUTES
-    batches = [town.minute(minute) for minute in range(FIRST_MINUTE, end)]
+    simulator, end = HomeSimulator(40, 7, MANY), FIRST_MINUTE + MINUTES
+    batches = [simulator.minute(minute) for minute in range(FIRST_MINUTE, end)]
     wanted = {one for batch in batches for one in identities(kept(batch.columns))}
-    due = due_by(town.truth(FIRST_MINUTE, end), (end - 6) * MINUTE_MS)
+    due = due_by(simulator.truth(FIRST_MINUTE, end), (end - 6) * MINUTE_MS)
     half = MINUTES // 2
-    put_in_turn(place, "sensors", [batch.events() for batch in batches[:half]])
-    with stages(place, tmp_path) as job:
+    put_in_turn(namespace, "sensors", [batch.events() for batch in batches[:half]])
+    with stages(namespace, tmp_path) as job:
         # In the middle of both: some of each has been written, and more is on its way.
-        until(lambda: len(read_all(place, "alerts")) > 0, job)
-        put_in_turn(place, "sensors", [batch.events() for batch in batches[half:]])
-    before = len(read_all(place, "activity"))
+        until(lambda: len(read_all(namespace, "alerts")) > 0, job)
+        put_in_turn(namespace, "sensors", [batch.events() for batch in batches[half:]])
+    before = len(read_all(namespace, "activity"))
     assert before < len(wanted)
-    with stages(place, tmp_path) as job:
+    with stages(namespace, tmp_path) as job:
         until(
-            lambda: len({event.body for event in read_all(place, "activity")}) >= len(wanted), job
+            lambda: len({event.body for event in read_all(namespace, "activity")}) >= len(wanted),
+            job,
         )
-        until(lambda: recall(place, due) == 1.0, job)
+        until(lambda: recall(namespace, due) == 1.0, job)
 
-    found = [decode_activity(event.body).reading for event in read_all(place, "activity")]
+    found = [decode_activity(event.body).reading for event in read_all(namespace, "activity")]
     assert {one.identity for one in found} == {as_identity(*one) for one in wanted}
     # A repeat is the same in every byte.
-    assert len({event.body for event in read_all(place, "activity")}) == len(wanted)
-    alerts = [decode_alert(event.body) for event in read_all(place, "alerts")]
-    truth = town.truth(FIRST_MINUTE - 2 * DAY_MS // MINUTE_MS, end)
+    assert len({event.body for event in read_all(namespace, "activity")}) == len(wanted)
+    alerts = [decode_alert(event.body) for event in read_all(namespace, "alerts")]
+    truth = simulator.truth(FIRST_MINUTE - 2 * DAY_MS // MINUTE_MS, end)
     assert overall(score(truth, alerts)).precision == 1.0
 
 
-def recall(place: HomesNamespace, due: list[Truth]) -> float:
-    alerts = [decode_alert(event.body) for event in read_all(place, "alerts")]
+def recall(namespace: HomesNamespace, due: list[Truth]) -> float:
+    alerts = [decode_alert(event.body) for event in read_all(namespace, "alerts")]
     return overall(score(due, alerts)).recall
 
 

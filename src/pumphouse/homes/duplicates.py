@@ -1,12 +1,12 @@
-"""Has this reading been seen before? Exact, in a few bytes per sensor, and without a clock.
+"""Finds duplicate readings exactly, in a few bytes per sensor, and without a clock.
 
-Of each sensor the highest sequence number is remembered, and with a bit each which of the 64 up to
-it have been seen, as a receiver of network packets guards against replays. So repeats are found
-for 64 readings (an hour of a sensor that reads once a minute) however late they come; nothing is
-dropped for being late. A reading older than that is taken as new: rather twice than never.
+For each sensor the highest sequence number is stored, and one bit for each of the 64 numbers up to
+it, as receivers of network packets do against replays. So duplicates are found for 64 readings (an
+hour of a sensor that sends once a minute), and no reading is dropped for being late. A reading
+older than the window counts as new: a duplicate is better than a loss.
 
     kept readings, SequenceWindows -> admit_new -> which are new, SequenceWindows
-                           ^^^^^ this module
+                                      ^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class SequenceWindows:
-    """By sensor, in the order of `keys`: the highest number, and the bits of those up to it.
+    """By sensor, in the order of `keys`: the highest sequence number and its window of 64 bits.
 
-    Bit n stands for `highest - n`.
+    Bit n is set if `highest - n` was received. The byte layout is part of the checkpoint.
     """
 
     keys: Keys
@@ -51,39 +51,42 @@ class SequenceWindows:
 NOTHING = SequenceWindows(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
-def admit_new(seen: SequenceWindows, keys: Keys, numbers: Numbers) -> tuple[Mask, SequenceWindows]:
-    """Which of these (sensor, number) are new, the first of equal ones; and what is seen then."""
-    order = np.lexsort((numbers, keys))  # stable: of equal ones the first stays the first
+def admit_new(
+    windows: SequenceWindows, keys: Keys, numbers: Numbers
+) -> tuple[Mask, SequenceWindows]:
+    """Which of these (sensor, number) pairs are new (the first of equal ones), and the windows
+    after them."""
+    order = np.lexsort((numbers, keys))  # stable: the first of equal pairs stays first
     key, number = keys[order], numbers[order]
     first = np.ones(len(order), bool)
     first[1:] = (key[1:] != key[:-1]) | (number[1:] != number[:-1])
-    seen = with_sensors(seen, key)
-    at = np.searchsorted(seen.keys, key)
-    behind = seen.highest[at] - number
+    windows = with_sensors(windows, key)
+    at = np.searchsorted(windows.keys, key)
+    behind = windows.highest[at] - number
     within = (behind >= 0) & (behind < WINDOW)
-    known = within & bit_set(seen.bits[at], behind)
-    fresh = first & ~known
+    known = within & is_bit_set(windows.bits[at], behind)
+    is_new = first & ~known
     new = np.zeros(len(order), bool)
-    new[order] = fresh
-    return new, marked(seen, at[fresh], number[fresh])
+    new[order] = is_new
+    return new, with_numbers(windows, at[is_new], number[is_new])
 
 
-def with_sensors(seen: SequenceWindows, keys: Keys) -> SequenceWindows:
-    """With a place for each of these, which are in order; the new ones have seen nothing."""
-    unknown = missing(seen.keys, keys)
+def with_sensors(windows: SequenceWindows, keys: Keys) -> SequenceWindows:
+    """The windows with an entry for each of these sorted keys; new windows are empty."""
+    unknown = missing(windows.keys, keys)
     if not len(unknown):
-        return seen
-    together = np.union1d(seen.keys, unknown).astype(np.int32)
-    highest = np.full(len(together), np.iinfo(np.int64).min // 2)
-    bits = np.zeros(len(together), np.uint64)
-    old = np.searchsorted(together, seen.keys)
-    highest[old], bits[old] = seen.highest, seen.bits
-    return SequenceWindows(together, highest, bits)
+        return windows
+    all_keys = np.union1d(windows.keys, unknown).astype(np.int32)
+    highest = np.full(len(all_keys), np.iinfo(np.int64).min // 2)
+    bits = np.zeros(len(all_keys), np.uint64)
+    old = np.searchsorted(all_keys, windows.keys)
+    highest[old], bits[old] = windows.highest, windows.bits
+    return SequenceWindows(all_keys, highest, bits)
 
 
 def missing(known: Keys, keys: Keys) -> Keys:
-    """Those of the keys that are not known; `known` are in order. Nearly always there are none, and
-    a search for few among many takes a hundredth of the time that sorting all of them does."""
+    """The keys that are not in the sorted `known`. Nearly always there are none, and a search takes
+    a hundredth of the time of sorting all keys."""
     if not len(known):
         return keys
     at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
@@ -91,24 +94,26 @@ def missing(known: Keys, keys: Keys) -> Keys:
     return out
 
 
-def marked(seen: SequenceWindows, at: NDArray[np.intp], numbers: Numbers) -> SequenceWindows:
-    """With these numbers seen; `at` is where each one's sensor stands."""
-    highest, bits = seen.highest.copy(), seen.bits.copy()
+def with_numbers(
+    windows: SequenceWindows, at: NDArray[np.intp], numbers: Numbers
+) -> SequenceWindows:
+    """The windows after receiving these numbers; `at` is the index of each one's sensor."""
+    highest, bits = windows.highest.copy(), windows.bits.copy()
     np.maximum.at(highest, at, numbers)
-    bits = shifted(bits, highest - seen.highest)
+    bits = shifted(bits, highest - windows.highest)
     behind = highest[at] - numbers
-    near = behind < WINDOW
-    np.bitwise_or.at(bits, at[near], np.uint64(1) << behind[near].astype(np.uint64))
-    return SequenceWindows(seen.keys, highest, bits)
+    inside = behind < WINDOW
+    np.bitwise_or.at(bits, at[inside], np.uint64(1) << behind[inside].astype(np.uint64))
+    return SequenceWindows(windows.keys, highest, bits)
 
 
 def shifted(bits: Bits, by: Numbers) -> Bits:
-    """A shift by 64 or more leaves nothing; the machine's own would leave the word as it is."""
+    """Bits shifted left; 0 for 64 or more, where the processor would not shift at all."""
     moved = bits << np.minimum(by, WINDOW - 1).astype(np.uint64)
     return np.where(by < WINDOW, moved, np.uint64(0))
 
 
-def bit_set(bits: Bits, place: Numbers) -> Mask:
-    usable = np.clip(place, 0, WINDOW - 1).astype(np.uint64)
-    found: Mask = (bits >> usable) & np.uint64(1) == 1
-    return found
+def is_bit_set(bits: Bits, position: Numbers) -> Mask:
+    usable = np.clip(position, 0, WINDOW - 1).astype(np.uint64)
+    is_set: Mask = (bits >> usable) & np.uint64(1) == 1
+    return is_set

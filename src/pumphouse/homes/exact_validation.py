@@ -1,7 +1,7 @@
-"""The second look at a body that is not plainly right: what is wrong with it, or what it is.
+"""Validates one body exactly, after the column validation could not decide it.
 
-validate_body: body, when it arrived -> ValidationResult
-^^^^^^^^^^^ this module, by the reference in schema.py
+validate_body: body, time of arrival -> ValidationResult
+^^^^^^^^^^^^^ this module, by the reference functions in schema.py
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from pumphouse.homes.schema import (
     home_number,
 )
 
-# Beside the reasons of the schema: only here it is known when a record arrived.
+# In addition to the reasons of the schema: the time of arrival is known only here.
 BAD_TIME = "bad-time"
 ALL_REASONS = (*REASONS, BAD_TIME)
-EARLIEST_MS = 946_684_800_000  # the year 2000: a clock that lost its battery says 1970
-LATEST_MS = 7_258_118_400_000  # the year 2200, whatever the clock that it is compared with
-NUMBER_MAX = 2**53 - 1  # what JSON carries safely; sums and differences then fit into 64 bits
+EARLIEST_MS = 946_684_800_000  # the year 2000: a clock without a battery starts in 1970
+LATEST_MS = 7_258_118_400_000  # the year 2200, also if the time of arrival is wrong
+NUMBER_MAX = 2**53 - 1  # the safe integers of JSON; their sums and differences fit into 64 bits
 VALUE_MAX = 1e12
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """`complaint` says what is wrong. A reading without one that is not kept has no `body`."""
+    """Either a `problem`, or a valid reading. `body` is its activity, None if it is not kept."""
 
-    complaint: str | None = None
+    problem: str | None = None
     home: str = ""
     sensor: int = 0
     seq: int = 0
@@ -43,23 +43,24 @@ class ValidationResult:
 def validate_body(
     body: bytes, enqueued_ms: int, ahead_max_ms: int | None, late_ms: int
 ) -> ValidationResult:
-    """What a body is worth after all."""
+    """Validate a body by the reference functions of the schema."""
     try:
         reading = decode_reading(body)
         check_numbers(reading, enqueued_ms, ahead_max_ms)
     except BadRecord as bad:
-        return ValidationResult(complaint=str(bad))
-    kept = activity_of(reading)
+        return ValidationResult(problem=str(bad))
+    activity = activity_of(reading)
     return ValidationResult(
         home=reading.home,
         sensor=home_number(reading.home) * 8 + KINDS.index(reading.sensor),
         seq=reading.seq,
-        body=None if kept is None else encode_activity(kept),
+        body=None if activity is None else encode_activity(activity),
         late=enqueued_ms - reading.at > late_ms,
     )
 
 
 def check_numbers(reading: Reading, enqueued_ms: int, ahead_max_ms: int | None) -> None:
+    """Raise BadRecord for numbers out of range and impossible times."""
     if max(map(abs, (reading.seq, reading.at, reading.since, reading.battery))) > NUMBER_MAX:
         raise BadRecord("wrong-type", "a number is too large")
     if reading.value is not None and abs(reading.value) > VALUE_MAX:

@@ -1,14 +1,13 @@
-"""What is written into the hubs of the homes: readings, activities, alerts, and their limits.
+"""The records in the hubs of the homes: readings, activities and alerts, and their limits.
 
-One word list for everybody who makes, sifts, watches, records or shows them. Bodies are JSON in
-UTF-8; `v` is the version of the schema. Times are milliseconds since 1970, UTC.
+Bodies are JSON in UTF-8; `v` is the version of the schema. Times are milliseconds since 1970, UTC.
 
     sensors -> sensors (hub) -> sift -> activity (hub) -> watch -> alerts (hub) -> record
                Reading                  Activity                   Alert
                ^^^^^^^                  ^^^^^^^^                   ^^^^^ this module
 
-The functions here judge one record at a time and are the reference; what works on columns (the
-generator, the Spark stages) is tested against them.
+These functions process one record at a time and are the reference. The simulator and the Spark
+stages process columns, and are tested against them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pumphouse.errors import BadRecord
 
 VERSION: Final = 1
 
-# The hubs, what they are keyed by (the home, everywhere) and who reads them in which group.
+# The hubs, whose events have the home as partition key, and the consumer groups.
 SENSORS_HUB: Final = "sensors"
 ACTIVITY_HUB: Final = "activity"
 ALERTS_HUB: Final = "alerts"
@@ -31,34 +30,32 @@ HUBS: Final = (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB)
 GROUPS: Final = ("sift", "watch", "record", "page")
 PARTITIONS: Final = 16
 
-# The five sensors of every home, in the order in which a home sends them; climate by replay only.
+# The five sensors of every home, in the order of sending; climate sensors only in replays.
 SENSORS: Final = ("motion", "door", "window", "glass", "smoke")
 CLIMATE: Final = ("temperature", "humidity")
 KINDS: Final = SENSORS + CLIMATE
 MODES: Final = ("home", "away", "asleep")
-# The alarm is armed in these: nobody should come in.
+# The modes in which the alarm is armed.
 ARMED: Final = ("away", "asleep")
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
-HOMES_MAX: Final = 1_000_000  # a home's name has six digits
+HOMES_MAX: Final = 1_000_000  # the id of a home has six digits
 
 SMOKE_ALARM_PPM: Final = 60.0
-LOW_BATTERY: Final = 15  # percent, and below
+LOW_BATTERY: Final = 15  # percent; low at this level and below
 ALIVE_EVERY: Final = 10  # every tenth reading is kept as a sign of life
-CHANGE_MS: Final = MINUTE_MS  # a change since the last reading: at - since is below this
+CHANGE_MS: Final = MINUTE_MS  # the sensor changed since its last reading if at - since is less
 
-# What the alerts are about. The rules' thresholds:
+# The kinds of alerts, and the thresholds of the rules.
 ALERT_KINDS: Final = ("break-in", "fire", "forgotten-window", "silent-sensor", "unusual-reading")
-FORGOTTEN_ARMED_MS: Final = 2 * HOUR_MS  # a window open for so long while away or asleep
-FORGOTTEN_MS: Final = 8 * HOUR_MS  # or for so long at all
-SILENT_MS: Final = 30 * MINUTE_MS  # three signs of life missed
-# Alerts of these kinds are about one sensor: its name is part of the alert's identity.
+FORGOTTEN_ARMED_MS: Final = 2 * HOUR_MS  # a window open this long while the alarm is armed
+FORGOTTEN_MS: Final = 8 * HOUR_MS  # a window open this long in any mode
+SILENT_MS: Final = 30 * MINUTE_MS  # three missing signs of life
+# Alerts of these kinds are about one sensor, whose name is part of the id.
 PER_SENSOR: Final = ("silent-sensor", "unusual-reading")
 
-# Why an activity was kept. If several are true, the first of this order is written.
-WHYS: Final = ("fault", "change", "active", "battery", "alive")
 
 REGIONS: Final = (
     "Alder Grove",
@@ -79,18 +76,17 @@ REGIONS: Final = (
     "Priory Green",
 )
 
-# The same shapes for Spark, as DDL; `value` is null in a fault and `fault` is null otherwise.
+# The same records as DDL for Spark. `value` is null in a fault, and `fault` is null otherwise.
 READING_DDL: Final = (
     "v INT, home STRING, sensor STRING, seq BIGINT, at BIGINT, value DOUBLE, since BIGINT, "
     "mode STRING, battery INT, fault STRING"
 )
-ACTIVITY_DDL: Final = f"{READING_DDL}, why STRING, region STRING"
 ALERT_DDL: Final = (
     "v INT, id STRING, home STRING, kind STRING, sensor STRING, at BIGINT, since BIGINT, "
     "region STRING, text STRING"
 )
 
-# Why a record went to the dead letters: the first word of its reason.
+# The reasons of dead letters.
 NOT_JSON: Final = "not-json"
 MISSING_KEY: Final = "missing-key"
 WRONG_TYPE: Final = "wrong-type"
@@ -111,14 +107,14 @@ REASONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one sensor said once. (home, sensor, seq) is its identity: a repeat has the same."""
+    """One reading of a sensor. Its identity is (home, sensor, seq): a duplicate has the same."""
 
     home: str
     sensor: str
-    seq: int  # counts the readings of this sensor; generated ones: the minute since 1970
+    seq: int  # number of the reading of this sensor; simulated: the minute since 1970
     at: int
     value: float | None  # None in a fault
-    since: int  # when the sensor last changed between quiet and not
+    since: int  # when the sensor last changed between quiet and active
     mode: str  # of the home's alarm panel
     battery: int  # percent
     fault: str | None = None
@@ -130,7 +126,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """A reading that matters, why it does, and where its home is."""
+    """A reading that matters, the reason, and the region of its home."""
 
     reading: Reading
     why: str
@@ -139,7 +135,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Somebody should look. The same incident has the same id, whoever computes it."""
+    """An alert. The same incident always has the same id."""
 
     home: str
     kind: str
@@ -155,13 +151,13 @@ class Alert:
 
 
 def home_id(number: int) -> str:
-    """The name of a home.
+    """The id of a home.
 
     >>> home_id(42)
     'h000042'
     """
     if not 0 <= number < HOMES_MAX:
-        raise ValueError(f"a home's number is from 0 to {HOMES_MAX - 1} (got {number})")
+        raise ValueError(f"invalid number {number} of a home: use 0 to {HOMES_MAX - 1}")
     return f"h{number:06d}"
 
 
@@ -173,7 +169,7 @@ def home_number(home: str) -> int:
 
 
 def region_of(number: int) -> str:
-    """Where a home is, by its number.
+    """The region of a home, by its number.
 
     >>> region_of(17)
     'Beacon Hill'
@@ -182,26 +178,26 @@ def region_of(number: int) -> str:
 
 
 def alert_id(kind: str, home: str, sensor: str, since: int) -> str:
-    """The same incident has the same id, whoever computes it.
+    """The id of an alert: the same incident always has the same id.
 
     >>> alert_id("break-in", "h000042", "door", 1792031571000)
     'break-in:h000042:1792031571000'
     >>> alert_id("silent-sensor", "h000042", "door", 1792031571000)
     'silent-sensor:h000042:door:1792031571000'
     """
-    about = f"{home}:{sensor}" if kind in PER_SENSOR else home
-    return f"{kind}:{about}:{since}"
+    subject = f"{home}:{sensor}" if kind in PER_SENSOR else home
+    return f"{kind}:{subject}:{since}"
 
 
 def is_quiet(sensor: str, value: float) -> bool:
-    """Whether nothing goes on: no movement, shut, whole, no smoke. Climate is always quiet."""
+    """Whether a value is normal: no movement, shut, not broken, no smoke. Climate always is."""
     if sensor in CLIMATE:
         return True
     return value < SMOKE_ALARM_PPM if sensor == "smoke" else value == 0
 
 
-def why(reading: Reading) -> str | None:
-    """Why a reading is worth keeping; None if it is not."""
+def why_kept(reading: Reading) -> str | None:
+    """Why a reading is kept; None if it is dropped."""
     if reading.fault is not None or reading.value is None:
         return "fault"
     if 0 <= reading.at - reading.since < CHANGE_MS:
@@ -216,14 +212,14 @@ def why(reading: Reading) -> str | None:
 
 
 def activity_of(reading: Reading) -> Activity | None:
-    """What the sift makes of a reading: its activity, or nothing."""
-    kept = why(reading)
-    if kept is None:
+    """The activity of a reading; None if it is dropped."""
+    why = why_kept(reading)
+    if why is None:
         return None
-    return Activity(reading, kept, region_of(home_number(reading.home)))
+    return Activity(reading, why, region_of(home_number(reading.home)))
 
 
-# -- to and from bytes
+# -- encoding and decoding
 
 
 def encode_reading(reading: Reading) -> bytes:
@@ -231,8 +227,8 @@ def encode_reading(reading: Reading) -> bytes:
 
 
 def encode_activity(activity: Activity) -> bytes:
-    ours = {"why": activity.why, "region": activity.region}
-    return _bytes(_reading_fields(activity.reading) | ours)
+    more = {"why": activity.why, "region": activity.region}
+    return _bytes(_reading_fields(activity.reading) | more)
 
 
 def encode_alert(alert: Alert) -> bytes:
@@ -241,7 +237,7 @@ def encode_alert(alert: Alert) -> bytes:
 
 
 def decode_reading(body: bytes) -> Reading:
-    """A reading from its body; `BadRecord` says why there is none in it."""
+    """Decode a reading; raises BadRecord with the reason."""
     return _reading(_fields(body))
 
 
@@ -251,7 +247,7 @@ def decode_activity(body: bytes) -> Activity:
 
 
 def decode_alert(body: bytes) -> Alert:
-    return Alert(**_read(_fields(body), _OF_AN_ALERT))
+    return Alert(**_read(_fields(body), _ALERT_KEYS))
 
 
 def _bytes(fields: dict[str, Any]) -> bytes:
@@ -269,9 +265,9 @@ def _reading_fields(reading: Reading) -> dict[str, Any]:
 
 def _reading(fields: dict[str, Any]) -> Reading:
     if _whole(fields, "v") != VERSION:
-        raise BadRecord(UNKNOWN_VERSION, f"v is {fields['v']}, this reads {VERSION}")
+        raise BadRecord(UNKNOWN_VERSION, f"v is {fields['v']}, expected {VERSION}")
     fault = None if fields.get("fault") is None else _text(fields, "fault")
-    reading = Reading(**_read(fields, _OF_A_READING), fault=fault)
+    reading = Reading(**_read(fields, _READING_KEYS), fault=fault)
     _check(reading)
     return reading
 
@@ -288,15 +284,15 @@ def _check(reading: Reading) -> None:
 
 def _fields(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body, parse_constant=_no_constant)
+        fields = json.loads(body, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise BadRecord(NOT_JSON, f"{error}") from None
-    if not isinstance(found, dict):
-        raise BadRecord(NOT_JSON, f"an object was expected, got {type(found).__name__}")
-    return found
+    if not isinstance(fields, dict):
+        raise BadRecord(NOT_JSON, f"an object was expected, got {type(fields).__name__}")
+    return fields
 
 
-def _no_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
@@ -307,31 +303,31 @@ def _present(fields: dict[str, Any], name: str) -> Any:
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
-    found = _present(fields, name)
-    if not isinstance(found, str):
-        raise BadRecord(WRONG_TYPE, f"{name} is {type(found).__name__}, not text")
-    if not found.isascii() and any("\ud800" <= letter <= "\udfff" for letter in found):
-        # JSON can say half of a letter, and nobody can write it down again.
+    value = _present(fields, name)
+    if not isinstance(value, str):
+        raise BadRecord(WRONG_TYPE, f"{name} is {type(value).__name__}, not text")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        # JSON can contain half of a surrogate pair, which UTF-8 cannot encode.
         raise BadRecord(WRONG_TYPE, f"{name} has half of a surrogate pair")
-    return found
+    return value
 
 
 def _whole(fields: dict[str, Any], name: str) -> int:
-    found = _present(fields, name)
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise BadRecord(WRONG_TYPE, f"{name} is {type(found).__name__}, not a whole number")
-    return found
+    value = _present(fields, name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadRecord(WRONG_TYPE, f"{name} is {type(value).__name__}, not a whole number")
+    return value
 
 
 def _number(fields: dict[str, Any], name: str) -> float | None:
-    found = _present(fields, name)
-    if found is None or (isinstance(found, int | float) and not isinstance(found, bool)):
-        return found
-    raise BadRecord(WRONG_TYPE, f"{name} is {type(found).__name__}, not a number")
+    value = _present(fields, name)
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise BadRecord(WRONG_TYPE, f"{name} is {type(value).__name__}, not a number")
 
 
-# How each key is read, in the order in which a body is complained about.
-_OF_A_READING: Final = {
+# How each key is decoded; the first invalid key in this order is reported.
+_READING_KEYS: Final = {
     "home": _text,
     "sensor": _text,
     "seq": _whole,
@@ -341,7 +337,7 @@ _OF_A_READING: Final = {
     "mode": _text,
     "battery": _whole,
 }
-_OF_AN_ALERT: Final = dict.fromkeys(("home", "kind", "sensor"), _text) | {
+_ALERT_KEYS: Final = dict.fromkeys(("home", "kind", "sensor"), _text) | {
     "at": _whole,
     "since": _whole,
     "region": _text,

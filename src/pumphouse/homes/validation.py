@@ -37,58 +37,59 @@ if TYPE_CHECKING:
 
 STRICT_JSON = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 HOME = "^h[0-9]{6}$"
-NEEDED = ("v", "home", "sensor", "seq", "at", "value", "since", "mode", "battery")
-SENSORS_MAX = 8  # kinds of sensors that a home may have: number * 8 + kind is a sensor
+REQUIRED = ("v", "home", "sensor", "seq", "at", "value", "since", "mode", "battery")
+SENSORS_MAX = 8  # the id of a sensor is number * SENSORS_MAX + kind
 
 
 def validate_columns(events: DataFrame, ahead_max_ms: int | None, late_ms: int) -> DataFrame:
-    """Each event, whether it is plainly `right`, and if so `why` it is kept (null: it is not).
+    """Adds the columns `valid` (certainly valid) and `why` (why it is kept; null: it is dropped).
 
     Needs the columns body, partition, sequenceNumber and enqueuedTime.
     """
-    said = events.select(
+    texts = events.select(
         "body",
         "partition",
         f.col("sequenceNumber").alias("sequence"),
         f.unix_millis("enqueuedTime").alias("enqueued"),
         f.col("body").cast("string").alias("text"),
     )
-    parsed = said.select("*", f.from_json("text", READING_DDL, STRICT_JSON).alias("r"))
-    told = parsed.select("body", "partition", "sequence", "enqueued", "text", "r.*")
-    right = f.coalesce(looks_right() & in_time(ahead_max_ms), f.lit(False))
-    judged = told.select("*", right.alias("right"), number().alias("number"))
-    # Of a number that is absurd the difference may be none: that fails a query.
+    parsed = texts.select("*", f.from_json("text", READING_DDL, STRICT_JSON).alias("r"))
+    readings = parsed.select("body", "partition", "sequence", "enqueued", "text", "r.*")
+    valid = f.coalesce(is_valid() & has_valid_time(ahead_max_ms), f.lit(False))
+    validated = readings.select("*", valid.alias("valid"), number().alias("number"))
+    # The difference of absurd numbers overflows, and a plain subtraction would fail the query.
     late = f.try_subtract(f.col("enqueued"), f.col("at")) > late_ms
-    return judged.select("*", f.when(f.col("right"), why_kept()).alias("why"), late.alias("late"))
+    why = f.when(f.col("valid"), why_kept()).alias("why")
+    return validated.select("*", why, late.alias("late"))
 
 
-def select_relevant(glanced: DataFrame) -> DataFrame:
-    """What is kept, as an activity; and what is not plainly right, as it came."""
-    matters = glanced.where(~f.col("right") | f.col("why").isNotNull())
-    right = f.col("right")
-    return matters.select(
+def select_relevant(validated: DataFrame) -> DataFrame:
+    """Readings that are kept, as activities, and unchanged bodies that are not certainly valid."""
+    valid = f.col("valid")
+    relevant = validated.where(~valid | f.col("why").isNotNull())
+    return relevant.select(
         "partition",
         "sequence",
         "enqueued",
-        "right",
+        "valid",
         "home",
-        f.when(right, f.col("number") * SENSORS_MAX + kind()).otherwise(0).alias("sensor"),
-        f.when(right, f.col("seq")).otherwise(0).alias("seq"),
-        f.when(right, activity()).otherwise(f.col("body")).alias("body"),
+        f.when(valid, f.col("number") * SENSORS_MAX + kind()).otherwise(0).alias("sensor"),
+        f.when(valid, f.col("seq")).otherwise(0).alias("seq"),
+        f.when(valid, activity()).otherwise(f.col("body")).alias("body"),
     )
 
 
-# -- is it right ----------------------------------------------------------------------------------
+# -- validity ----------------------------------------------------------------------------------
 
 
-def looks_right() -> Column:
-    """True of nearly all readings, and of nothing else; null is as good as false."""
+def is_valid() -> Column:
+    """True for nearly all valid readings and for no invalid one; null means false."""
     text = f.col("text")
-    # One object and nothing behind it: the parser would not mind.
+    # One object and nothing after it: the parser would accept more.
     flat = text.startswith("{") & (f.instr(text, "}") == f.length(text))
-    there = [f.col(name).isNotNull() for name in NEEDED]
-    sane = [f.col(name).between(-NUMBER_MAX, NUMBER_MAX) for name in ("seq", "since")]
-    sane += [f.col("value").between(-VALUE_MAX, VALUE_MAX), f.is_valid_utf8(text)]
+    present = [f.col(name).isNotNull() for name in REQUIRED]
+    in_range = [f.col(name).between(-NUMBER_MAX, NUMBER_MAX) for name in ("seq", "since")]
+    in_range += [f.col("value").between(-VALUE_MAX, VALUE_MAX), f.is_valid_utf8(text)]
     known = [
         f.col("v") == VERSION,
         f.col("sensor").isin(*KINDS),
@@ -96,31 +97,31 @@ def looks_right() -> Column:
         f.col("home").rlike(HOME),
         f.col("fault").isNull(),
     ]
-    return reduce(and_, [flat, *there, *known, *sane])
+    return reduce(and_, [flat, *present, *known, *in_range])
 
 
-def in_time(ahead_max_ms: int | None) -> Column:
-    sane = f.col("at").between(EARLIEST_MS, LATEST_MS - 1)
+def has_valid_time(ahead_max_ms: int | None) -> Column:
+    possible = f.col("at").between(EARLIEST_MS, LATEST_MS - 1)
     ahead = f.try_subtract(f.col("at"), f.col("enqueued"))
-    return sane if ahead_max_ms is None else sane & (ahead <= ahead_max_ms)
+    return possible if ahead_max_ms is None else possible & (ahead <= ahead_max_ms)
 
 
-# -- is it worth keeping --------------------------------------------------------------------------
+# -- relevance --------------------------------------------------------------------------
 
 
 def why_kept() -> Column:
-    """As `schema.why`: the first that is true. A fault is not plainly right."""
+    """As `schema.why_kept`: the first that is true. Faults are never `valid` here."""
     age = f.col("at") - f.col("since")
     alive = (f.col("seq") + f.col("number")) % ALIVE_EVERY == 0
     return (
         f.when((age >= 0) & (age < CHANGE_MS), "change")
-        .when(~quiet(), "active")
+        .when(~is_quiet(), "active")
         .when(f.col("battery") <= LOW_BATTERY, "battery")
         .when(alive, "alive")
     )
 
 
-def quiet() -> Column:
+def is_quiet() -> Column:
     sensor, value = f.col("sensor"), f.col("value")
     still = f.when(sensor == "smoke", value < SMOKE_ALARM_PPM).otherwise(value == 0)
     return sensor.isin(*CLIMATE) | still
@@ -135,7 +136,7 @@ def kind() -> Column:
 
 
 def activity() -> Column:
-    """The reading's own text with two more keys: nothing in it is written anew."""
+    """The text of the reading with two more keys; the rest is unchanged."""
     text = f.col("text")
     region = f.element_at(f.array(*map(f.lit, REGIONS)), f.col("number") % len(REGIONS) + 1)
     more = f.concat(f.lit(',"why":"'), f.col("why"), f.lit('","region":"'), region, f.lit('"}'))

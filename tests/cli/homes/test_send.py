@@ -18,8 +18,8 @@ from pumphouse.homes.simulator.reading_faults import ReadingFaults
 from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import Call, Program, good, objects, refused
-from tests.homes.reading_back import await_events, events_of
-from tests.homes.sensor_network import as_csv, samples
+from tests.homes.simulator.read_back import await_events, events_of
+from tests.homes.simulator.sensor_network import as_csv, samples
 
 FROM = "2026-06-01T12:00:00Z"
 MINUTE = 1_780_315_200 // 60

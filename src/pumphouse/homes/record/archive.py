@@ -1,10 +1,10 @@
-"""The records as Parquet files by date and hour, each row in them exactly once.
+"""The records as Parquet files by date and hour, each row exactly once.
 
-Files are written first, under names that are nobody else's, and count from the moment in which the
-manifest that names them replaces the one before. A crash leaves files that nobody reads; they are
-swept later. What a merge replaced stays for a while, for readers that hold an older manifest.
+Files are written first, under unique names. They count from the moment when the manifest that names
+them replaces the previous manifest. A crash leaves files without a name in the manifest, which are
+deleted later. Files that a merge replaced are kept for a while, for readers of an older manifest.
 
-    record -> Archive.append -> files -> manifest        Snapshot.files <- whoever reads
+    record -> Archive.append -> files -> manifest        Snapshot.files -> readers
               ^^^^^^^^^^^^^^ this module                  ^^^^^^^^^^^^^^ and this
 """
 
@@ -27,16 +27,17 @@ from pumphouse.homes.record.folder import Folder, open_folder
 from pumphouse.homes.record.manifest import DataFile, Hour, Manifest
 from pumphouse.homes.record.positions import Positions, new_rows
 from pumphouse.homes.schema import HOUR_MS
+from pumphouse.logs import line
 
 log = logging.getLogger("pumphouse.homes")
 
 MANIFEST = "_manifest.json"
-GRACE_MS = 10 * 60_000  # how long a reader may take from the manifest to the last file
+GRACE_MS = 10 * 60_000  # how long a reader may use a manifest
 AT = "at"
 
 
 class Archive:
-    """One writer's view of the records in a folder."""
+    """The records in a folder, for one writer."""
 
     def __init__(
         self,
@@ -56,10 +57,8 @@ class Archive:
         return self._manifest.positions
 
     def append(self, batch: Mapping[str, pa.Table], reached: Positions) -> int:
-        """Store the rows of each hub that are new, and that all up to `reached` are; how many.
-
-        Rows with no event time belong to no hour: the caller has left them out.
-        """
+        """Store the new rows of each hub, and `reached` as the positions after them; the number of
+        rows. All rows must have an event time."""
         parts = [
             (Hour(hub, start), rows)
             for hub, table in batch.items()
@@ -72,32 +71,32 @@ class Archive:
         return sum(file.rows for file in files)
 
     def tidy(self) -> int:
-        """Merge what should be merged, and remove what nobody can want any more; merges done."""
+        """Merge small files and delete files that no reader uses any more; the number of merges."""
         plans = manifests.plan_merges(self._manifest.files)
         for parts in plans:
             self._merge(parts)
         for day in manifests.days_to_close(self._manifest):
             self._close_day(day)
-        self._remove_gone()
+        self._delete_removed()
         return len(plans)
 
     def sweep(self) -> int:
-        """Remove files that a crash left behind: old enough, and not named; how many."""
-        named = {file.name for file in snapshot_of(self.folder, self._manifest).all_files()}
-        named |= {one.name for one in self._manifest.gone} | set(self._manifest.days.values())
+        """Delete old files that the manifest does not name, left by a crash; their number."""
+        named = {file.name for file in Snapshot(self.folder, self._manifest).all_files()}
+        named |= {removed.name for removed in self._manifest.gone} | set(
+            self._manifest.days.values()
+        )
         before = self._now_ms() - self._grace_ms
-        left = [
-            found.name
-            for found in self.folder.list("")
-            if found.name.endswith(".parquet")
-            and found.name not in named
-            and found.written_ms < before
+        orphans = [
+            file.name
+            for file in self.folder.list("")
+            if file.name.endswith(".parquet")
+            and file.name not in named
+            and file.written_ms < before
         ]
-        for name in left:
+        for name in orphans:
             self.folder.delete(name)
-        return len(left)
-
-    # -- how
+        return len(orphans)
 
     def _write(self, hour: Hour, rows: pa.Table) -> DataFile:
         name = manifests.file_name(hour, self._manifest.version + 1, self._writer)
@@ -111,12 +110,13 @@ class Archive:
 
     def _merge(self, parts: Sequence[DataFile]) -> None:
         rows = pa.concat_tables([read_rows(self.folder, part) for part in parts])
-        # A home's rows side by side: they compress well, and a reader of one home skips the rest.
+        # Rows of a home are adjacent: they compress well, and a reader of one home skips the rest.
         merged = self._write(
             parts[0].hour, rows.sort_by([("home", "ascending"), (AT, "ascending")])
         )
         self._commit(self._manifest.with_merge(merged, parts, self._now_ms()))
-        log.debug("merge hour=%s files=%d rows=%d", merged.hour.folder, len(parts), merged.rows)
+        hour, files = merged.hour.folder, len(parts)
+        log.debug("%s", line("files_merged", hour=hour, files=files, rows=merged.rows))
 
     def _close_day(self, day: str) -> None:
         files = [file for file in self._manifest.files if manifests.day_of(file) == day]
@@ -126,9 +126,9 @@ class Archive:
         self.folder.write(name, manifests.day_to_bytes(files))
         self._commit(self._manifest.with_day(day, name, self._now_ms()))
 
-    def _remove_gone(self) -> None:
+    def _delete_removed(self) -> None:
         before = self._now_ms() - self._grace_ms
-        names = {one.name for one in self._manifest.gone if one.since_ms <= before}
+        names = {file.name for file in self._manifest.gone if file.since_ms <= before}
         for name in names:
             self.folder.delete(name)
         if names:
@@ -136,7 +136,7 @@ class Archive:
 
 
 class Snapshot:
-    """The records as they were when it was taken."""
+    """The records at one moment."""
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
         self.folder = folder
@@ -151,7 +151,7 @@ class Snapshot:
         return [*self.manifest.files, *(file for files in closed for file in files)]
 
     def files(self, hub: str, from_ms: int = 0, to_ms: int | None = None) -> list[DataFile]:
-        """Those with rows of a hub whose hour touches this time."""
+        """The files of a hub whose hour overlaps this time."""
         end = to_ms if to_ms is not None else 1 << 62
         return [
             file
@@ -160,26 +160,23 @@ class Snapshot:
         ]
 
     def table(self, hub: str, from_ms: int = 0, to_ms: int | None = None) -> pa.Table | None:
-        """Their rows; None if there is no file."""
-        found = [read_rows(self.folder, file) for file in self.files(hub, from_ms, to_ms)]
-        return pa.concat_tables(found) if found else None
+        """The rows of these files; None without files."""
+        tables = [read_rows(self.folder, file) for file in self.files(hub, from_ms, to_ms)]
+        return pa.concat_tables(tables) if tables else None
 
 
-def snapshot(place: str | Path, credential: Any = None) -> Snapshot:
+def snapshot(location: str | Path, credential: Any = None) -> Snapshot:
     """The records in a folder, blob://ACCOUNT/CONTAINER, or a storage connection string."""
-    folder = open_folder(place, credential)
-    return snapshot_of(folder, read_manifest(folder)[0])
-
-
-def snapshot_of(folder: Folder, manifest: Manifest) -> Snapshot:
-    return Snapshot(folder, manifest)
+    folder = open_folder(location, credential)
+    return Snapshot(folder, read_manifest(folder)[0])
 
 
 def read_manifest(folder: Folder) -> tuple[Manifest, str | None]:
-    found = folder.read(MANIFEST)
-    if found is None:
+    """The manifest and its tag; an empty manifest and None if there is none yet."""
+    stored = folder.read(MANIFEST)
+    if stored is None:
         return Manifest(), None
-    return manifests.from_bytes(found[0]), found[1]
+    return manifests.from_bytes(stored[0]), stored[1]
 
 
 def read_day(folder: Folder, name: str) -> Iterable[DataFile]:
@@ -191,20 +188,20 @@ def read_rows(folder: Folder, file: DataFile) -> pa.Table:
 
 
 def read_whole(folder: Folder, name: str) -> bytes:
-    found = folder.read(name)
-    if found is None:
-        raise RecordsDamaged(f"{name} is named in the manifest of {folder} and is not there")
-    return found[0]
+    stored = folder.read(name)
+    if stored is None:
+        raise RecordsDamaged(f"{name} is missing, although the manifest of {folder} names it")
+    return stored[0]
 
 
 def to_parquet(rows: pa.Table) -> bytes:
-    into = BytesIO()
-    pq.write_table(rows, into, compression="zstd")
-    return into.getvalue()
+    buffer = BytesIO()
+    pq.write_table(rows, buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def by_hour(rows: pa.Table) -> list[tuple[int, pa.Table]]:
-    """The rows of each hour of event time, with when it began."""
+    """The rows of each hour of event time, with the start of the hour."""
     if not rows.num_rows:
         return []
     hours = rows[AT].cast(pa.int64()).to_numpy() // HOUR_MS

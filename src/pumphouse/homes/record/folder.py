@@ -1,10 +1,10 @@
-"""Where files of records lie: a folder on this machine, or a container of Azure Blob Storage.
+"""The folders of the records: on this machine, or a container of Azure Blob Storage.
 
-Both do the same five things, among them the one that makes a manifest possible: replace a file only
-if it is still the one that was read.
+Both offer the same five operations. `replace` writes a file only if it has not changed since it was
+read, which makes a manifest possible.
 
     --storage -> open_folder -> LocalFolder, BlobFolder -> Archive
-                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from pumphouse.errors import ConnectionFailed, OptionError, RecordsContended
 from pumphouse.leases.store_url import StoreUrl, parse_store_url
 
-CALL_S = 60  # for one answer of a storage account
+CALL_S = 60  # for one response of a storage account
 _BLOB = re.compile(
     r"^blob:|(^|[;:])\s*(AccountName|BlobEndpoint|UseDevelopmentStorage)\s*=", re.IGNORECASE
 )
@@ -37,43 +37,43 @@ class FileInfo:
 
 
 class Folder(Protocol):
-    """Files by names with slashes in them. A write is there as a whole or not at all."""
+    """Files by names that may contain slashes. Writes are atomic."""
 
     def read(self, name: str) -> tuple[bytes, str] | None:
-        """What it holds and its tag, which changes with it; None if there is none."""
+        """The content of a file and its tag, which changes with it; None for a missing file."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Write it, whatever was there."""
+        """Write a file, overwriting any earlier one."""
 
     def replace(self, name: str, data: bytes, tag: str | None) -> str:
-        """Write it if it still has this tag (None: if there is none); its new tag.
+        """Write a file if it has this tag (None: if it is missing), and return its new tag.
 
-        RecordsContended if somebody else was faster.
+        Raises RecordsContended if another writer has changed it.
         """
 
     def delete(self, name: str) -> None:
-        """Remove it, if it is there."""
+        """Delete a file if it exists."""
 
     def list(self, prefix: str) -> list[FileInfo]:
-        """The files whose names begin so."""
+        """The files whose names start with a prefix."""
 
 
-def open_folder(place: str | Path, credential: Any = None) -> Folder:
-    """The folder that is meant: a path, blob://ACCOUNT/CONTAINER, or a connection string."""
-    if isinstance(place, Path) or not _BLOB.search(place):
-        return LocalFolder(Path(place))
-    return BlobFolder(parse_store_url(place), credential)
+def open_folder(location: str | Path, credential: Any = None) -> Folder:
+    """Open a path, blob://ACCOUNT/CONTAINER, or a storage connection string."""
+    if isinstance(location, Path) or not _BLOB.search(location):
+        return LocalFolder(Path(location))
+    return BlobFolder(parse_store_url(location), credential)
 
 
 def contended(name: str) -> RecordsContended:
     return RecordsContended(
-        f"{name} was changed by somebody else: only one pipeline may record into a place. "
-        "Stop the other one, or record elsewhere"
+        f"{name} was changed by another writer: only one pipeline may record into a folder. "
+        "Stop the other pipeline, or use another folder"
     )
 
 
 class LocalFolder:
-    """A folder of this machine."""
+    """A folder on this machine."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -100,9 +100,9 @@ class LocalFolder:
         sync_folder(path.parent)
 
     def replace(self, name: str, data: bytes, tag: str | None) -> str:
-        with self._alone():
-            found = self.read(name)
-            if (found and found[1]) != tag:
+        with self._locked():
+            stored = self.read(name)
+            if (stored and stored[1]) != tag:
                 raise contended(name)
             self.write(name, data)
         return tag_of(data)
@@ -111,16 +111,16 @@ class LocalFolder:
         (self.root / name).unlink(missing_ok=True)
 
     def list(self, prefix: str) -> list[FileInfo]:
-        there, found = self.root / prefix.rpartition("/")[0], []
-        for path in there.rglob("*"):
+        folder, files = self.root / prefix.rpartition("/")[0], []
+        for path in folder.rglob("*"):
             name = path.relative_to(self.root).as_posix()
             if name.startswith(prefix) and path.is_file() and not path.name.startswith("."):
-                found.append(FileInfo(name, int(path.stat().st_mtime * 1000)))
-        return found
+                files.append(FileInfo(name, int(path.stat().st_mtime * 1000)))
+        return files
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """While other processes of this machine wait; the kernel lets go if we die."""
+    def _locked(self) -> Iterator[None]:
+        """Exclude other processes of this machine; the kernel unlocks if this process dies."""
         self.root.mkdir(parents=True, exist_ok=True)
         with open(self.root / ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -128,12 +128,14 @@ class LocalFolder:
 
 
 class BlobFolder:
-    """A container of a storage account, which is made if it is not there."""
+    """A container of a storage account, which is created if it is missing."""
 
-    def __init__(self, place: StoreUrl, credential: Any = None) -> None:
-        if place.kind != "blob":
-            raise OptionError(f"records are kept in a folder or in blobs, not in {place.kind}:")
-        self._container = open_container(place, credential)
+    def __init__(self, location: StoreUrl, credential: Any = None) -> None:
+        if location.kind != "blob":
+            raise OptionError(
+                f"records can be stored in a folder or in blobs, not in {location.kind}:"
+            )
+        self._container = open_container(location, credential)
         self._ensure()
 
     def __repr__(self) -> str:
@@ -149,14 +151,14 @@ class BlobFolder:
         except AzureError as failed:
             where = self._container.primary_hostname
             why = (str(failed).splitlines() or [type(failed).__name__])[0]
-            raise ConnectionFailed(f"no storage at {where} for us: {why}") from None
+            raise ConnectionFailed(f"cannot use the storage at {where}: {why}") from None
 
     def read(self, name: str) -> tuple[bytes, str] | None:
         from azure.core.exceptions import ResourceNotFoundError
 
         try:
-            answer = self._container.download_blob(name, timeout=CALL_S)
-            return answer.readall(), answer.properties.etag
+            response = self._container.download_blob(name, timeout=CALL_S)
+            return response.readall(), response.properties.etag
         except ResourceNotFoundError:
             return None
 
@@ -174,10 +176,10 @@ class BlobFolder:
             expected = {"overwrite": True, "etag": tag, "match_condition": same}
         try:
             blob = self._container.get_blob_client(name)
-            said = blob.upload_blob(data, timeout=CALL_S, **expected)
+            response = blob.upload_blob(data, timeout=CALL_S, **expected)
         except (ResourceExistsError, ResourceModifiedError):
             raise contended(name) from None
-        return str(said["etag"])
+        return str(response["etag"])
 
     def delete(self, name: str) -> None:
         from azure.core.exceptions import ResourceNotFoundError
@@ -188,30 +190,32 @@ class BlobFolder:
             return
 
     def list(self, prefix: str) -> list[FileInfo]:
-        there = self._container.list_blobs(name_starts_with=prefix, timeout=CALL_S)
-        return [FileInfo(one.name, int(one.last_modified.timestamp() * 1000)) for one in there]
+        blobs = self._container.list_blobs(name_starts_with=prefix, timeout=CALL_S)
+        return [FileInfo(blob.name, int(blob.last_modified.timestamp() * 1000)) for blob in blobs]
 
 
-def open_container(place: StoreUrl, credential: Any) -> Any:
+def open_container(location: StoreUrl, credential: Any) -> Any:
     try:
         from azure.storage.blob import ContainerClient, ExponentialRetry
     except ImportError:
         raise OptionError(
-            "records in Azure Blob Storage need a package: pip install 'pumphouse[azure]'"
+            "records in Azure Blob Storage need the Azure SDK: pip install 'pumphouse[azure]'"
         ) from None
-    # After some ten seconds; the usual minute and a half is too long to know nothing.
-    soon = ExponentialRetry(initial_backoff=1, increment_base=2, retry_total=3)
-    waits: dict[str, Any] = {"connection_timeout": CALL_S, "read_timeout": CALL_S}
-    waits["retry_policy"] = soon
-    if place.connection_string:
+    # Gives up after about ten seconds; the default is a minute and a half.
+    retries = ExponentialRetry(initial_backoff=1, increment_base=2, retry_total=3)
+    options: dict[str, Any] = {"connection_timeout": CALL_S, "read_timeout": CALL_S}
+    options["retry_policy"] = retries
+    if location.connection_string:
         return ContainerClient.from_connection_string(
-            place.connection_string, place.container, credential=credential, **waits
+            location.connection_string, location.container, credential=credential, **options
         )
     if credential is None:
         from azure.identity import DefaultAzureCredential
 
         credential = DefaultAzureCredential()
-    return ContainerClient(place.account_url, place.container, credential=credential, **waits)
+    return ContainerClient(
+        location.account_url, location.container, credential=credential, **options
+    )
 
 
 def tag_of(data: bytes) -> str:
@@ -219,9 +223,9 @@ def tag_of(data: bytes) -> str:
 
 
 def sync_folder(path: Path) -> None:
-    """A new name is safe on disk only when its folder is."""
-    number = os.open(path, os.O_RDONLY)
+    """Flush a folder: a new file name is durable only after that."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)

@@ -1,13 +1,13 @@
-"""Which files hold which rows, and which of them should become one?
+"""The manifest of the archive: which files hold which rows, and which files to merge.
 
-A manifest names every file of the archive, and the positions up to which the hubs are in them. It
-is replaced as a whole: whoever reads through it sees each row exactly once, before, during and
-after a merge, and whatever crashes. Rows lie by the hour of their event time:
+A manifest names every file of the archive, and the positions of the hubs up to which rows are in
+them. It is replaced as a whole: a reader finds each row exactly once, before, during and after a
+merge, and after any crash. Rows are in folders by the hour of their event time:
 
     activity/date=2026-11-15/hour=09/000000000042-k3f9.parquet
 
-Small files are merged in tiers, so that a row is written again only a few times: as soon as FAN
-files of about a size lie in an hour, and once an hour has passed.
+Small files are merged in tiers, so that a row is rewritten only a few times: when an hour has FAN
+files of similar size, and after the hour has passed.
 
     batch -> Archive: files -> with_batch -> plan_merges -> Archive: files -> with_merge
                                ^^^^^^^^^^    ^^^^^^^^^^^ this module           ^^^^^^^^^^
@@ -27,12 +27,12 @@ from pumphouse.homes.record.positions import Positions, advanced
 from pumphouse.homes.schema import HOUR_MS
 
 VERSION = 1
-FAN = 16  # files of a size that become one
-STRAGGLERS = 4  # files of a past hour that become one
-GROWTH = 4  # a file is written again only together with a quarter of its rows, or more
+FAN = 16  # files of similar size that are merged
+STRAGGLERS = 4  # files of a past hour that are merged
+GROWTH = 4  # a file is rewritten only together with at least a quarter of its rows
 MERGED_ROWS_MAX = 2_000_000
-SETTLED_AFTER_MS = HOUR_MS  # an hour has passed when events are so much newer than its end
-DAYS_INLINE = 2  # of older days the files stand in a list of their own
+SETTLED_AFTER_MS = HOUR_MS  # an hour is past when events are this much newer than its end
+DAYS_INLINE = 2  # the files of older days are in a separate list
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,7 +68,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
-    """Something no longer named. Readers that hold an older manifest may still want it."""
+    """A file that is no longer in use, kept for readers of an older manifest."""
 
     name: str
     since_ms: int
@@ -76,7 +76,10 @@ class RemovedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All there is. `days` names the lists of files of days long past: hub/date -> list."""
+    """All files of the archive. `days` names the lists of files of past days: hub/date -> list.
+
+    The fields of this and the nested classes are the keys of the stored JSON.
+    """
 
     version: int = 0
     positions: Positions = field(default_factory=dict)
@@ -93,7 +96,7 @@ class Manifest:
         )
 
     def with_merge(self, merged: DataFile, parts: Sequence[DataFile], now_ms: int) -> Manifest:
-        """The merged file in place of its parts."""
+        """The manifest with the merged file instead of its parts."""
         names = {part.name for part in parts}
         kept = tuple(file for file in self.files if file.name not in names)
         gone = tuple(RemovedFile(part.name, now_ms) for part in parts)
@@ -105,7 +108,7 @@ class Manifest:
         )
 
     def with_day(self, day: str, name: str, now_ms: int) -> Manifest:
-        """The files of a day in a list of their own, which has been written."""
+        """The manifest with the files of a day in a separate list, which has been written."""
         kept = tuple(file for file in self.files if day_of(file) != day)
         gone = tuple(RemovedFile(old, now_ms) for old in filter(None, [self.days.get(day)]))
         return replace(
@@ -117,7 +120,7 @@ class Manifest:
         )
 
     def without_gone(self, names: set[str]) -> Manifest:
-        kept = tuple(one for one in self.gone if one.name not in names)
+        kept = tuple(file for file in self.gone if file.name not in names)
         return replace(self, version=self.version + 1, gone=kept)
 
 
@@ -130,7 +133,7 @@ def day_of(file: DataFile) -> str:
 
 
 def file_name(hour: Hour, version: int, writer: str) -> str:
-    """One that nobody else writes: versions are of one writer only, and writers differ."""
+    """A unique name: it contains the writer, and the version within the writer."""
     return f"{hour.folder}/{version:012d}-{writer}.parquet"
 
 
@@ -138,7 +141,7 @@ def file_name(hour: Hour, version: int, writer: str) -> str:
 
 
 def plan_merges(files: Iterable[DataFile]) -> list[tuple[DataFile, ...]]:
-    """Which files should become one; those of hours long past first."""
+    """The groups of files to merge, in order of their hours."""
     by_hour: dict[Hour, list[DataFile]] = defaultdict(list)
     for file in files:
         by_hour[file.hour].append(file)
@@ -149,34 +152,34 @@ def plan_merges(files: Iterable[DataFile]) -> list[tuple[DataFile, ...]]:
     for hour in sorted(by_hour):
         past = hour.start_ms + HOUR_MS + SETTLED_AFTER_MS <= newest[hour.hub]
         small = sorted(by_hour[hour], key=lambda file: (file.rows, file.name))
-        together = stragglers(small) if past else tier(small)
-        if together:
-            plans.append(together)
+        group = stragglers(small) if past else full_tier(small)
+        if group:
+            plans.append(group)
     return plans
 
 
-def tier(rising: Sequence[DataFile]) -> tuple[DataFile, ...]:
-    """FAN files of about a size, or nothing."""
+def full_tier(ascending: Sequence[DataFile]) -> tuple[DataFile, ...]:
+    """FAN or more files of similar size, or no files."""
     tiers: dict[int, list[DataFile]] = defaultdict(list)
-    for file in rising:
-        # Powers of 16: each merge moves its rows up by one.
+    for file in ascending:
+        # Tiers are powers of 16: each merge moves rows one tier up.
         tiers[(max(1, file.rows).bit_length() - 1) // 4].append(file)
-    full = [found for found in tiers.values() if len(found) >= FAN]
-    return bounded(min(full, key=lambda found: found[0].rows)) if full else ()
+    full = [files for files in tiers.values() if len(files) >= FAN]
+    return bounded(min(full, key=lambda files: files[0].rows)) if full else ()
 
 
-def stragglers(rising: Sequence[DataFile]) -> tuple[DataFile, ...]:
-    """As many of the smallest as are worth it: late rows come in small files, for days."""
+def stragglers(ascending: Sequence[DataFile]) -> tuple[DataFile, ...]:
+    """The smallest files that are worth a merge: late rows arrive in small files for days."""
     chosen, rows = 0, 0
-    for number, file in enumerate(rising):
+    for number, file in enumerate(ascending):
         if number and file.rows <= GROWTH * rows and rows + file.rows <= MERGED_ROWS_MAX:
             chosen = number + 1
         rows += file.rows
-    return tuple(rising[:chosen]) if chosen >= STRAGGLERS else ()
+    return tuple(ascending[:chosen]) if chosen >= STRAGGLERS else ()
 
 
 def bounded(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
-    """No more rows at once than memory should hold."""
+    """The first files, up to the number of rows that fit into memory."""
     rows, chosen = 0, list[DataFile]()
     for file in files:
         if rows + file.rows > MERGED_ROWS_MAX:
@@ -187,46 +190,50 @@ def bounded(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
 
 
 def days_to_close(manifest: Manifest) -> list[str]:
-    """Days whose files should move into a list of their own, so that the manifest stays small."""
+    """The days whose files move to a separate list, so that the manifest stays small."""
     days = defaultdict(set)
     for file in manifest.files:
         days[file.hub].add(file.hour.day)
-    return [f"{hub}/{day}" for hub, found in days.items() for day in sorted(found)[:-DAYS_INLINE]]
+    return [f"{hub}/{day}" for hub, dates in days.items() for day in sorted(dates)[:-DAYS_INLINE]]
 
 
-# -- to and from bytes
+# -- encoding and decoding
 
 
 def to_bytes(manifest: Manifest) -> bytes:
-    told = {"v": VERSION, **asdict(manifest)}
-    return json.dumps(told, separators=(",", ":")).encode()
+    fields = {"v": VERSION, **asdict(manifest)}
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def from_bytes(told: bytes) -> Manifest:
-    fields = opened(told)
+def from_bytes(data: bytes) -> Manifest:
+    fields = decoded(data)
     return Manifest(
         version=fields["version"],
         positions=fields["positions"],
-        files=tuple(DataFile(**one) for one in fields["files"]),
+        files=tuple(DataFile(**file) for file in fields["files"]),
         days=fields["days"],
-        gone=tuple(RemovedFile(**one) for one in fields["gone"]),
+        gone=tuple(RemovedFile(**file) for file in fields["gone"]),
     )
 
 
 def day_to_bytes(files: Iterable[DataFile]) -> bytes:
-    told = {"v": VERSION, "files": [asdict(file) for file in files]}
-    return json.dumps(told, separators=(",", ":")).encode()
+    fields = {"v": VERSION, "files": [asdict(file) for file in files]}
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def day_from_bytes(told: bytes) -> tuple[DataFile, ...]:
-    return tuple(DataFile(**one) for one in opened(told)["files"])
+def day_from_bytes(data: bytes) -> tuple[DataFile, ...]:
+    return tuple(DataFile(**file) for file in decoded(data)["files"])
 
 
-def opened(told: bytes) -> dict[str, Any]:
+def decoded(data: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(told)
+        fields = json.loads(data)
     except ValueError as wrong:
-        raise RecordsDamaged(f"the manifest of the records is no JSON: {wrong}") from None
+        raise RecordsDamaged(f"the manifest of the records is not valid JSON: {wrong}") from None
     if not isinstance(fields, dict) or fields.get("v") != VERSION:
-        raise RecordsDamaged("the manifest of the records is not of a version that this reads")
+        version = fields.get("v") if isinstance(fields, dict) else None
+        raise RecordsDamaged(
+            f"the manifest of the records has version {version}, expected {VERSION}: upgrade "
+            "pumphouse"
+        )
     return fields

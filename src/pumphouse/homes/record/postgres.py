@@ -1,4 +1,4 @@
-"""The records in PostgreSQL, through psycopg: rows go in by COPY, as columns of text."""
+"""The connection to PostgreSQL through psycopg: rows are written by COPY as CSV."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from pumphouse.errors import ConnectionFailed, OptionError
-from pumphouse.homes.record.database import Table
+from pumphouse.homes.record.tables import Table
 
 CONNECT_S = 15
 STATEMENT_MS = 120_000
 
 
 class PostgresConnection:
-    """A connection on which every statement has a deadline."""
+    """A connection whose statements all have a deadline."""
 
     def __init__(self, url: str) -> None:
         try:
             import psycopg
         except ImportError:
             raise OptionError(
-                "records in PostgreSQL need a package: pip install 'pumphouse[postgres]'"
+                "records in PostgreSQL need psycopg: pip install 'pumphouse[postgres]'"
             ) from None
         settings = f"-c statement_timeout={STATEMENT_MS} -c client_min_messages=warning"
         try:
-            self._link = psycopg.connect(
+            self._connection = psycopg.connect(
                 url, autocommit=True, connect_timeout=CONNECT_S, options=settings
             )
         except psycopg.ProgrammingError as wrong:
             raise OptionError(
-                f"the URL of the database is wrong: {without_quotes(wrong)}; "
-                "write postgresql://USER:PASSWORD@HOST/NAME"
+                f"invalid URL of the database: {without_quotes(wrong)}: "
+                "use postgresql://USER:PASSWORD@HOST/NAME"
             ) from None
         except psycopg.OperationalError as failed:
             raise ConnectionFailed(f"PostgreSQL: {first_line(failed)}") from None
 
     def begin(self) -> None:
         self.run("BEGIN")
-        # One batch after the other, also if two pipelines were started by mistake.
+        # Serialises batches, also if two pipelines run by mistake.
         self.run("SELECT pg_advisory_xact_lock(hashtext('pumphouse.homes'))")
 
     def commit(self) -> None:
         self.run("COMMIT")
 
     def rollback(self) -> None:
-        if not self._link.broken:
+        if not self._connection.broken:
             self.run("ROLLBACK")
 
     def close(self) -> None:
-        self._link.close()
+        self._connection.close()
 
     def run(self, statement: str) -> int:
-        return self._link.execute(statement).rowcount
+        return self._connection.execute(statement).rowcount
 
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
-        return self._link.execute(query).fetchall()
+    def query(self, query: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query).fetchall()
 
     def stage(self, table: Table, rows: pa.Table) -> int:
         raw = f"raw_{table.name}"
@@ -73,23 +73,23 @@ class PostgresConnection:
         csv.write_csv(storable(rows), text, csv.WriteOptions(include_header=False))
         statement = f"COPY {raw} ({', '.join(rows.column_names)}) FROM STDIN (FORMAT csv)"
         with (
-            self._link.cursor() as cursor,
+            self._connection.cursor() as cursor,
             cursor.copy(statement) as copy,
         ):
             copy.write(text.getbuffer())
         return self.run(f"INSERT INTO {table.staged} SELECT * FROM {raw} ON CONFLICT DO NOTHING")
 
-    def many(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
-        with self._link.cursor() as cursor:
+    def run_many(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        with self._connection.cursor() as cursor:
             cursor.executemany(statement.replace("?", "%s"), rows)
 
 
 def storable(rows: pa.Table) -> pa.Table:
-    """Without the one character that JSON may hold and PostgreSQL may not."""
-    for place, column in enumerate(rows.schema):
+    """Rows without NUL characters, which JSON may contain and PostgreSQL rejects."""
+    for index, column in enumerate(rows.schema):
         if pa.types.is_string(column.type):
             clean = pc.replace_substring(rows[column.name], "\0", "\N{REPLACEMENT CHARACTER}")
-            rows = rows.set_column(place, column, clean)
+            rows = rows.set_column(index, column, clean)
     return rows
 
 
@@ -98,5 +98,5 @@ def first_line(error: Exception) -> str:
 
 
 def without_quotes(error: Exception) -> str:
-    """What is wrong with a URL, but not the part of it that is: that may be the password."""
+    """The error without the quoted part of the URL, which may be the password."""
     return re.sub(r'"[^"]*"', "...", first_line(error)).rstrip(" :")

@@ -1,4 +1,4 @@
-"""The records in an SQLite file: nothing to install, one machine."""
+"""The connection to an SQLite file: no installation, one machine."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import pyarrow as pa
 
 from pumphouse.errors import OptionError
-from pumphouse.homes.record.database import Table
+from pumphouse.homes.record.tables import Table
 
-BUSY_S = 30.0  # somebody may be reading, or have an earlier batch in hand
+BUSY_S = 30.0  # another process may hold a lock
 
 
 class SqliteConnection:
-    """A file, in the mode in which readers and the writer do not wait for each other."""
+    """A file in WAL mode, in which readers and the writer do not block each other."""
 
     def __init__(self, path: str) -> None:
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            # Spark calls from threads of its own, one at a time.
+            # Spark calls from different threads, one at a time.
             self._file = sqlite3.connect(
                 path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
             )
@@ -28,7 +28,6 @@ class SqliteConnection:
         except (OSError, sqlite3.Error) as failed:
             raise OptionError(f"{path} cannot be used as a database: {failed}") from None
         self._file.execute("PRAGMA synchronous=FULL")
-        self._staged: set[str] = set()
 
     def begin(self) -> None:
         self._file.execute("BEGIN IMMEDIATE")
@@ -46,17 +45,18 @@ class SqliteConnection:
     def run(self, statement: str) -> int:
         return self._file.execute(statement).rowcount
 
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
+    def query(self, query: str) -> list[tuple[Any, ...]]:
         return self._file.execute(query).fetchall()
 
     def stage(self, table: Table, rows: pa.Table) -> int:
         self._file.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table.staged} ({table.definition()})")
         self._file.execute(f"DELETE FROM {table.staged}")
-        marks = ", ".join("?" * rows.num_columns)
+        placeholders = ", ".join("?" * rows.num_columns)
         columns = [column.to_pylist() for column in rows.columns]
         return self._file.executemany(
-            f"INSERT OR IGNORE INTO {table.staged} VALUES ({marks})", zip(*columns, strict=True)
+            f"INSERT OR IGNORE INTO {table.staged} VALUES ({placeholders})",
+            zip(*columns, strict=True),
         ).rowcount
 
-    def many(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
+    def run_many(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         self._file.executemany(statement, rows)

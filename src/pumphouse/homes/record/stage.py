@@ -31,10 +31,13 @@ from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.errors import OptionError
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.record.archive import Archive, read_manifest
-from pumphouse.homes.record.database import TABLES, Database, open_database
+from pumphouse.homes.record.database import Database
+from pumphouse.homes.record.database_url import open_database
 from pumphouse.homes.record.folder import open_folder
-from pumphouse.homes.record.positions import Positions, common_positions, end_positions
+from pumphouse.homes.record.positions import Positions, end_positions
+from pumphouse.homes.record.tables import TABLES
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
+from pumphouse.logs import line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,21 +48,21 @@ log = logging.getLogger("pumphouse.homes")
 GROUP = "record"
 TRIGGER = {"processingTime": "2 seconds"}
 COLUMNS = "body binary, partition string, sequenceNumber long, enqueuedTime timestamp"
-# One shape for the bodies of both hubs: what one has and the other has not is null.
+# The fields of both hubs; those that a body does not have are null.
 BODY = (
     "id STRING, home STRING, kind STRING, sensor STRING, seq BIGINT, at BIGINT, value DOUBLE,"
     " since BIGINT, mode STRING, battery INT, fault STRING, why STRING, region STRING, text STRING"
 )
 HUB = "hub"
 PROBE = "_probe"
-TIDY_EVERY = 8  # batches
-END_MS = 253_402_300_800_000  # the year 10000
-KEY_MAX = 200  # bytes
+TIDY_EVERY = 8  # batches between two merges of files
+END_MS = 253_402_300_800_000  # the year 10000, which has no date
+KEY_BYTES_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSettings:
-    """Where to, and how much at once. Without storage or database, only into the other."""
+    """The stores, either of which may be None, and the size of a batch."""
 
     storage: str | None = None
     database: str | None = None
@@ -70,13 +73,16 @@ class RecordSettings:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What has been recorded since the start; delays are of the last batch with rows."""
+    """The totals since the start; delays are of the last batch with rows.
+
+    The fields are keys of status.json.
+    """
 
     rows: int = 0
     repeats: int = 0
     late: int = 0
     unreadable: int = 0
-    known: int = 0  # rows that came again after a failure; many of them: the hub is a new one
+    known: int = 0  # rows received a second time; many of them mean that the hub was replaced
     delay_p50_ms: float = 0.0
     delay_p99_ms: float = 0.0
 
@@ -89,7 +95,7 @@ def start(
     trigger: Mapping[str, Any] | None = None,
     recorder: Recorder | None = None,
 ) -> StreamingQuery:
-    """Record until the query is stopped. `recorder.recorded` tells what was stored."""
+    """Start the query. `recorder.recorded` has the totals."""
     recorder = recorder or Recorder.open(settings)
     rows = read(spark, namespace, settings)
     writer = rows.writeStream.queryName("record").foreachBatch(recorder.take)
@@ -98,7 +104,7 @@ def start(
 
 
 def check(settings: RecordSettings) -> None:
-    """Whether both places take records: an error before anything has started, not in a loop."""
+    """Raise if a store is unusable: before the start, not in a restart loop."""
     if settings.storage is not None:
         check_folder(settings.storage)
     if settings.database is not None:
@@ -116,7 +122,7 @@ def check_folder(storage: str) -> None:
 
 
 def read(spark: SparkSession, namespace: HomesNamespace, settings: RecordSettings) -> DataFrame:
-    """Both hubs as one stream of rows: what stood in the body, and where that lay."""
+    """Both hubs as one stream of rows: the fields of the body and the position of the event."""
     from pyspark.sql import functions as f
 
     frames = []
@@ -132,34 +138,34 @@ def read(spark: SparkSession, namespace: HomesNamespace, settings: RecordSetting
         )
         events = spark.readStream.format("eventhubs").schema(COLUMNS).options(**options).load()
         body = f.from_json(f.col("body").cast("string"), BODY)
-        where = (
+        origin = (
             f.lit(hub).alias(HUB),
             f.col("partition"),
             f.col("sequenceNumber").alias("sequence"),
             f.unix_millis("enqueuedTime").alias("enqueued"),
         )
-        frames.append(events.select(*where, body.alias("row")).select(*WHERE, "row.*"))
+        frames.append(events.select(*origin, body.alias("row")).select(*ORIGIN, "row.*"))
     return frames[0].unionAll(frames[1])
 
 
-WHERE = (HUB, "partition", "sequence", "enqueued")
+ORIGIN = (HUB, "partition", "sequence", "enqueued")
 
 
 class Recorder:
-    """The driver's end: takes a batch, and has stored it when it returns."""
+    """Stores batches on the driver."""
 
     def __init__(
         self,
         archive: Archive | None,
-        open_db: Callable[[], Database] | None,
+        open_database: Callable[[], Database] | None,
         clock: Clock,
     ) -> None:
         self._archive = archive
-        self._open_db = open_db
+        self._open_database = open_database
         self._database: Database | None = None
         self._clock = clock
         self._batches = 0
-        self._alone = threading.Lock()
+        self._lock = threading.Lock()
         self.recorded = Recorded()
 
     @classmethod
@@ -173,96 +179,94 @@ class Recorder:
         return cls(archive, None if url is None else lambda: open_database(url), clock)
 
     def take(self, frame: DataFrame, batch: int) -> None:
-        """What Spark calls with each batch; after a crash, perhaps with one that it called with."""
-        with self._alone:
+        """Called by Spark with each batch; after a crash, maybe twice with the same one."""
+        with self._lock:
             self.store(frame.toArrow())
 
     def store(self, rows: pa.Table) -> None:
         if not rows.num_rows:
             return
-        hubs = split(rows)
-        reached = {hub: end_positions(found) for hub, found in hubs.items()}
-        readable = {hub: found.filter(is_readable(hub, found)) for hub, found in hubs.items()}
-        unreadable = rows.num_rows - sum(found.num_rows for found in readable.values())
+        hubs = split_by_hub(rows)
+        reached = {hub: end_positions(table) for hub, table in hubs.items()}
+        readable = {hub: table.filter(is_readable(hub, table)) for hub, table in hubs.items()}
+        unreadable = rows.num_rows - sum(table.num_rows for table in readable.values())
         if unreadable:
-            log.warning("record unreadable=%d: no body of version 1; left out", unreadable)
-        counted = self._put(readable, reached)
-        self.recorded = told(self.recorded, counted, unreadable, delays(rows, now_ms(self._clock)))
+            todo = "find the program that writes other records to activity or alerts"
+            log.warning("%s", line("rows_skipped", rows=unreadable, todo=todo))
+        result = self._store_in_both(readable, reached)
+        delays = delay_percentiles(rows, now_ms(self._clock))
+        self.recorded = added(self.recorded, result, unreadable, delays)
 
-    def reached(self) -> Positions:
-        """Up to where everything is stored, in both places."""
-        database = self._open()
-        found = [] if database is None else [database.positions()]
-        found += [] if self._archive is None else [self._archive.positions]
-        return common_positions(found)
-
-    def _open(self) -> Database | None:
-        if self._database is None and self._open_db is not None:
-            self._database = self._open_db()
+    def _opened_database(self) -> Database | None:
+        if self._database is None and self._open_database is not None:
+            self._database = self._open_database()
         return self._database
 
-    def _put(self, hubs: Mapping[str, pa.Table], reached: Positions) -> Recorded:
-        counted = Recorded()
-        database = self._open()
+    def _store_in_both(self, hubs: Mapping[str, pa.Table], reached: Positions) -> Recorded:
+        result = Recorded()
+        database = self._opened_database()
         if database is not None:
             stored = database.store(hubs, reached)
-            counted = Recorded(stored.rows, stored.repeats, stored.late)
+            result = Recorded(stored.rows, stored.repeats, stored.late)
         if self._archive is not None:
             rows = self._archive.append(hubs, reached)
-            counted = replace(counted, rows=max(counted.rows, rows))
+            result = replace(result, rows=max(result.rows, rows))
             self._batches += 1
             if self._batches % TIDY_EVERY == 0:
                 self._archive.tidy()
-        came = sum(rows.num_rows for rows in hubs.values())
-        return replace(counted, known=came - counted.rows)
+        received = sum(rows.num_rows for rows in hubs.values())
+        return replace(result, known=received - result.rows)
 
     def close(self) -> None:
-        with self._alone:
+        with self._lock:
             if self._database is not None:
                 self._database.close()
                 self._database = None
 
 
-def split(rows: pa.Table) -> dict[str, pa.Table]:
+def split_by_hub(rows: pa.Table) -> dict[str, pa.Table]:
     """The rows of each hub, with the columns of its table."""
-    found = {}
+    hubs = {}
     for hub, table in TABLES.items():
-        mine = rows.filter(pc.equal(rows[HUB], hub))
-        if mine.num_rows:
-            found[hub] = mine.select(list(table.columns))
-    return found
+        of_hub = rows.filter(pc.equal(rows[HUB], hub))
+        if of_hub.num_rows:
+            hubs[hub] = of_hub.select(list(table.columns))
+    return hubs
 
 
 def is_readable(hub: str, rows: pa.Table) -> pa.Array:
-    """Whether a row has what its table cannot do without: one that has not would fail its batch,
-    again and again."""
+    """Whether a row fits its table. An unfit row would fail its batch in every repetition."""
     columns = TABLES[hub].columns
-    needed = [name for name, kind in columns.items() if "NOT NULL" in kind]
-    good = [pc.is_valid(rows[name]) for name in needed]
-    good += [pc.less_equal(pc.binary_length(rows[name]), KEY_MAX) for name in keys_of(hub)]
-    good += [pc.greater_equal(rows["at"], 0), pc.less(rows["at"], END_MS)]  # else it has no date
-    return reduce(pc.and_, (pc.fill_null(one, False) for one in good))
+    required = [name for name, kind in columns.items() if "NOT NULL" in kind]
+    checks = [pc.is_valid(rows[name]) for name in required]
+    checks += [
+        pc.less_equal(pc.binary_length(rows[name]), KEY_BYTES_MAX) for name in text_keys(hub)
+    ]
+    checks += [pc.greater_equal(rows["at"], 0), pc.less(rows["at"], END_MS)]
+    return reduce(pc.and_, (pc.fill_null(check, False) for check in checks))
 
 
-def keys_of(hub: str) -> list[str]:
-    """The texts that are in an index, which does not take any length."""
+def text_keys(hub: str) -> list[str]:
+    """The text columns in an index, which limits their length."""
     table = TABLES[hub]
-    return [one for one in {*table.identity, "home"} if table.columns[one].startswith("TEXT")]
+    return [name for name in {*table.identity, "home"} if table.columns[name].startswith("TEXT")]
 
 
-def delays(rows: pa.Table, now: int) -> tuple[float, float]:
-    """From the hub's intake until now, when it is stored: median and 99th percentile."""
-    waited = now - rows["enqueued"].to_numpy()
-    half, most = np.percentile(waited, [50, 99])
-    return float(half), float(most)
+def delay_percentiles(rows: pa.Table, now: int) -> tuple[float, float]:
+    """The time from the hub to the stores in ms: median and 99th percentile."""
+    p50, p99 = np.percentile(now - rows["enqueued"].to_numpy(), [50, 99])
+    return float(p50), float(p99)
 
 
-def told(before: Recorded, now: Recorded, unreadable: int, waited: tuple[float, float]) -> Recorded:
+def added(
+    before: Recorded, batch: Recorded, unreadable: int, delays: tuple[float, float]
+) -> Recorded:
+    """The totals after a batch."""
     return Recorded(
-        before.rows + now.rows,
-        before.repeats + now.repeats,
-        before.late + now.late,
+        before.rows + batch.rows,
+        before.repeats + batch.repeats,
+        before.late + batch.late,
         before.unreadable + unreadable,
-        before.known + now.known,
-        *waited,
+        before.known + batch.known,
+        *delays,
     )

@@ -1,13 +1,12 @@
-"""What happened in each minute of each region, and in each hour of each home?
+"""Sums per minute and region, and per hour and home.
 
-The sums live in the database beside the rows, and change in the transaction that stores them: by
-the rows that are new, and by nothing else. So they are right after every batch, after every crash,
-and at the end: counting all rows anew gives the same numbers.
+The sums are in the same database as the rows, and change in the transaction that stores the rows,
+by the new rows only. So they are correct after every batch and after every crash: counting all
+rows gives the same numbers.
 
-Event time counts, not the time of arrival. A watermark follows the newest reading at a distance;
-a minute that lies wholly before it is final as far as anybody expects. A reading that comes later
-than that is late: it is counted as late, and it still counts. (Spark's own windows drop it, and
-their sums would differ from the truth by as much as came late.)
+Event time counts, not the time of arrival. A watermark follows the newest reading at a distance,
+and a minute before it is final as far as can be expected. A reading before the watermark is counted
+as late, and still included in the sums. (Spark's own windows would drop it.)
 
     staged rows -> add_rows -> minutes, home_hours      newest reading -> watermark -> late
                    ^^^^^^^^ this module                                   ^^^^^^^^^ and this
@@ -20,9 +19,9 @@ from typing import Final
 
 from pumphouse.homes.schema import HOUR_MS, MINUTE_MS, SMOKE_ALARM_PPM
 
-DELAY_MS: Final = 10 * MINUTE_MS  # how much later than the newest a reading may come in good time
+DELAY_MS: Final = 10 * MINUTE_MS  # a reading this much older than the newest is late
 
-# What is summed, in words that SQLite, PostgreSQL and Spark read alike.
+# The summed expressions, in SQL that SQLite, PostgreSQL and Spark share.
 MEASURES: Final = {
     "readings": "1",
     "movements": "CASE WHEN sensor = 'motion' THEN coalesce(value, 0) ELSE 0 END",
@@ -36,7 +35,7 @@ LATE: Final = "late"
 
 @dataclass(frozen=True, slots=True)
 class SumTable:
-    """A table of sums: for each span of time and each key, the measures."""
+    """A table of sums: the measures for each span of time and each key."""
 
     table: str
     time: str
@@ -57,19 +56,19 @@ HOME_HOURS: Final = SumTable("home_hours", "hour", HOUR_MS, "home")
 TABLES: Final = (MINUTES, HOME_HOURS)
 
 
-def add_rows(sums: SumTable, rows: str, watermark_ms: int) -> str:
+def add_rows(sum_table: SumTable, rows: str, watermark_ms: int) -> str:
     """The statement that adds the rows of a table to the sums."""
     names = [*MEASURES, LATE]
     late = f"CASE WHEN at < {watermark_ms:d} THEN 1 ELSE 0 END"
-    added = ", ".join(f"sum({what})" for what in (*MEASURES.values(), late))
-    merged = ", ".join(f"{name} = {sums.table}.{name} + excluded.{name}" for name in names)
+    added = ", ".join(f"sum({expression})" for expression in (*MEASURES.values(), late))
+    merged = ", ".join(f"{name} = {sum_table.table}.{name} + excluded.{name}" for name in names)
     return (
-        f"INSERT INTO {sums.table} ({sums.time}, {sums.key}, {', '.join(names)})"
-        f" SELECT {start_of('at', sums.span_ms)} AS {sums.time},"
-        f" coalesce({sums.key}, '') AS {sums.key}, {added}"
-        # Without a condition SQLite takes ON for that of a join.
+        f"INSERT INTO {sum_table.table} ({sum_table.time}, {sum_table.key}, {', '.join(names)})"
+        f" SELECT {start_of('at', sum_table.span_ms)} AS {sum_table.time},"
+        f" coalesce({sum_table.key}, '') AS {sum_table.key}, {added}"
+        # Without WHERE, SQLite parses ON as the condition of a join.
         f" FROM {rows} WHERE true GROUP BY 1, 2"
-        f" ON CONFLICT ({sums.time}, {sums.key}) DO UPDATE SET {merged}"
+        f" ON CONFLICT ({sum_table.time}, {sum_table.key}) DO UPDATE SET {merged}"
     )
 
 
@@ -77,15 +76,6 @@ def start_of(time: str, span_ms: int) -> str:
     return f"({time} - {time} % {span_ms})"
 
 
-def recount(sums: SumTable, rows: str) -> str:
-    """The query that counts all rows anew, for whom the sums must agree with."""
-    counted = ", ".join(f"sum({what}) AS {name}" for name, what in MEASURES.items())
-    return (
-        f"SELECT {start_of('at', sums.span_ms)} AS {sums.time},"
-        f" coalesce({sums.key}, '') AS {sums.key}, {counted} FROM {rows} GROUP BY 1, 2"
-    )
-
-
 def watermark(newest_ms: int | None, delay_ms: int = DELAY_MS) -> int:
-    """Before this, readings are late; before the first reading none is."""
+    """Readings before this time are late; 0 before the first reading."""
     return 0 if newest_ms is None else max(0, newest_ms - delay_ms)

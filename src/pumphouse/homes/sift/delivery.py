@@ -1,13 +1,13 @@
-"""What a task of the sift does at its end: activities to one hub, dead letters to another.
+"""Sends the results of a sift task: activities to one hub, dead letters to another.
 
-One pass over the rows writes both, so a batch is computed once. Activities have the home as their
-key, and a message may hold one key only; but the partition of a key is known (see partitions.py),
-so they go to partitions, many homes in a message, each event with its key. To a client that is not
-our own they go one key at a time. Delivery is at least once, as with any sink: a task that runs
-again sends its rows again.
+One pass over the rows sends both, so a batch is computed once. The key of an activity is its home,
+and a batch may have only one key. But the partition of a key is known (see partition_hash.py), so
+activities are sent to partitions: many homes in a batch, each event with its key. A client without
+batch senders gets one batch per key. Delivery is at least once, as with any sink: a task that Spark
+repeats sends its rows a second time.
 
-    Sifter -> post -> activity, deadletter
-              ^^^^ this module, in an executor
+    Sifter -> deliver -> activity, deadletter
+              ^^^^^^^ this module, in an executor
 """
 
 from __future__ import annotations
@@ -27,112 +27,114 @@ from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions, read_sink
 from pumphouse.spark.worker import freeze_imported_modules
 
-MESSAGE_BYTES = 240 * 1024  # below the 256 KB of the smallest tier
-# What becomes of a record: one of these, or else what is wrong with it.
+BATCH_BYTES_MAX = 240 * 1024  # below the 256 KB of the smallest tier
+# The outcome of a record: one of these, or what is wrong with it.
 KEPT, REPEATED, DROPPED = "kept", "repeated", "dropped"
-COLUMNS = ("partition", "sequence", "home", "fate", "body")
-POSTED = "fate STRING, late BOOLEAN"
-POSTED_ARROW = pa.schema([("fate", pa.string()), ("late", pa.bool_())])
+COLUMNS = ("partition", "sequence", "home", "outcome", "body")
+DELIVERED = "outcome STRING, late BOOLEAN"
+DELIVERED_ARROW = pa.schema([("outcome", pa.string()), ("late", pa.bool_())])
 
-Post = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Deliver = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(slots=True)
 class OutgoingEvents:
-    """The rows of a task, as events."""
+    """The rows of a task as events."""
 
     activities: list[Event] = field(default_factory=list)
-    letters: list[Event] = field(default_factory=list)
+    dead_letters: list[Event] = field(default_factory=list)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        rows = zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
+        for partition, sequence, home, outcome, body in rows:
+            if outcome == KEPT:
+                self.activities.append(Event(body, partition_key=home))
+            elif outcome not in (REPEATED, DROPPED):
+                properties = dead_letter_properties(outcome, partition, sequence)
+                self.dead_letters.append(Event(body, properties))
 
 
-def post_to(activity: dict[str, str], deadletter: dict[str, str]) -> Post:
-    """What Spark calls with the rows of a task; it answers with the fate of each, once posted."""
+def delivery_to(activity: dict[str, str], deadletter: dict[str, str]) -> Deliver:
+    """A function that sends the rows of a task, and then returns the outcome of each."""
     hubs = read_sink(activity), read_sink(deadletter)
 
-    def post(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        mail, fates = OutgoingEvents(), list[pa.RecordBatch]()
+    def deliver(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        events, outcomes = OutgoingEvents(), list[pa.RecordBatch]()
         for batch in batches:
-            sort(batch, mail)
-            fates.append(fates_of(batch))
-        asyncio.run(deliver(mail, *hubs))
-        yield from fates
+            events.add(batch)
+            outcomes.append(outcomes_of(batch))
+        asyncio.run(send(events, *hubs))
+        yield from outcomes
         freeze_imported_modules()
 
-    return post
+    return deliver
 
 
-def fates_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Of each row the word: what was found in its place is for the dead letter."""
-    words = [fate.partition(":")[0] for fate in batch.column("fate").to_pylist()]
-    return pa.RecordBatch.from_arrays([pa.array(words), batch.column("late")], schema=POSTED_ARROW)
+def outcomes_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The outcome of each row, without the details of an invalid record."""
+    outcomes = [text.partition(":")[0] for text in batch.column("outcome").to_pylist()]
+    columns = [pa.array(outcomes), batch.column("late")]
+    return pa.RecordBatch.from_arrays(columns, schema=DELIVERED_ARROW)
 
 
-def sort(batch: pa.RecordBatch, mail: OutgoingEvents) -> None:
-    """Activities and dead letters, each as its hub wants it."""
-    rows = zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
-    for partition, sequence, home, fate, body in rows:
-        if fate == KEPT:
-            mail.activities.append(Event(body, partition_key=home))
-        elif fate not in (REPEATED, DROPPED):
-            mail.letters.append(Event(body, about(fate, partition, sequence)))
+def dead_letter_properties(problem: str, partition: str, sequence: int) -> dict[str, str]:
+    """The reason of a dead letter and the position of its record, equal in every repetition."""
+    reason, _, detail = problem.partition(": ")
+    position = {"partition": partition, "sequence": str(sequence)}
+    return {"reason": reason, "detail": detail} | position
 
 
-def about(complaint: str, partition: str, sequence: int) -> dict[str, str]:
-    """What is wrong with a dead letter and where it was: the same again if it is sent again."""
-    reason, _, detail = complaint.partition(": ")
-    place = {"partition": partition, "sequence": str(sequence)}
-    return {"reason": reason, "detail": detail} | place
-
-
-async def deliver(mail: OutgoingEvents, activity: SinkOptions, deadletter: SinkOptions) -> None:
-    """All of it, acknowledged; or an exception, and Spark runs the task again."""
-    if mail.activities:
+async def send(events: OutgoingEvents, activity: SinkOptions, deadletter: SinkOptions) -> None:
+    """Send all events and wait for acknowledgement. If this raises, Spark repeats the task."""
+    if events.activities:
         async with open_hub(activity.identity) as client:
             if client.has_batch_sender:
-                await by_partition(client, mail.activities, activity)
+                await send_by_partition(client, events.activities, activity)
             else:
-                await plainly(client, mail.activities, activity)
-    if mail.letters:
+                await send_by_key(client, events.activities, activity)
+    if events.dead_letters:
         async with open_hub(deadletter.identity) as client:
-            await plainly(client, mail.letters, deadletter)
+            await send_by_key(client, events.dead_letters, deadletter)
 
 
-async def plainly(client: HubClient, events: Sequence[Event], options: SinkOptions) -> None:
+async def send_by_key(client: HubClient, events: Sequence[Event], options: SinkOptions) -> None:
     async with asyncio.timeout(options.send_timeout_s * (1 + len(events) // 100)):
         await (await client.sender()).send(events)
 
 
-async def by_partition(client: HubClient, events: Sequence[Event], options: SinkOptions) -> None:
+async def send_by_partition(
+    client: HubClient, events: Sequence[Event], options: SinkOptions
+) -> None:
     async with asyncio.timeout(options.identity.operation_timeout_s):
         partitions = (await client.properties()).partitions
     numbers = np.array([int((event.partition_key or "h0")[1:]) for event in events], np.int32)
-    places = partitions_of(numbers, len(partitions)).tolist()
-    order = sorted(range(len(events)), key=places.__getitem__)  # stable: in order within each
+    indices = partitions_of(numbers, len(partitions)).tolist()
+    order = sorted(range(len(events)), key=indices.__getitem__)  # stable: keeps each one's order
     async with asyncio.TaskGroup() as group:
-        for place, rows in groupby(order, key=places.__getitem__):
-            share = [events[row] for row in rows]
-            group.create_task(to_partition(client, partitions[place], share, options))
+        for index, rows in groupby(order, key=indices.__getitem__):
+            selected = [events[row] for row in rows]
+            group.create_task(send_to_partition(client, partitions[index], selected, options))
 
 
-async def to_partition(
+async def send_to_partition(
     client: HubClient, partition: str, events: Sequence[Event], options: SinkOptions
 ) -> None:
     sender = await client.batch_sender(partition)
-    for some in messages(events, min(MESSAGE_BYTES, sender.size_max)):
+    for sections in batches_of(events, min(BATCH_BYTES_MAX, sender.size_max)):
         async with asyncio.timeout(options.send_timeout_s):
-            await sender.deliver(prepared_batch(b"".join(some), len(some)))
+            await sender.deliver(prepared_batch(b"".join(sections), len(sections)))
 
 
-def messages(events: Iterable[Event], size_max: int) -> Iterator[list[bytes]]:
-    """Events as the sections of messages, each below a size."""
-    some: list[bytes] = []
+def batches_of(events: Iterable[Event], size_max: int) -> Iterator[list[bytes]]:
+    """Events as the sections of batches, each batch below a size."""
+    sections: list[bytes] = []
     size = 0
     for event in events:
         section = batch_section(encode_event(event))
-        if some and size + len(section) > size_max:
-            yield some
-            some, size = [], 0
-        some.append(section)
+        if sections and size + len(section) > size_max:
+            yield sections
+            sections, size = [], 0
+        sections.append(section)
         size += len(section)
-    if some:
-        yield some
+    if sections:
+        yield sections

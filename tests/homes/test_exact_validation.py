@@ -26,7 +26,7 @@ def test_a_reading_after_all() -> None:
 
 def test_a_reading_that_is_not_worth_keeping() -> None:
     boring = look(replace(READING, value=0, since=NOW - 100_000))
-    assert (boring.body, boring.complaint) == (None, None)
+    assert (boring.body, boring.problem) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -43,31 +43,31 @@ def test_a_reading_that_is_not_worth_keeping() -> None:
 )
 def test_clocks_that_cannot_be_right(at: int, complaint: str | None) -> None:
     ahead_max_ms = None if at > NOW + 2000 else 1000
-    assert look(replace(READING, at=at), ahead_max_ms).complaint == complaint
+    assert look(replace(READING, at=at), ahead_max_ms).problem == complaint
 
 
 @pytest.mark.parametrize("name", ["seq", "since", "battery"])
 def test_numbers_that_nobody_can_reckon_with(name: str) -> None:
     for number in (2**53, -(2**53), 10**400):
         absurd = replace(READING, **{name: number})  # type: ignore[arg-type]
-        assert look(absurd).complaint == "wrong-type: a number is too large"
-    assert look(replace(READING, value=1e13)).complaint == "wrong-type: value is too large"
+        assert look(absurd).problem == "wrong-type: a number is too large"
+    assert look(replace(READING, value=1e13)).problem == "wrong-type: value is too large"
     body = encode_reading(READING).replace(b'"value":1', b'"value":1e999')
-    assert validate_body(body, NOW, None, 0).complaint == "wrong-type: value is too large"
+    assert validate_body(body, NOW, None, 0).problem == "wrong-type: value is too large"
 
 
 def test_half_a_letter_is_no_text() -> None:
     """It could be read, and then not be written down: one such body would stop the stage."""
     body = encode_reading(replace(READING, value=None, fault="?")).replace(b"?", rb"\ud800")
-    complaint = validate_body(body, NOW, None, 0).complaint
+    complaint = validate_body(body, NOW, None, 0).problem
     assert complaint == "wrong-type: fault has half of a surrogate pair"
     whole = encode_reading(replace(READING, value=None, fault="?")).replace(b"?", rb"\ud83d\ude00")
-    assert validate_body(whole, NOW, None, 0).complaint is None
+    assert validate_body(whole, NOW, None, 0).problem is None
 
 
 def test_without_a_clock_to_compare_with_any_future_will_do() -> None:
-    assert look(replace(READING, at=NOW * 2), ahead_max_ms=None).complaint is None
+    assert look(replace(READING, at=NOW * 2), ahead_max_ms=None).problem is None
 
 
 def test_what_is_no_reading() -> None:
-    assert validate_body(b"{}", NOW, None, 0).complaint == "missing-key: v"
+    assert validate_body(b"{}", NOW, None, 0).problem == "missing-key: v"

@@ -17,9 +17,9 @@ HOMES, MINUTES = 400, 12
 READINGS = 5 * HOMES * MINUTES
 
 
-def sent(mishaps: ReadingFaults, minutes: int = MINUTES) -> list[Batch]:
-    town = HomeSimulator(HOMES, 2, reading_faults=mishaps)
-    return [town.minute(START + minute) for minute in range(minutes)]
+def sent(reading_faults: ReadingFaults, minutes: int = MINUTES) -> list[Batch]:
+    simulator = HomeSimulator(HOMES, 2, reading_faults=reading_faults)
+    return [simulator.minute(START + minute) for minute in range(minutes)]
 
 
 def about(share: float) -> tuple[float, float]:
@@ -85,10 +85,10 @@ def test_malformed_ones_are_no_readings_and_the_others_are() -> None:
 
 
 def test_faults_come_in_spells_and_say_what_is_wrong() -> None:
-    town = HomeSimulator(3000, 2, reading_faults=ReadingFaults(faults=0.02))
+    simulator = HomeSimulator(3000, 2, reading_faults=ReadingFaults(faults=0.02))
     faulty: list[set[tuple[str, str, str]]] = [set(), set()]
     for minute in range(2):
-        for body in town.minute(START // 20 * 20 + minute).bodies():
+        for body in simulator.minute(START // 20 * 20 + minute).bodies():
             reading = schema.decode_reading(body)
             if reading.fault is not None:
                 assert reading.fault in FAULTS

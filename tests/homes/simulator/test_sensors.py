@@ -1,4 +1,4 @@
-"""A town's readings: the same for everybody, believable, and clean unless told otherwise."""
+"""A simulator's readings: the same for everybody, believable, and clean unless told otherwise."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def same(one: Batch, other: Batch) -> bool:
     )
 
 
-def days(town: HomeSimulator, start: int, minutes: int) -> Iterator[ReadingColumns]:
-    return (town.readings(start + minute) for minute in range(minutes))
+def days(simulator: HomeSimulator, start: int, minutes: int) -> Iterator[ReadingColumns]:
+    return (simulator.readings(start + minute) for minute in range(minutes))
 
 
 # -- the same for everybody
@@ -45,10 +45,10 @@ def days(town: HomeSimulator, start: int, minutes: int) -> Iterator[ReadingColum
 
 def test_a_town_is_the_same_in_any_process_and_release() -> None:
     """Bytes that were written down once; whoever changes them changes every recorded result."""
-    town = HomeSimulator(
+    simulator = HomeSimulator(
         homes=3, seed=7, incidents=Incidents(break_in=300), reading_faults=ReadingFaults(faults=0.2)
     )
-    bodies = [body.decode() for body in town.minute(29_700_000).bodies()]
+    bodies = [body.decode() for body in simulator.minute(29_700_000).bodies()]
     assert bodies[1] == (
         '{"v":1,"home":"h000000","sensor":"door","seq":29700000,"at":1782000046210,"value":null,'
         '"since":1781975496254,"mode":"asleep","battery":100,"fault":"out of range"}'
@@ -57,7 +57,7 @@ def test_a_town_is_the_same_in_any_process_and_release() -> None:
         '{"v":1,"home":"h000002","sensor":"motion","seq":29700000,"at":1782000009960,"value":4,'
         '"since":1781999862570,"mode":"home","battery":88}'
     )
-    digest = sha256(town.minute(29_700_123).packed.data).hexdigest()
+    digest = sha256(simulator.minute(29_700_123).packed.data).hexdigest()
     assert digest[:16] == "f428fbf33482dc05"
 
 
@@ -74,12 +74,12 @@ def test_any_minute_can_be_made_without_those_before_it(seed: int, minute: int) 
 @settings(max_examples=25)
 @given(MINUTES, st.integers(1, 6))
 def test_producers_that_share_a_town_agree(minute: int, producers: int) -> None:
-    town = HomeSimulator(
+    simulator = HomeSimulator(
         50, 3, Incidents(200, 200, 200, 200), ReadingFaults(0.2, 0.2, 0.2, 0.2, 0.2)
     )
-    whole = sorted(town.minute(minute).bodies())
-    shares = [town.numbers[town.numbers % producers == part] for part in range(producers)]
-    parts = [body for share in shares for body in town.minute(minute, share).bodies()]
+    whole = sorted(simulator.minute(minute).bodies())
+    shares = [simulator.numbers[simulator.numbers % producers == part] for part in range(producers)]
+    parts = [body for share in shares for body in simulator.minute(minute, share).bodies()]
     assert sorted(parts) == whole
 
 
@@ -119,12 +119,12 @@ def test_events_have_their_home_for_a_key() -> None:
 
 
 def test_every_home_has_its_own_moment_and_they_fill_the_minute() -> None:
-    town = HomeSimulator(6000)
-    per_second = [len(town.due(second, second + 1)) for second in range(60)]
+    simulator = HomeSimulator(6000)
+    per_second = [len(simulator.due(second, second + 1)) for second in range(60)]
     assert sum(per_second) == 6000
     assert min(per_second) > 50
     assert max(per_second) < 160
-    assert len(set(town.offsets.tolist())) > 5000
+    assert len(set(simulator.offsets.tolist())) > 5000
 
 
 @pytest.mark.parametrize("minute", [0, FIRST_MINUTE - 1, LAST_MINUTE + 1])
@@ -149,8 +149,8 @@ def quiet(columns: ReadingColumns) -> npt.NDArray[np.bool_]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_since_is_when_it_changed_last(seed: int) -> None:
     """Followed minute by minute, over a weekend and a night that is longer than others."""
-    town = HomeSimulator(100, seed)
-    for before, after in pairwise(days(town, MONDAY - 3 * 1440 + 600, 1440)):
+    simulator = HomeSimulator(100, seed)
+    for before, after in pairwise(days(simulator, MONDAY - 3 * 1440 + 600, 1440)):
         changed = quiet(before) != quiet(after)
         recent = (after.at - after.since > 0) & (after.at - after.since < schema.MINUTE_MS)
         assert recent[changed].all()
@@ -158,8 +158,8 @@ def test_since_is_when_it_changed_last(seed: int) -> None:
 
 
 def test_nothing_that_a_rule_would_call_an_incident_happens_by_accident() -> None:
-    town = HomeSimulator(400, 11)
-    for columns in days(town, MONDAY + 4 * 1440, 2 * 1440):
+    simulator = HomeSimulator(400, 11)
+    for columns in days(simulator, MONDAY + 4 * 1440, 2 * 1440):
         armed, age = columns.mode != HOME, columns.at - columns.since
         door, window = columns.sensor == DOOR, columns.sensor == WINDOW
         is_open = columns.value == 1
@@ -169,21 +169,21 @@ def test_nothing_that_a_rule_would_call_an_incident_happens_by_accident() -> Non
         assert not columns.value[columns.sensor == GLASS].any()
         assert (columns.value[columns.sensor == SMOKE] < schema.SMOKE_ALARM_PPM).all()
         assert (columns.battery > schema.LOW_BATTERY).all()
-        assert len(columns) == 5 * town.homes
+        assert len(columns) == 5 * simulator.homes
 
 
 def test_nobody_moves_about_while_everybody_is_out() -> None:
-    town = HomeSimulator(400, 4)
-    for columns in days(town, MONDAY, 1440):
+    simulator = HomeSimulator(400, 4)
+    for columns in days(simulator, MONDAY, 1440):
         moving = (columns.sensor == MOTION) & (columns.value > 0)
         assert not (moving & (columns.mode == AWAY)).any()
 
 
 def test_whoever_leaves_or_returns_opens_the_door() -> None:
     """The door's pair around every outing: open in the minute before, or in the minute after."""
-    town = HomeSimulator(300, 5)
+    simulator = HomeSimulator(300, 5)
     left = returned = 0
-    for before, after in pairwise(days(town, MONDAY, 1440)):
+    for before, after in pairwise(days(simulator, MONDAY, 1440)):
         was, now = table(before, "mode", 300)[:, 0], table(after, "mode", 300)[:, 0]
         leaves, returns = (was != AWAY) & (now == AWAY), (was == AWAY) & (now != AWAY)
         assert table(before, "value", 300)[leaves, DOOR].all()
@@ -197,8 +197,8 @@ def test_whoever_leaves_or_returns_opens_the_door() -> None:
 
 def test_a_day_has_its_hours() -> None:
     """Asleep by night, out by day, lively in the morning and the evening."""
-    town, homes = HomeSimulator(2000, 6), 2000
-    at = {hour: town.readings(MONDAY + hour * 60) for hour in range(24)}
+    simulator, homes = HomeSimulator(2000, 6), 2000
+    at = {hour: simulator.readings(MONDAY + hour * 60) for hour in range(24)}
     share = {
         hour: np.bincount(table(c, "mode", homes)[:, 0], minlength=3) / homes
         for hour, c in at.items()
@@ -215,31 +215,34 @@ def test_a_day_has_its_hours() -> None:
 
 
 def test_a_weekend_is_not_a_working_day() -> None:
-    town, homes, noon = HomeSimulator(2000, 6), 2000, 14 * 60
-    working = table(town.readings(MONDAY + noon), "mode", homes)[:, 0]
-    sunday = table(town.readings(MONDAY + 6 * 1440 + noon), "mode", homes)[:, 0]
+    simulator, homes, noon = HomeSimulator(2000, 6), 2000, 14 * 60
+    working = table(simulator.readings(MONDAY + noon), "mode", homes)[:, 0]
+    sunday = table(simulator.readings(MONDAY + 6 * 1440 + noon), "mode", homes)[:, 0]
     assert (working == AWAY).mean() > (sunday == AWAY).mean() + 0.2
 
 
 def test_movement_comes_in_bursts() -> None:
     """Minutes of movement stand together: far longer runs than if each minute were for itself."""
-    town, homes = HomeSimulator(300, 8), 300
-    moves = [table(c, "value", homes)[:, MOTION] > 0 for c in days(town, MONDAY + 17 * 60, 240)]
+    simulator, homes = HomeSimulator(300, 8), 300
+    moves = [
+        table(c, "value", homes)[:, MOTION] > 0 for c in days(simulator, MONDAY + 17 * 60, 240)
+    ]
     grid = np.stack(moves)
     share, starts = grid.mean(), (grid[1:] & ~grid[:-1]).sum()
     run = grid[1:].sum() / starts
     assert run > 2 / (1 - share)
     counts = np.concatenate(
-        [table(c, "value", homes)[:, MOTION] for c in days(town, MONDAY + 1140, 5)]
+        [table(c, "value", homes)[:, MOTION] for c in days(simulator, MONDAY + 1140, 5)]
     )
     assert counts.max() > 8
     assert (counts[counts > 0] == 1).any()
 
 
 def test_some_are_on_holiday() -> None:
-    town, homes = HomeSimulator(3000, 9), 3000
+    simulator, homes = HomeSimulator(3000, 9), 3000
     midnights = [
-        table(town.readings(MONDAY + day * 1440 + 180), "mode", homes)[:, 0] for day in range(5)
+        table(simulator.readings(MONDAY + day * 1440 + 180), "mode", homes)[:, 0]
+        for day in range(5)
     ]
     gone = np.all(np.stack(midnights) == AWAY, axis=0).mean()
     assert 0.01 < gone < 0.1

@@ -16,7 +16,7 @@ from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import history as memory
 from pumphouse.homes.watch import rules
 from pumphouse.homes.watch.history import EMPTY, ActivityColumns, PartitionHistory, UInt64s
-from tests.homes.hearing import FIRST_MINUTE, heard, kept
+from tests.homes.watch.activity_columns import FIRST_MINUTE, heard, kept
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -245,10 +245,10 @@ def busy_day() -> list[ReadingColumns]:
     return [kept(BUSY.arriving(minute)) for minute in range(FIRST_MINUTE, DAY)]
 
 
-def scored(town: HomeSimulator, watch: Watch, last: int) -> tuple[Score, Score]:
+def scored(simulator: HomeSimulator, watch: Watch, last: int) -> tuple[Score, Score]:
     """Of what was due: what was found; and of all that was raised: what was right."""
-    due = due_by(town.truth(FIRST_MINUTE, last), (last - 6) * MINUTE_MS)
-    truth = town.truth(FIRST_MINUTE - 2 * 1440, last)
+    due = due_by(simulator.truth(FIRST_MINUTE, last), (last - 6) * MINUTE_MS)
+    truth = simulator.truth(FIRST_MINUTE - 2 * 1440, last)
     return overall(score(due, watch.alerts)), overall(score(truth, watch.alerts))
 
 
@@ -268,16 +268,16 @@ def test_how_readings_are_cut_into_batches_changes_nothing() -> None:
 
 
 def test_a_quiet_day_raises_nothing() -> None:
-    town = HomeSimulator(100, 13, Incidents())
-    quiet = [kept(town.arriving(minute)) for minute in range(FIRST_MINUTE, FIRST_MINUTE + 600)]
+    simulator = HomeSimulator(100, 13, Incidents())
+    quiet = [kept(simulator.arriving(minute)) for minute in range(FIRST_MINUTE, FIRST_MINUTE + 600)]
     assert Watch().minutes(quiet, 60).alerts == []
 
 
 def test_with_mishaps_little_is_missed_and_little_is_wrong() -> None:
-    mishaps = ReadingFaults(late=0.02, duplicates=0.02, malformed=0.002, low_battery=0.02)
-    town, last = HomeSimulator(100, 14, MANY, mishaps), FIRST_MINUTE + 360
-    told = [kept(town.arriving(minute)) for minute in range(FIRST_MINUTE, last)]
-    found, right = scored(town, Watch().minutes(told, 2), last)
+    reading_faults = ReadingFaults(late=0.02, duplicates=0.02, malformed=0.002, low_battery=0.02)
+    simulator, last = HomeSimulator(100, 14, MANY, reading_faults), FIRST_MINUTE + 360
+    told = [kept(simulator.arriving(minute)) for minute in range(FIRST_MINUTE, last)]
+    found, right = scored(simulator, Watch().minutes(told, 2), last)
     assert found.incidents > 3
     assert found.recall > 0.9
     assert right.precision > 0.9

@@ -11,7 +11,7 @@ from pumphouse.errors import RecordsDamaged
 from pumphouse.homes.record import manifest as manifests
 from pumphouse.homes.record.manifest import DataFile, Hour, Manifest, RemovedFile, plan_merges
 from pumphouse.homes.schema import DAY_MS, HOUR_MS
-from tests.homes.rows import START_MS
+from tests.homes.record.rows import START_MS
 
 HUB = "activity"
 

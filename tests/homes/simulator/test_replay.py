@@ -19,8 +19,8 @@ from pumphouse.homes.schema import DAY_MS, Reading, decode_reading, encode_readi
 from pumphouse.homes.simulator.replay import Recording, ReplaySource, read_recording
 from pumphouse.homes.simulator.sender import send
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.homes.reading_back import read_all
-from tests.homes.sensor_network import as_csv, samples, unusual_at
+from tests.homes.simulator.read_back import read_all
+from tests.homes.simulator.sensor_network import as_csv, samples, unusual_at
 
 START = 20_605 * DAY_MS
 HEADER = "time,sensor,value"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.homes.record.positions import advanced, common_positions, end_positions, new_rows
+from pumphouse.homes.record.positions import advanced, end_positions, new_rows
 
 
 def rows(partition: str, first: int, after: int) -> pa.Table:
@@ -45,12 +45,6 @@ def test_positions_only_rise(
     after: dict[str, dict[str, int]],
 ) -> None:
     assert advanced(before, reached) == after
-
-
-def test_both_have_come_as_far_as_the_slower_one() -> None:
-    assert common_positions([{"a": {"0": 3, "1": 5}}, {"a": {"0": 4}}]) == {"a": {"0": 3, "1": 0}}
-    assert common_positions([{"a": {"0": 3}}]) == {"a": {"0": 3}}
-    assert common_positions([]) == {}
 
 
 @given(st.lists(st.tuples(st.sampled_from("01"), st.integers(0, 9), st.integers(1, 9))))

@@ -21,9 +21,9 @@ from pumphouse.homes.simulator.replay import ReplaySource, read_recording
 from pumphouse.homes.simulator.sender import send
 from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import stage as watch
-from tests.homes.hearing import FIRST_MINUTE, activities
-from tests.homes.sensor_network import as_csv, unusual_at
+from tests.homes.simulator.sensor_network import as_csv, unusual_at
 from tests.homes.streams import TO_THE_END, finish, put, put_in_turn, read_all
+from tests.homes.watch.activity_columns import FIRST_MINUTE, activities
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,12 +48,12 @@ STRANGE = [
 
 def watch_all(
     spark: SparkSession,
-    place: HomesNamespace,
+    namespace: HomesNamespace,
     folder: Path,
     settings: watch.WatchSettings = SETTINGS,
 ) -> list[Event]:
-    finish(lambda: watch.start(spark, place, str(folder), settings, TO_THE_END))
-    return read_all(place, "alerts")
+    finish(lambda: watch.start(spark, namespace, str(folder), settings, TO_THE_END))
+    return read_all(namespace, "alerts")
 
 
 def decoded(events: list[Event]) -> list[Alert]:
@@ -61,20 +61,20 @@ def decoded(events: list[Event]) -> list[Alert]:
 
 
 def test_from_sensors_to_alerts_and_each_of_them_once(
-    spark: SparkSession, place: HomesNamespace, tmp_path: Path
+    spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
-    """Half a day of a small town, with a new start of both stages in the middle."""
-    town, minutes = HomeSimulator(40, 7, MANY), 12 * 60
+    """Half a day of a small simulator, with a new start of both stages in the middle."""
+    simulator, minutes = HomeSimulator(40, 7, MANY), 12 * 60
     end = FIRST_MINUTE + minutes
-    everything = [activities(town, minute) for minute in range(FIRST_MINUTE, end)]
+    everything = [activities(simulator, minute) for minute in range(FIRST_MINUTE, end)]
     settings = sift.SiftSettings(ahead_max_s=None, partitions_per_task=1)
     for part in (everything[: minutes // 2], everything[minutes // 2 :]):
-        put_in_turn(place, "sensors", part)
-        finish(lambda: sift.start(spark, place, str(tmp_path / "sift"), settings, TO_THE_END))
-        found = watch_all(spark, place, tmp_path / "watch")
+        put_in_turn(namespace, "sensors", part)
+        finish(lambda: sift.start(spark, namespace, str(tmp_path / "sift"), settings, TO_THE_END))
+        found = watch_all(spark, namespace, tmp_path / "watch")
     alerts = decoded(found)
-    truth = town.truth(FIRST_MINUTE - DAY_MS // MINUTE_MS, end)
-    due = due_by(town.truth(FIRST_MINUTE, end), (end - 6) * MINUTE_MS)
+    truth = simulator.truth(FIRST_MINUTE - DAY_MS // MINUTE_MS, end)
+    due = due_by(simulator.truth(FIRST_MINUTE, end), (end - 6) * MINUTE_MS)
     assert len(due) > 3
     assert overall(score(due, alerts)).recall == 1.0
     whole = overall(score(truth, alerts))
@@ -85,16 +85,16 @@ def test_from_sensors_to_alerts_and_each_of_them_once(
 
 
 def test_every_start_reads_the_day_anew_and_leaves_one_folder(
-    spark: SparkSession, place: HomesNamespace, tmp_path: Path
+    spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
-    town = HomeSimulator(40, 7, MANY)
+    simulator = HomeSimulator(40, 7, MANY)
     minutes = range(FIRST_MINUTE, FIRST_MINUTE + 480)
-    put_in_turn(place, "activity", [activities(town, minute) for minute in minutes])
+    put_in_turn(namespace, "activity", [activities(simulator, minute) for minute in minutes])
     for hub in ("activity", "alerts"):
-        put(place, hub, [Event(body) for body in STRANGE])
-    first = watch_all(spark, place, tmp_path)
+        put(namespace, hub, [Event(body) for body in STRANGE])
+    first = watch_all(spark, namespace, tmp_path)
     (folder,) = tmp_path.iterdir()
-    again = watch_all(spark, place, tmp_path)
+    again = watch_all(spark, namespace, tmp_path)
     assert len(first) > len(STRANGE)  # which stopped nothing
     assert len(again) == len(first)
     (other,) = tmp_path.iterdir()
@@ -102,19 +102,19 @@ def test_every_start_reads_the_day_anew_and_leaves_one_folder(
 
 
 def test_data_that_nobody_here_wrote(
-    spark: SparkSession, place: HomesNamespace, tmp_path: Path
+    spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
     """Four motes for six hours; somebody held a hot kettle to two of them."""
     source = ReplaySource(read_recording(as_csv()), homes=4, start_ms=START_MS, slot_s=60)
 
     async def replay() -> None:
-        async with open_client(place.connection, "sensors") as client:
+        async with open_client(namespace.connection, "sensors") as client:
             await send(client, source, None, SystemClock(), asyncio.Event())
 
     asyncio.run(replay())
     settings = sift.SiftSettings(ahead_max_s=None, partitions_per_task=1)
-    finish(lambda: sift.start(spark, place, str(tmp_path / "sift"), settings, TO_THE_END))
-    alerts = decoded(watch_all(spark, place, tmp_path / "watch"))
+    finish(lambda: sift.start(spark, namespace, str(tmp_path / "sift"), settings, TO_THE_END))
+    alerts = decoded(watch_all(spark, namespace, tmp_path / "watch"))
     labels = unusual_at(START_MS)
     odd = [one for one in alerts if one.kind == "unusual-reading"]
     right = [one for one in odd if one.at in labels.get(one.home, ())]

@@ -21,9 +21,9 @@ MINUTE = 20_605 * 1440 + 700
 MISHAPS = ReadingFaults(malformed=0.05, faults=0.05, duplicates=0.05)
 
 
-@pytest.mark.parametrize("mishaps", [ReadingFaults(), MISHAPS])
-def test_packed_records_are_a_batch_as_the_client_writes_it(mishaps: ReadingFaults) -> None:
-    batch = HomeSimulator(200, 3, reading_faults=mishaps).minute(MINUTE)
+@pytest.mark.parametrize("reading_faults", [ReadingFaults(), MISHAPS])
+def test_packed_records_are_a_batch_as_the_client_writes_it(reading_faults: ReadingFaults) -> None:
+    batch = HomeSimulator(200, 3, reading_faults=reading_faults).minute(MINUTE)
     messages = [encode_event(event) for event in batch.events()]
     assert batch.packed.records(0, len(batch)) == encode_batch(messages)
 

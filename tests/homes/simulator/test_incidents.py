@@ -17,21 +17,21 @@ MONDAY = 20_605 * 1440
 ALL = Incidents(break_in=150, fire=100, forgotten_window=200, silent_sensor=150)
 
 
-def reading(town: HomeSimulator, incident: Incident, minute: int) -> Reading | None:
+def reading(simulator: HomeSimulator, incident: Incident, minute: int) -> Reading | None:
     """What the incident's sensor says in a minute; None if it is silent."""
-    columns = town.readings(minute, np.array([schema.home_number(incident.home)], np.int32))
+    columns = simulator.readings(minute, np.array([schema.home_number(incident.home)], np.int32))
     readings = map(columns.reading, range(len(columns)))
     return next((r for r in readings if r.sensor == incident.sensor), None)
 
 
 @pytest.fixture(scope="module")
-def town() -> HomeSimulator:
+def simulator() -> HomeSimulator:
     return HomeSimulator(300, 5, ALL)
 
 
 @pytest.fixture(scope="module")
-def truth(town: HomeSimulator) -> tuple[Incident, ...]:
-    return town.truth(MONDAY, MONDAY + 2 * 1440)
+def truth(simulator: HomeSimulator) -> tuple[Incident, ...]:
+    return simulator.truth(MONDAY, MONDAY + 2 * 1440)
 
 
 def of_kind(truth: tuple[Incident, ...], kind: str) -> list[Incident]:
@@ -50,35 +50,35 @@ def test_rates_are_kept() -> None:
 
 
 def test_a_break_in_shows_while_the_alarm_is_armed(
-    town: HomeSimulator, truth: tuple[Incident, ...]
+    simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "break-in"):
-        first = reading(town, incident, incident.due // schema.MINUTE_MS)
+        first = reading(simulator, incident, incident.due // schema.MINUTE_MS)
         assert first is not None
         assert (first.at, first.since, first.value) == (incident.due, incident.since, 1)
         assert first.mode in schema.ARMED
-        assert schema.why(first) == "change"
+        assert schema.why_kept(first) == "change"
         assert incident.sensor in ("door", "glass")
 
 
 def test_somebody_moves_about_during_a_break_in(
-    town: HomeSimulator, truth: tuple[Incident, ...]
+    simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "break-in"):
         motion = Incident(incident.home, incident.kind, "motion", 0, 0, 0)
-        moved = reading(town, motion, incident.due // schema.MINUTE_MS)
+        moved = reading(simulator, motion, incident.due // schema.MINUTE_MS)
         assert moved is not None
         assert moved.value
 
 
 def test_a_fire_is_over_the_alarm_from_its_first_reading_to_its_last(
-    town: HomeSimulator, truth: tuple[Incident, ...]
+    simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "fire"):
         first = incident.due // schema.MINUTE_MS
         last = incident.until // schema.MINUTE_MS
         for minute in (first - 1, first, (first + last) // 2, last - 1, last + 1):
-            found = reading(town, incident, minute)
+            found = reading(simulator, incident, minute)
             assert found is not None
             assert found.value is not None
             burns = incident.since <= found.at < incident.until
@@ -87,11 +87,13 @@ def test_a_fire_is_over_the_alarm_from_its_first_reading_to_its_last(
 
 
 def test_a_window_is_forgotten_until_the_rule_must_see_it(
-    town: HomeSimulator, truth: tuple[Incident, ...]
+    simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "forgotten-window"):
         due = incident.due // schema.MINUTE_MS
-        two_hours = [reading(town, incident, minute) for minute in range(due - 120, due + 1, 8)]
+        two_hours = [
+            reading(simulator, incident, minute) for minute in range(due - 120, due + 1, 8)
+        ]
         for found in two_hours:
             assert found is not None
             assert (found.value, found.since) == (1, incident.since)
@@ -99,11 +101,13 @@ def test_a_window_is_forgotten_until_the_rule_must_see_it(
         assert incident.due - incident.since >= schema.FORGOTTEN_ARMED_MS
 
 
-def test_what_ended_is_quiet_since_then(town: HomeSimulator, truth: tuple[Incident, ...]) -> None:
+def test_what_ended_is_quiet_since_then(
+    simulator: HomeSimulator, truth: tuple[Incident, ...]
+) -> None:
     for incident in truth:
         if incident.kind == "silent-sensor":
             continue
-        after = reading(town, incident, incident.until // schema.MINUTE_MS + 1)
+        after = reading(simulator, incident, incident.until // schema.MINUTE_MS + 1)
         assert after is not None
         assert after.value is not None
         assert schema.is_quiet(after.sensor, after.value)
@@ -111,13 +115,13 @@ def test_what_ended_is_quiet_since_then(town: HomeSimulator, truth: tuple[Incide
 
 
 def test_a_silent_sensor_says_nothing_from_since_to_until(
-    town: HomeSimulator, truth: tuple[Incident, ...]
+    simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "silent-sensor"):
         first, last = incident.since // schema.MINUTE_MS, incident.until // schema.MINUTE_MS
         assert last - first >= 45
         for minute in (first - 1, first, first + 20, last - 1, last):
-            silent = reading(town, incident, minute) is None
+            silent = reading(simulator, incident, minute) is None
             assert silent == (first <= minute < last)
 
 
@@ -126,25 +130,25 @@ def test_a_whole_home_may_fall_silent(truth: tuple[Incident, ...]) -> None:
     assert set(silent.values()) == {1, 5}
 
 
-def test_every_break_in_that_shows_is_in_the_truth(town: HomeSimulator) -> None:
+def test_every_break_in_that_shows_is_in_the_truth(simulator: HomeSimulator) -> None:
     """The other way round: what a rule would see over a day, and nothing else."""
     seen = set()
     for minute in range(MONDAY, MONDAY + 1440):
-        columns = town.readings(minute)
+        columns = simulator.readings(minute)
         shows = (columns.mode != 0) & (columns.value == 1)
         shows &= (columns.sensor == 1) | (columns.sensor == 3)
         shows &= columns.at - columns.since < schema.MINUTE_MS
         for i in np.flatnonzero(shows):
             found = columns.reading(int(i))
             seen.add(schema.alert_id("break-in", found.home, found.sensor, found.since))
-    told = town.truth(MONDAY, MONDAY + 1440)
+    told = simulator.truth(MONDAY, MONDAY + 1440)
     assert seen == {i.id for i in told if i.kind == "break-in" and i.due >= MONDAY * 60_000}
 
 
-def test_truth_is_the_same_in_one_piece_or_in_many(town: HomeSimulator) -> None:
-    whole = town.truth(MONDAY, MONDAY + 1440)
+def test_truth_is_the_same_in_one_piece_or_in_many(simulator: HomeSimulator) -> None:
+    whole = simulator.truth(MONDAY, MONDAY + 1440)
     hours = range(MONDAY, MONDAY + 1440, 60)
-    assert whole == tuple(i for hour in hours for i in town.truth(hour, hour + 60))
+    assert whole == tuple(i for hour in hours for i in simulator.truth(hour, hour + 60))
     assert HomeSimulator(10).truth(MONDAY, MONDAY + 1440) == ()
 
 

@@ -1,8 +1,10 @@
-"""A process that records, to be killed: python -m tests.homes.recording STORAGE DATABASE SEED HALT.
+"""A process that records and gets killed.
 
-It does what the driver does after a crash: begins somewhere before the end, with batches that are
-cut anew, and goes on to the last. It says `stored` after each. Where HALT is a number, it says
-`merging` at that step of the first merge of files, and waits there to be killed.
+    python -m tests.homes.record.recording_process STORAGE DATABASE SEED HALT
+
+It does the same as a driver after a crash: it starts before the stored position, with batches of
+other sizes, and continues to the end. It prints `stored` after each batch. If HALT is a number, it
+prints `merging` at that step of the first merge of files, and waits there to be killed.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from pumphouse.homes.record.archive import Archive
+from pumphouse.homes.record.archive import Archive, snapshot
+from pumphouse.homes.record.database_url import open_database
 from pumphouse.homes.record.folder import Folder
 from pumphouse.homes.record.manifest import DataFile
+from pumphouse.homes.record.positions import Positions
 from pumphouse.homes.record.stage import HUB, Recorder, RecordSettings
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
-from tests.homes.rows import activity, alert, as_tables
+from tests.homes.record.rows import activity, alert, as_tables
 
 ACTIVITIES, ALERTS = 1500, 90
 
@@ -83,13 +87,24 @@ def halt_in_a_merge(halt: int) -> None:
     Archive._merge = halting  # type: ignore[method-assign]
 
 
+def stored_positions(url: str) -> Positions:
+    database = open_database(url)
+    try:
+        return database.positions()
+    finally:
+        database.close()
+
+
 def main(storage: str, database: str, seed: str, halt: str) -> None:
     random, rows = Random(seed), everything()
     if halt:
         halt_in_a_merge(int(halt))
     recorder = Recorder.open(RecordSettings(storage, database))
-    # Never beyond what is stored: then nothing would be between.
-    known = recorder.reached().get(ACTIVITY_HUB, {}).get("0", 0)
+    # At most at the position of the slower store, so that no row is skipped.
+    known = min(
+        positions.get(ACTIVITY_HUB, {}).get("0", 0)
+        for positions in (snapshot(storage).positions, stored_positions(database))
+    )
     done = max(0, known - random.randrange(0, 200))
     while done < ACTIVITIES:
         after = min(ACTIVITIES, done + random.randrange(1, 60))

@@ -25,7 +25,7 @@ from pumphouse.homes.schema import (
     encode_activity,
     encode_alert,
 )
-from tests.homes.rows import activity, alert
+from tests.homes.record.rows import activity, alert
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
 
 
-def send(place: HomesNamespace, hub: str, events: Sequence[Event]) -> None:
+def send(namespace: HomesNamespace, hub: str, events: Sequence[Event]) -> None:
     async def work() -> None:
-        async with open_client(place.connection, hub) as client:
+        async with open_client(namespace.connection, hub) as client:
             await (await client.sender()).send(events)
 
     asyncio.run(work())
@@ -47,11 +47,11 @@ def as_event(one: Activity | Alert) -> Event:
     return Event(encode_activity(one), partition_key=one.reading.home)
 
 
-def run(spark: SparkSession, place: HomesNamespace, folder: Path, checkpoint: str) -> Recorder:
+def run(spark: SparkSession, namespace: HomesNamespace, folder: Path, checkpoint: str) -> Recorder:
     settings = RecordSettings(str(folder / "records"), f"sqlite://{folder}/homes.db", events_max=64)
     recorder = Recorder.open(settings)
     query = record.start(
-        spark, place, str(folder / checkpoint), settings, {"availableNow": True}, recorder
+        spark, namespace, str(folder / checkpoint), settings, {"availableNow": True}, recorder
     )
     query.awaitTermination()
     recorder.close()
@@ -73,21 +73,21 @@ def in_files(folder: Path, hub: str) -> list[tuple[object, ...]]:
 
 
 def test_both_hubs_are_recorded_once_also_without_a_checkpoint(
-    spark: SparkSession, place: HomesNamespace, tmp_path: Path
+    spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
     activities = [activity(home, minute) for home in range(10) for minute in range(9)]
-    send(place, ACTIVITY_HUB, [as_event(one) for one in activities])
+    send(namespace, ACTIVITY_HUB, [as_event(one) for one in activities])
     odd = [Event(b"{", partition_key="h000001"), Event(json.dumps({"home": 3}).encode())]
-    send(place, ACTIVITY_HUB, odd)
-    send(place, ALERTS_HUB, [as_event(alert(3)), as_event(alert(4))])
+    send(namespace, ACTIVITY_HUB, odd)
+    send(namespace, ALERTS_HUB, [as_event(alert(3)), as_event(alert(4))])
 
-    first = run(spark, place, tmp_path, "checkpoint").recorded
+    first = run(spark, namespace, tmp_path, "checkpoint").recorded
     assert (first.rows, first.unreadable, first.repeats) == (92, 2, 0)
     assert 0 < first.delay_p50_ms <= first.delay_p99_ms
 
-    send(place, ACTIVITY_HUB, [as_event(activity(0, 20)), as_event(activity(0, 0))])
+    send(namespace, ACTIVITY_HUB, [as_event(activity(0, 20)), as_event(activity(0, 0))])
     # Spark has lost its memory, and brings everything again: the positions know it all.
-    second = run(spark, place, tmp_path, "another").recorded
+    second = run(spark, namespace, tmp_path, "another").recorded
     assert (second.rows, second.repeats, second.known) == (2, 1, 92)
 
     stored = in_database(tmp_path, ACTIVITY_HUB)

@@ -9,7 +9,7 @@ import pytest
 
 from pumphouse.homes.record.stage import HUB, Recorder, RecordSettings, is_readable
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
-from tests.homes.rows import activity, alert, as_tables
+from tests.homes.record.rows import activity, alert, as_tables
 
 ROWS = as_tables([activity(1), activity(2)], [alert(1), alert(2)])
 

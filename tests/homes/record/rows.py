@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from pumphouse.homes.record.database import ACTIVITY, ALERTS
 from pumphouse.homes.record.positions import Positions, end_positions
+from pumphouse.homes.record.tables import ACTIVITY, ALERTS
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERTS_HUB,

@@ -1,6 +1,6 @@
 """A job for the tests: sift and watch in one application, in small batches, until it is killed.
 
-python -m tests.homes.stages_job FOLDER, with the namespace's connection string on stdin.
+python -m tests.homes.stages_process FOLDER, with the namespace's connection string on stdin.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ OFTEN = {"processingTime": "200 milliseconds"}
 
 
 def main(folder: str) -> None:
-    place = HomesNamespace(sys.stdin.readline().strip())
+    namespace = HomesNamespace(sys.stdin.readline().strip())
     spark = session("stages", "local[2]", {"spark.log.level": "ERROR"})
     sifting = sift.SiftSettings(events_max=2_000, partitions_per_task=1, ahead_max_s=None)
     watching = watch.WatchSettings(events_max=2_000, partitions_per_task=1)
-    sift.start(spark, place, f"{folder}/sift", sifting, OFTEN)
-    watch.start(spark, place, f"{folder}/watch", watching, OFTEN)
+    sift.start(spark, namespace, f"{folder}/sift", sifting, OFTEN)
+    watch.start(spark, namespace, f"{folder}/watch", watching, OFTEN)
     spark.streams.awaitAnyTermination()
 
 

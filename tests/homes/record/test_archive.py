@@ -13,7 +13,7 @@ from pumphouse.homes.record.archive import Archive, Snapshot, snapshot
 from pumphouse.homes.record.folder import FileInfo, Folder, LocalFolder, open_folder
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DAY_MS, HOUR_MS, MINUTE_MS
 from tests.azurite.fixtures import Storage
-from tests.homes.rows import START_MS, activity, alert, as_tables, reached
+from tests.homes.record.rows import START_MS, activity, alert, as_tables, reached
 
 
 class Crash(Exception):

@@ -13,18 +13,15 @@ import pytest
 
 from pumphouse.errors import ConnectionFailed, OptionError
 from pumphouse.homes.record import sums as minutes
-from pumphouse.homes.record.database import (
-    TABLES,
-    Database,
-    DatabaseConnection,
-    StoreResult,
-    open_database,
-)
+from pumphouse.homes.record.database import Database, DatabaseConnection, StoreResult
+from pumphouse.homes.record.database_url import open_database
 from pumphouse.homes.record.postgres import PostgresConnection
 from pumphouse.homes.record.sqlite import SqliteConnection
+from pumphouse.homes.record.tables import TABLES
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, HOUR_MS, MINUTE_MS, Activity
-from tests.homes.postgres_server import PostgresServer
-from tests.homes.rows import START_MS, activity, alert, as_tables, reached
+from tests.homes.record.postgres_server import PostgresServer
+from tests.homes.record.recount import recount
+from tests.homes.record.rows import START_MS, activity, alert, as_tables, reached
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +54,7 @@ def link(url: str) -> DatabaseConnection:
 def ask(url: str, query: str) -> list[tuple[object, ...]]:
     opened = link(url)
     try:
-        return sorted(tuple(row) for row in opened.ask(query))
+        return sorted(tuple(row) for row in opened.query(query))
     finally:
         opened.close()
 
@@ -88,16 +85,16 @@ def test_every_column_comes_back(database: Database, url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("postgresql://me:hunter2@[::1/x", "the URL of the database is wrong: end of string"),
-        ("postgresql://me:hunt%zzer2@h/x", "the URL of the database is wrong: invalid percent"),
-        ("postgresql://me:hunter2@h/x?foo=1", "the URL of the database is wrong: invalid URI"),
+        ("postgresql://me:hunter2@[::1/x", "invalid URL of the database: end of string"),
+        ("postgresql://me:hunt%zzer2@h/x", "invalid URL of the database: invalid percent"),
+        ("postgresql://me:hunter2@h/x?foo=1", "invalid URL of the database: invalid URI"),
         (
             "postgresql://me:hunter2@127.0.0.1:1/x",
-            "PostgreSQL: .* port 1 failed: DatabaseConnection",
+            "PostgreSQL: .* port 1 failed: Connection",
         ),
-        ("mysql://me:hunter2@h/x", "this names no database; use sqlite:///PATH or postgresql:"),
-        ("blob://account/x", "blob: names no database"),
-        ("AccountName=x;AccountKey=hunter2", "this names no database"),
+        ("mysql://me:hunter2@h/x", "unsupported database: use sqlite:///PATH or postgresql:"),
+        ("blob://account/x", "unsupported database blob:"),
+        ("AccountName=x;AccountKey=hunter2", "unsupported database: use"),
         ("/proc/nowhere/homes.db", "/proc/nowhere/homes.db cannot be used as a database: "),
         ("/proc/version", "/proc/version cannot be used as a database: "),
     ],
@@ -200,7 +197,7 @@ def test_the_sums_are_those_of_all_rows_counted_anew(database: Database, url: st
     ):
         kept = ask(url, f"SELECT {sums.time}, {sums.key}, {names} FROM {sums.table}")
         assert kept == recounted(activities, span, by_region)
-        assert kept == ask(url, minutes.recount(sums, "activity"))
+        assert kept == ask(url, recount(sums, "activity"))
     assert ask(url, "SELECT sum(faults), sum(alarms) FROM minutes") == [(22, 128)]
 
 
@@ -275,5 +272,5 @@ def test_text_stays_as_it_is(database: Database, url: str) -> None:
 
 
 def test_what_is_no_database() -> None:
-    with pytest.raises(OptionError, match="names no database"):
+    with pytest.raises(OptionError, match="unsupported database"):
         open_database("blob://account/container")

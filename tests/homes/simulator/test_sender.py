@@ -25,7 +25,7 @@ from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.simulator.time_slices import SLOTS, SimulatorSource, TimeSlice, choose_slot_s
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.routing import partition_for
-from tests.homes.reading_back import read_all
+from tests.homes.simulator.read_back import read_all
 
 START = 20_605 * 1440 * MINUTE_MS
 PARTITIONS = 4
@@ -38,8 +38,8 @@ async def client(event_hub: EmbeddedHub) -> AsyncIterator[NativeClient]:
         yield client
 
 
-def source(town: HomeSimulator, minutes: int, slot_s: int = 60) -> SimulatorSource:
-    return SimulatorSource(town, START, START + minutes * MINUTE_MS, slot_s)
+def source(simulator: HomeSimulator, minutes: int, slot_s: int = 60) -> SimulatorSource:
+    return SimulatorSource(simulator, START, START + minutes * MINUTE_MS, slot_s)
 
 
 async def sent_at_once(client: NativeClient, what: SimulatorSource) -> sending.SendTotals:
@@ -52,8 +52,8 @@ async def sent_at_once(client: NativeClient, what: SimulatorSource) -> sending.S
 async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(
     client: NativeClient,
 ) -> None:
-    town = HomeSimulator(120, 3)
-    tally = await sent_at_once(client, source(town, 3, slot_s=20))
+    simulator = HomeSimulator(120, 3)
+    tally = await sent_at_once(client, source(simulator, 3, slot_s=20))
     assert tally.sent == 120 * 5 * 3
     found = await read_all(client)
     bodies = []
@@ -68,16 +68,16 @@ async def test_every_reading_arrives_in_its_key_s_partition_and_in_order(
             last[sensor] = reading.seq
             bodies.append(event.body)
     minutes = range(START // MINUTE_MS, START // MINUTE_MS + 3)
-    assert sorted(bodies) == sorted(body for m in minutes for body in town.minute(m).bodies())
+    assert sorted(bodies) == sorted(body for m in minutes for body in simulator.minute(m).bodies())
 
 
 async def test_the_official_client_sends_the_same(
     client: NativeClient, event_hub: EmbeddedHub
 ) -> None:
-    town = HomeSimulator(12, 3)
+    simulator = HomeSimulator(12, 3)
     connection = event_hub.connection_string("sensors")
     async with open_client(connection, driver="azure") as official:
-        tally = await send(official, source(town, 1), None, SystemClock(), asyncio.Event())
+        tally = await send(official, source(simulator, 1), None, SystemClock(), asyncio.Event())
     assert tally.sent == 60
     found = await read_all(client)
     assert {
@@ -86,15 +86,15 @@ async def test_the_official_client_sends_the_same(
         for event in events
     } == {
         (event.body, event.partition_key, str(partition_for(event.partition_key or "", PARTITIONS)))
-        for event in town.minute(START // MINUTE_MS).events()
+        for event in simulator.minute(START // MINUTE_MS).events()
     }
 
 
 async def test_mishaps_are_counted(client: NativeClient) -> None:
-    town = HomeSimulator(
+    simulator = HomeSimulator(
         200, 3, reading_faults=ReadingFaults(late=0.1, duplicates=0.1, malformed=0.1)
     )
-    tally = await sent_at_once(client, source(town, 3))
+    tally = await sent_at_once(client, source(simulator, 3))
     bodies = [e.body for events in (await read_all(client)).values() for e in events]
     assert tally.sent == len(bodies)
     assert tally.duplicates == len(bodies) - len(set(bodies))
@@ -103,11 +103,13 @@ async def test_mishaps_are_counted(client: NativeClient) -> None:
 
 
 async def test_producers_that_share_a_town_send_it_once(client: NativeClient) -> None:
-    town = HomeSimulator(50, 3)
+    simulator = HomeSimulator(50, 3)
     for part in range(3):
-        await sent_at_once(client, SimulatorSource(town, START, START + MINUTE_MS, 60, (part, 3)))
+        await sent_at_once(
+            client, SimulatorSource(simulator, START, START + MINUTE_MS, 60, (part, 3))
+        )
     bodies = [e.body for events in (await read_all(client)).values() for e in events]
-    assert sorted(bodies) == sorted(town.minute(START // MINUTE_MS).bodies())
+    assert sorted(bodies) == sorted(simulator.minute(START // MINUTE_MS).bodies())
 
 
 async def test_a_hub_that_throttles_gets_everything_in_the_end() -> None:
@@ -128,7 +130,7 @@ async def test_a_hub_that_is_not_there_is_said_so(event_hub: EmbeddedHub) -> Non
 
 
 async def test_a_hub_that_goes_away_ends_it_with_one_error(client: NativeClient) -> None:
-    town = HomeSimulator(50, 1)
+    simulator = HomeSimulator(50, 1)
 
     async def vanish() -> None:
         await (await client.management()).delete_hub(client.hub)
@@ -140,7 +142,7 @@ async def test_a_hub_that_goes_away_ends_it_with_one_error(client: NativeClient)
             vanished.append(asyncio.create_task(vanish()))
 
     with pytest.raises(HubNotFound):
-        await send(client, source(town, 1000), None, SystemClock(), asyncio.Event(), report)
+        await send(client, source(simulator, 1000), None, SystemClock(), asyncio.Event(), report)
     await asyncio.gather(*vanished)
 
 
@@ -258,9 +260,9 @@ def test_how_much_is_sent_at_once(homes: int, speed: float | None, slot_s: int) 
 
 @pytest.mark.parametrize("late_s", [0, 1, 20, 59.5])
 def test_a_source_that_begins_within_a_minute_sends_each_home_once_a_minute(late_s: float) -> None:
-    town, start = HomeSimulator(200, 1), START + int(late_s * 1000)
-    what = SimulatorSource(town, start, start + 2 * MINUTE_MS, 1)
-    slices = list(what.slices(partitions_of(town.numbers, 4)))
+    simulator, start = HomeSimulator(200, 1), START + int(late_s * 1000)
+    what = SimulatorSource(simulator, start, start + 2 * MINUTE_MS, 1)
+    slices = list(what.slices(partitions_of(simulator.numbers, 4)))
     assert all(start < part.due_ms <= start + 2 * MINUTE_MS for part in slices)
     assert all(one.due_ms < other.due_ms for one, other in pairwise(slices))
     homes = np.concatenate([part.homes for part in slices])
@@ -268,17 +270,17 @@ def test_a_source_that_begins_within_a_minute_sends_each_home_once_a_minute(late
         assert np.bincount(homes).tolist() == [10] * 200
 
 
-def parts(town: HomeSimulator, partitions: int) -> TimeSlice:
-    what = SimulatorSource(town, START, None, 60)
-    return next(islice(what.slices(partitions_of(town.numbers, partitions)), 1))
+def parts(simulator: HomeSimulator, partitions: int) -> TimeSlice:
+    what = SimulatorSource(simulator, START, None, 60)
+    return next(islice(what.slices(partitions_of(simulator.numbers, partitions)), 1))
 
 
 @given(st.integers(1, 8), st.integers(1, 60), st.integers(100, 5000))
 def test_batches_hold_all_records_in_order_and_none_is_too_large(
     partitions: int, homes: int, size_max: int
 ) -> None:
-    town = HomeSimulator(homes, 1)
-    part, partition_of = parts(town, partitions), partitions_of(town.numbers, partitions)
+    simulator = HomeSimulator(homes, 1)
+    part, partition_of = parts(simulator, partitions), partitions_of(simulator.numbers, partitions)
     batches = list(split_by_partition(part, partition_of, partitions, size_max))
     assert b"".join(payload.data for _, payload in batches) == part.packed.data
     assert sum(payload.event_count for _, payload in batches) == len(part)

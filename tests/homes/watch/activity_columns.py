@@ -1,4 +1,4 @@
-"""What the sift keeps of a town, without Spark: for the tests of what comes after it."""
+"""What the sift keeps of a simulator, without Spark: for the tests of what comes after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMOKE = 4
 
 
 def kept(columns: ReadingColumns) -> ReadingColumns:
-    """As `schema.why`, by the column."""
+    """As `schema.why_kept`, by the column."""
     busy = np.where(columns.sensor == SMOKE, columns.value >= SMOKE_ALARM_PPM, columns.value != 0)
     age = columns.at - columns.since
     alive = (columns.seq + columns.home) % ALIVE_EVERY == 0
@@ -38,9 +38,9 @@ def heard(parts: Iterable[ReadingColumns]) -> ActivityColumns:
     )
 
 
-def activities(town: HomeSimulator, minute: int) -> list[Event]:
+def activities(simulator: HomeSimulator, minute: int) -> list[Event]:
     """The readings of a minute that are worth keeping, as events; their bodies are readings."""
-    batch = town.minute(minute)
+    batch = simulator.minute(minute)
     worth = set(identities(kept(batch.columns)))
     rows = zip(identities(batch.columns), batch.events(), strict=True)
     return [event for identity, event in rows if identity in worth]

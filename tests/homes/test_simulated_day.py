@@ -33,22 +33,22 @@ MISHAPS = ReadingFaults(
 )
 
 
-async def send(place: HomesNamespace, town: HomeSimulator, minutes: range) -> None:
-    async with open_client(place.connection, SENSORS_HUB) as client:
+async def send(namespace: HomesNamespace, simulator: HomeSimulator, minutes: range) -> None:
+    async with open_client(namespace.connection, SENSORS_HUB) as client:
         sender = await client.sender()
         for minute in minutes:
-            await sender.send(town.minute(minute).events())
+            await sender.send(simulator.minute(minute).events())
 
 
-def run(spark: SparkSession, place: HomesNamespace, folder: Path) -> Recorded:
+def run(spark: SparkSession, namespace: HomesNamespace, folder: Path) -> Recorded:
     """Both stages, to the end of what there is; what was recorded."""
     simulated = sift.SiftSettings(ahead_max_s=None, events_max=7_000)
     where = str(folder / "sift")
-    finish(lambda: sift.start(spark, place, where, simulated, TO_THE_END))
+    finish(lambda: sift.start(spark, namespace, where, simulated, TO_THE_END))
     settings = RecordSettings(None, f"sqlite://{folder}/homes.db", events_max=700)
     with closing(Recorder.open(settings)) as recorder:
         where = str(folder / "record")
-        finish(lambda: record.start(spark, place, where, settings, TO_THE_END, recorder))
+        finish(lambda: record.start(spark, namespace, where, settings, TO_THE_END, recorder))
     return recorder.recorded
 
 
@@ -61,18 +61,18 @@ def forget_the_last_commit(checkpoint: Path) -> None:
 
 
 def test_the_sums_of_the_stream_are_those_of_the_raw_readings(
-    spark: SparkSession, place: HomesNamespace, tmp_path: Path
+    spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
     """With late, repeated and malformed readings, and a crash of both stages in the middle."""
-    town, half = HomeSimulator(homes=40, seed=11, reading_faults=MISHAPS), FIRST + MINUTES // 2
-    asyncio.run(send(place, town, range(FIRST, half)))
-    before = run(spark, place, tmp_path)
+    simulator, half = HomeSimulator(homes=40, seed=11, reading_faults=MISHAPS), FIRST + MINUTES // 2
+    asyncio.run(send(namespace, simulator, range(FIRST, half)))
+    before = run(spark, namespace, tmp_path)
     for stage in ("sift", "record"):
         forget_the_last_commit(tmp_path / stage)
-    asyncio.run(send(place, town, range(half, FIRST + MINUTES)))
-    after = run(spark, place, tmp_path)
+    asyncio.run(send(namespace, simulator, range(half, FIRST + MINUTES)))
+    after = run(spark, namespace, tmp_path)
 
-    activities = list(matters(raw(town, FIRST, MINUTES)))
+    activities = list(matters(raw(simulator, FIRST, MINUTES)))
     assert (before.repeats, after.repeats > 0) == (0, True)  # of the batch that sift sent again
     assert before.rows + after.rows - after.repeats == len(activities)
     assert before.late + after.late > 0

@@ -7,7 +7,7 @@ import numpy as np
 from pumphouse.homes.schema import KINDS
 from pumphouse.homes.watch.history import EMPTY, RECENT, ActivityColumns, PartitionHistory
 from pumphouse.homes.watch.unusual import LEARN, NEW_USUAL, unusual_starts
-from tests.homes.sensor_network import Sample, samples
+from tests.homes.simulator.sensor_network import Sample, samples
 
 TEMPERATURE, HUMIDITY = KINDS.index("temperature"), KINDS.index("humidity")
 

@@ -17,9 +17,9 @@ from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch.raised_alerts import alerts_reader
 from pumphouse.homes.watch.rules import history_of_alerts
 from pumphouse.homes.watch.stage import NO_FINGERPRINTS, Watcher
-from tests.homes.hearing import FIRST_MINUTE, heard, kept
 from tests.homes.streams import put
-from tests.homes.test_watch import STRANGE
+from tests.homes.watch.activity_columns import FIRST_MINUTE, heard, kept
+from tests.homes.watch.test_stage import STRANGE
 
 TOWN = HomeSimulator(150, 7, MANY)
 
@@ -53,22 +53,22 @@ def raised(watcher: Watcher, *parts: pd.DataFrame) -> list[bytes]:
     return [body for frame in frames for body in frame["body"]]
 
 
-def post(place: HomesNamespace, bodies: Sequence[bytes]) -> None:
-    put(place, ALERTS_HUB, [Event(body, partition_key="h000001") for body in bodies])
+def post(namespace: HomesNamespace, bodies: Sequence[bytes]) -> None:
+    put(namespace, ALERTS_HUB, [Event(body, partition_key="h000001") for body in bodies])
 
 
 @pytest.mark.timeout(120)
-def test_what_another_has_raised_is_not_raised_again(place: HomesNamespace) -> None:
+def test_what_another_has_raised_is_not_raised_again(namespace: HomesNamespace) -> None:
     day = [rows(0, 240), rows(240, 480)]
     everything = raised(Watcher(300_000, NO_FINGERPRINTS), *day)
     assert len(everything) > 3
-    look = alerts_reader(place.hub_options(ALERTS_HUB), "watch")
+    look = alerts_reader(namespace.hub_options(ALERTS_HUB), "watch")
     assert look() == []
-    post(place, [*STRANGE, *everything[:-1]])
+    post(namespace, [*STRANGE, *everything[:-1]])
     assert len(look()) == len(everything) - 1
     # It stood by, and gets the partition now: it reads the day, in as many batches as that takes.
     assert raised(Watcher(300_000, NO_FINGERPRINTS, look), *day) == everything[-1:]
-    post(place, everything[-1:])
+    post(namespace, everything[-1:])
     assert raised(Watcher(300_000, NO_FINGERPRINTS, look), *day) == []
 
 

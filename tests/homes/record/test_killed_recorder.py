@@ -20,10 +20,11 @@ from pumphouse.homes.record.postgres import PostgresConnection
 from pumphouse.homes.record.sqlite import SqliteConnection
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from tests.azurite.server import Azurite
-from tests.homes.postgres_server import PostgresServer
-from tests.homes.recording import ACTIVITIES, ALERTS
+from tests.homes.record.postgres_server import PostgresServer
+from tests.homes.record.recording_process import ACTIVITIES, ALERTS
+from tests.homes.record.recount import recount
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Steps of a merge, and twice somewhere within or between batches.
 KILLED_AT = (1, 2, 3, None, None)
 LIMIT_S = 100
@@ -63,7 +64,7 @@ class Recording(subprocess.Popen[bytes]):
 
 def recording(storage: str, database: str, seed: object = "", halt: object = "") -> Recording:
     words = (storage, database, str(seed), str(halt))
-    command = [sys.executable, "-m", "tests.homes.recording", *words]
+    command = [sys.executable, "-m", "tests.homes.record.recording_process", *words]
     return Recording(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
 
 
@@ -85,7 +86,7 @@ def test_each_row_is_stored_once_whenever_it_is_killed(
     postgres = database.startswith("postgresql:")
     link = PostgresConnection(database) if postgres else SqliteConnection(database[9:])
     for hub, number in ((ACTIVITY_HUB, ACTIVITIES), (ALERTS_HUB, ALERTS)):
-        stored = link.ask(f"SELECT sequence FROM {hub} ORDER BY sequence")
+        stored = link.query(f"SELECT sequence FROM {hub} ORDER BY sequence")
         assert [sequence for (sequence,) in stored] == list(range(number))
         rows = snapshot(records).table(hub)
         assert rows is not None
@@ -93,6 +94,6 @@ def test_each_row_is_stored_once_whenever_it_is_killed(
         assert pc.count_distinct(rows["at"]).as_py() > 1
     for sums in minutes.TABLES:
         names = ", ".join([sums.time, sums.key, *minutes.MEASURES])
-        kept = sorted(link.ask(f"SELECT {names} FROM {sums.table}"))
-        assert kept == sorted(link.ask(minutes.recount(sums, ACTIVITY_HUB)))
+        kept = sorted(link.query(f"SELECT {names} FROM {sums.table}"))
+        assert kept == sorted(link.query(recount(sums, ACTIVITY_HUB)))
     link.close()
