@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-spark conformance check docs bench fuzz soak simulate lock clean
+.PHONY: help setup demo test test-spark conformance check docs bench fuzz soak proof simulate lock clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -50,6 +50,10 @@ fuzz: setup ## a bounded fuzzing run (FUZZ_ARGS=... is handed to it)
 soak: setup ## kill, stop and restart a fleet of processes (MINUTES=30 SEED=7 STORE=blob)
 	@scripts/npm-ci
 	@scripts/soak
+
+proof: setup ## every mutant and seed of the lease code, long histories of every store
+	@scripts/npm-ci
+	@scripts/proof $(PYTEST_ARGS)
 
 simulate: setup ## ten simulated years of fleets with faults (MINUTES=360 SEEDS=10000)
 	@scripts/simulate

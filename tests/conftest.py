@@ -16,14 +16,20 @@ settings.load_profile("house")
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests that take minutes each unless their marker is requested."""
-    for marker in ("cluster", "soak"):
-        if marker not in str(config.getoption("-m")):
+    for marker in ("cluster", "soak", "proof"):
+        requested = marker == "proof" and config.getoption("--proof")
+        if not requested and marker not in str(config.getoption("-m")):
             slow = {item for item in items if item.get_closest_marker(marker)}
             config.hook.pytest_deselected(items=[item for item in items if item in slow])
             items[:] = [item for item in items if item not in slow]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--proof",
+        action="store_true",
+        help="run every mutant and seed of the lease code, and long histories of every store",
+    )
     # pytest reads options only from the conftest of the folder in which it starts.
     parser.addoption(
         "--variants",

@@ -30,7 +30,7 @@ from pumphouse.leases import model
 from pumphouse.leases.model import Checkpoint, Granted, Ownership, Refused, Unknown
 from pumphouse.leases.store import CheckpointStore
 from tests.leases.contract.calls import checkpoints, kept, members, rows
-from tests.leases.contract.stores import GROUP, STORES, Maker, ReadyMaker, ready
+from tests.leases.contract.stores import GROUP, STORES, ReadyMaker, ready
 from tests.leases.flaky_store import Fault, FlakyStore, ScriptedFaults
 
 T = TypeVar("T")
@@ -282,15 +282,31 @@ def etag_of(one: Write | Checkpoint | None) -> str:
     return one.row.etag if isinstance(one, Write) else one.etag
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("maker", STORES.values(), ids=list(STORES))
-def test_any_history_ends_as_the_model_says(maker: Maker, request: pytest.FixtureRequest) -> None:
-    made = ready(maker, request)
+# Each step of a blob store is several requests to an emulator.
+EXAMPLES = {"memory": 40, "sqlite": 20, "blob": 5, "bloblease": 5}
 
-    class Here(Fleet):
+
+def check_histories(name: str, request: pytest.FixtureRequest, examples: int) -> None:
+    maker = ready(STORES[name], request)
+
+    class StoreMachine(Fleet):
         def __init__(self) -> None:
-            super().__init__(made)
+            super().__init__(maker)
 
     run_state_machine_as_test(
-        Here, settings=settings(max_examples=40, stateful_step_count=30, deadline=None)
+        StoreMachine,
+        settings=settings(max_examples=examples, stateful_step_count=30, deadline=None),
     )
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", STORES)
+def test_any_history_ends_as_the_model_says(name: str, request: pytest.FixtureRequest) -> None:
+    check_histories(name, request, EXAMPLES[name])
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", STORES)
+def test_any_long_history_ends_as_the_model_says(name: str, request: pytest.FixtureRequest) -> None:
+    check_histories(name, request, 100)

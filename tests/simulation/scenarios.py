@@ -1,7 +1,7 @@
-"""Which scenario a seed stands for, so that many seeds cover every combination.
+"""The scenario of each seed of the long run, so that many seeds cover every combination.
 
-Strategies, faces, stores and weather go round with the seed, so that 360 seeds have met every
-combination of them; sizes, timing and how long it lasts are drawn. Every tenth seed lasts for days.
+Strategies, APIs, stores and fault profiles cycle with the seed, so that 360 seeds cover every
+combination of them. Sizes, timing and duration are drawn. Every tenth seed lasts for days.
 """
 
 from __future__ import annotations
@@ -15,60 +15,61 @@ from pumphouse.simulation.adapters import FACES
 from pumphouse.simulation.run import OPTIONS
 from pumphouse.simulation.store import SEMANTICS
 
+# In an order of its own: a seed must keep its scenario when the registry changes.
 STRATEGIES = ("steady", "greedy", "balanced", "eph", "eph_js", "steady:rates")
-WEATHER = ("harsh", "default", "harsh", "hosts", "store")
+FAULT_PROFILES = ("harsh", "default", "harsh", "hosts", "store")
 TIMINGS = {  # interval, lease and renewal in seconds
     "default": (10.0, 30.0, 10.0),
     "relaxed": (30.0, 120.0, 30.0),  # as today's official processors
-    "slow": (120.0, 480.0, 120.0),  # for stores that cost by the call
+    "slow": (120.0, 480.0, 120.0),  # for stores that charge by the call
 }
 LONG_EVERY = 10
 LONG_HOURS = 88.0
 SHORT_HOURS = (0.2, 0.4, 0.9)
 
 
-def scenario(seed: int) -> Scenario:
-    """The scenario of a seed, without its timing: options do not travel between processes."""
+def scenario_of(seed: int) -> Scenario:
+    """The scenario of a seed, without its options: they cannot be sent between processes."""
     rng = Random(f"mix {seed}")
     rounds = seed // LONG_EVERY if seed % LONG_EVERY == 0 else seed
-    plain = Scenario(
+    short = Scenario(
         hosts=rng.choice((1, 2, 2, 3, 3, 4, 5, 6)),
         partitions=rng.choice((1, 2, 3, 4, 5, 6, 8, 12)),
         hours=rng.choice(SHORT_HOURS),
         seed=seed,
-        faults=PROFILES[WEATHER[rounds % len(WEATHER)]],
+        faults=PROFILES[FAULT_PROFILES[rounds % len(FAULT_PROFILES)]],
         strategy=STRATEGIES[rounds % len(STRATEGIES)],
         face=FACES[rounds // 6 % len(FACES)],
         store=SEMANTICS[rounds // 24 % len(SEMANTICS)],
         burst_s=rng.choice((10.0, 40.0, 40.0, 200.0)),
     )
     if seed % LONG_EVERY:
-        return plain
+        return short
     return replace(
-        plain,
+        short,
         hosts=rng.choice((1, 1, 1, 2)),
         partitions=rng.choice((1, 1, 2, 3)),
         hours=LONG_HOURS,
-        face="pull" if plain.face == "fixed" else plain.face,  # that one looks every second
+        face="pull" if short.face == "fixed" else short.face,  # fixed hosts list every second
         faults=PROFILES[rng.choice(("quiet", "quiet", "default"))],
         burst_s=rng.choice((300.0, 1800.0)),
     )
 
 
-def timing(seed: int) -> str:
-    """Which timing the hosts of a seed have."""
+def timing_of(seed: int) -> str:
+    """The name of the timing of a seed's hosts."""
     rng = Random(f"timing {seed}")
     if seed % LONG_EVERY == 0:
         return rng.choice(("relaxed", "slow", "slow"))
     return rng.choice(("default", "default", "relaxed"))
 
 
-def options(name: str) -> ProcessorOptions:
-    interval_s, lease_s, renew_s = TIMINGS[name]
+def options_of(timing: str) -> ProcessorOptions:
+    interval_s, lease_s, renew_s = TIMINGS[timing]
     return replace(OPTIONS, interval_s=interval_s, lease_s=lease_s, renew_s=renew_s)
 
 
 def run(seed: int) -> Result:
-    chosen = scenario(seed)
-    result = simulate(replace(chosen, options=options(timing(seed))))
-    return replace(result, scenario=chosen)
+    scenario = scenario_of(seed)
+    result = simulate(replace(scenario, options=options_of(timing_of(seed))))
+    return replace(result, scenario=scenario)

@@ -20,7 +20,7 @@ from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.pump import Pump
 from pumphouse.processor.supervisor import PartitionSupervisor
 from pumphouse.processor.term import Stopped
-from tests.simulation.sabotage import Patch, mutant
+from tests.simulation.mutant import Patch, mutant
 
 # -- events and checkpoints -----------------------------------------------------------------------
 

@@ -1,0 +1,85 @@
+"""Bugs that seeds have found: they stay fixed, and each seed finds its bug if it comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pumphouse.simulation import Result
+from tests.simulation.mutant import run_scenario, violated
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.ownership_mutants import EVICTED
+
+
+@dataclass(frozen=True)
+class FoundBug:
+    """A bug: the mutant that brings it back, and a seed that finds it then."""
+
+    mutant: str
+    seed: int
+    scenario: dict[str, Any] = field(default_factory=dict)
+
+    def run(self) -> Result:
+        return run_scenario(self.seed, 0.5, self.scenario)
+
+
+FOUND: dict[str, FoundBug] = {
+    "a restarted pump used a stale listing of checkpoints": FoundBug("old_listing_believed", 8),
+    "a host whose lease expired dropped the successor of its row": FoundBug(
+        "who_has_asked_is_forgotten", 2
+    ),
+    "a partition was handed over while its pump was still stopping": FoundBug(
+        "a_pump_that_leaves_is_forgotten", 10
+    ),
+    "a part of a batch, retried one by one, was checkpointed as the whole": FoundBug(
+        "a_part_of_a_batch_counts_as_all_of_it", 1, {"face": "push"}
+    ),
+    "functions were called with events after the lease had expired": FoundBug(
+        "live_whatever_happens", 1, {"face": "functions"}
+    ),
+    "a request to a dead host gave it another lease": FoundBug(
+        "asking_gives_the_dead_another_lease", 4
+    ),
+    "with a store without ages a host assumed its lease for too long": FoundBug(
+        "hearsay_is_believed",
+        1,
+        {
+            "hosts": 5,
+            "partitions": 8,
+            "strategy": "steady:rates",
+            "face": "functions",
+            "store": "bloblease",
+        },
+    ),
+    "with a store of whole seconds a host assumed a longer lease": FoundBug(
+        "a_row_makes_a_lease_longer", 1, {"store": "blob"}
+    ),
+    "an epoch raised without a response left a pump unable to checkpoint": FoundBug(
+        "an_epoch_in_doubt_is_not_settled", 9, {**EVICTED, "face": "push"}
+    ),
+    "an epoch raised without a response ended a term and lost what it had handled": (
+        FoundBug("a_raise_that_took_effect_ends_the_stay", 4, EVICTED)
+    ),
+    "after a clean move functions handled a part of a batch again": FoundBug(
+        "a_part_of_a_batch_counts_for_nothing", 3, {"face": "functions"}
+    ),
+    "a host that stopped just after a request kept its row in a blob store": FoundBug(
+        "a_refusal_without_a_word_ends_a_hand_over", 1, {"store": "blob"}
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", FOUND)
+def test_a_found_bug_stays_fixed(bug: str) -> None:
+    result = FOUND[bug].run()
+    assert result.ok, "\n".join((*result.scene, *map(str, result.violations)))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("bug", FOUND)
+def test_the_seed_finds_its_bug_again(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = MUTANTS[FOUND[bug].mutant]
+    mutant.apply(monkeypatch)
+    assert violated(FOUND[bug].run()) & set(mutant.violates.split())
