@@ -13,13 +13,13 @@ from tests.azurite.fixtures import Storage
 from tests.azurite.server import Azurite
 
 
-def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(server, "MAIN", tmp_path / "main.js")
     with pytest.raises(RuntimeError, match="run scripts/npm-ci, or make test"):
         Azurite().start()
 
 
-def test_what_went_wrong_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failed_start_shows_the_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "main.js"
     broken.write_text("console.log('no disk'); process.exit(1);")
     monkeypatch.setattr(server, "MAIN", broken)
@@ -29,7 +29,7 @@ def test_what_went_wrong_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     azurite.stop()
 
 
-async def test_its_clock_moves(storage: Storage) -> None:
+async def test_the_clock_can_be_advanced(storage: Storage) -> None:
     dates: list[float] = []
     async with BlobServiceClient.from_connection_string(storage.direct) as account:
         container = account.get_container_client(storage.container)
@@ -42,7 +42,7 @@ async def test_its_clock_moves(storage: Storage) -> None:
     assert dates[1] - dates[0] >= 1000
 
 
-def test_it_ends_with_whoever_started_it() -> None:
+def test_it_ends_with_its_parent_process() -> None:
     with Azurite() as azurite:
         process = azurite._process
         assert isinstance(process, subprocess.Popen)
@@ -51,7 +51,7 @@ def test_it_ends_with_whoever_started_it() -> None:
         assert process.wait(60) == 0
 
 
-async def test_requests_are_counted_by_what_they_ask_for(storage: Storage) -> None:
+async def test_the_proxy_counts_requests_by_operation(storage: Storage) -> None:
     async with BlobServiceClient.from_connection_string(storage.connection_string) as account:
         container = account.get_container_client(storage.container)
         await container.create_container()

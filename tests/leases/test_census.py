@@ -35,18 +35,18 @@ from tests.leases.strategies.fleet import LEASE_S, census_of, listing_of, partit
         ("aa", ""),
     ],
 )
-def test_free_is_what_has_no_living_owner(picture: str, free: str) -> None:
+def test_a_partition_without_a_live_owner_is_free(picture: str, free: str) -> None:
     assert census_of(picture, "a").free == tuple(free)
 
 
-def test_a_lease_ends_when_it_is_as_old_as_it_may_be() -> None:
+def test_a_lease_expires_at_lease_s() -> None:
     row = Ownership("0", "b", 1, "1", age_s=29.9)
     assert take_census("a", ["0"], Listing((row,)), LEASE_S).free == ()
     old = replace(row, age_s=30.0)
     assert take_census("a", ["0"], Listing((old,)), LEASE_S).free == ("0",)
 
 
-def test_my_own_lease_ends_too() -> None:
+def test_my_own_lease_expires_too() -> None:
     census = census_of("Aa", "a")
     assert (census.mine, census.free, census.own_count) == (("1",), ("0",), 1)
 
@@ -55,12 +55,12 @@ def test_owners_members_and_i_are_members() -> None:
     assert census_of("aBc.|d", "e").members == ("a", "c", "d", "e")
 
 
-def test_a_member_that_stopped_beating_is_none() -> None:
+def test_a_host_without_beats_is_not_a_member() -> None:
     listing = Listing((), (Member("b", age_s=LEASE_S), Member("c", age_s=29.0)))
     assert take_census("a", ["0"], listing, LEASE_S).members == ("a", "c")
 
 
-def test_what_is_asked_for_is_on_its_way() -> None:
+def test_a_requested_partition_is_incoming() -> None:
     census = census_of("aaa>bb", "b")
     assert (census.mine, census.incoming, census.own_count) == (("3",), ("2",), 2)
     assert census.counts == {"a": 2, "b": 2}
@@ -68,12 +68,12 @@ def test_what_is_asked_for_is_on_its_way() -> None:
     assert (asked.mine, asked.outgoing, asked.own_count) == (("0", "1"), ("2",), 2)
 
 
-def test_what_is_on_its_way_cannot_be_asked_for() -> None:
+def test_an_incoming_partition_cannot_be_requested() -> None:
     assert census_of("aaa>bb", "c").held == {"a": ("0", "1"), "b": ("3",)}
     assert census_of("aaa>b!b", "c").held == {"a": ("0", "1"), "b": ("3",)}
 
 
-def test_a_successor_that_died_will_not_come() -> None:
+def test_a_dead_successor_does_not_count() -> None:
     census = census_of("aa>Cb", "b")
     assert census.counts == {"a": 2, "b": 1}
     # Compare and set cannot take its place before its deadline: the row is left alone.
@@ -81,7 +81,7 @@ def test_a_successor_that_died_will_not_come() -> None:
     assert census_of("aa>C!b", "b").held["a"] == ("0", "1")
 
 
-def test_what_was_handed_over_is_its_new_owners_until_it_does_not_come() -> None:
+def test_a_handed_over_partition_is_its_new_owners_until_the_deadline() -> None:
     given = hand_over(nominate(Ownership("1", "a", 1, "1"), "b", 20.0), 10.0)
     listing = Listing((Ownership("0", "a", 1, "1"), given))
     census = take_census("a", ["0", "1"], listing, LEASE_S)
@@ -93,13 +93,13 @@ def test_what_was_handed_over_is_its_new_owners_until_it_does_not_come() -> None
     assert take_census("a", ["1"], confirmed, LEASE_S).held == {"b": ("1",)}
 
 
-def test_an_overdue_hand_off_is_mine_to_take() -> None:
+def test_an_overdue_request_of_mine_is_due() -> None:
     census = census_of("aa>b!a>b", "b")
     assert (census.incoming, census.due) == (("1", "2"), ("1",))
     assert census_of("aa>b!a>b", "a").due == ()
 
 
-def test_what_another_host_has_pinned_is_not_there_to_share() -> None:
+def test_partitions_pinned_by_another_host_are_left_out() -> None:
     census = census_of("a!a!bb.", "b")
     assert (census.total, census.free, census.mine) == (3, ("4",), ("2", "3"))
     assert dict(census.held) == {"b": ("2", "3")}
@@ -119,11 +119,11 @@ def test_partitions_are_in_the_order_of_their_numbers() -> None:
     assert census.free == ("2", "9", "10", "x")
 
 
-def test_rates_are_told_where_they_are_known() -> None:
+def test_known_rates_are_in_the_census() -> None:
     assert census_of("ab.", "a", rates=[5.0, None, 7.0]).rates == {"0": 5.0, "1": None, "2": None}
 
 
-def test_the_rate_of_what_has_changed_hands_is_remembered() -> None:
+def test_the_rate_is_remembered_when_the_owner_changes() -> None:
     before = census_of("ab", "a", rates=[5.0, 6.0])
     now = take_census("a", ["0", "1"], listing_of("ba", [None, 8.0]), LEASE_S, before=before)
     assert now.rates == {"0": 5.0, "1": 8.0}
@@ -153,22 +153,22 @@ def test_every_partition_is_free_or_counts_for_one_host(picture: str) -> None:
 # -- joining, and what is neglected ---------------------------------------------------------------
 
 
-def test_a_newcomer_has_joined_once_a_listing_shows_it() -> None:
+def test_a_new_host_has_joined_when_a_listing_contains_it() -> None:
     assert not census_of("aaa", "b").joined
     assert census_of("aaa|b", "b").joined
     assert census_of("aab", "b").joined
 
 
-def test_a_newcomer_has_joined_by_its_second_census_whatever_became_of_its_beat() -> None:
+def test_a_new_host_has_joined_by_its_second_census() -> None:
     assert census_of("aaa", "b", before="aaa").joined
 
 
-def test_what_stays_free_is_neglected() -> None:
+def test_a_partition_free_in_two_censuses_is_unclaimed() -> None:
     census = census_of("a..A|b", "b", before="a.bA|b")
     assert census.unclaimed == ("1", "3")
 
 
-def test_nothing_is_neglected_while_everybody_joins() -> None:
+def test_nothing_is_unclaimed_while_hosts_join() -> None:
     assert census_of("....", "b", before="....").unclaimed == ()
     assert census_of("....|b", "b", before="....|b").unclaimed == ("0", "1", "2", "3")
 
@@ -196,11 +196,11 @@ def test_partitions_are_spread_as_evenly_as_limits_allow(
     assert water_level(total, hosts, limits) == level
 
 
-def test_the_extra_ones_go_to_those_that_have_the_most() -> None:
+def test_extra_partitions_go_to_the_hosts_with_the_most() -> None:
     assert census_of("abbcc", "a").shares == {"a": 1, "b": 2, "c": 2}
 
 
-def test_among_equals_names_decide_who_gets_an_extra_one() -> None:
+def test_names_decide_between_equal_hosts() -> None:
     assert census_of(".....|abc", "c").shares == {"a": 2, "b": 2, "c": 1}
     # What c has claimed meanwhile does not change it: both a and b would otherwise stand back.
     assert census_of("c....|ab", "b").shares == {"a": 2, "b": 2, "c": 1}
@@ -213,15 +213,13 @@ def test_limits_of_members_lower_their_shares() -> None:
     assert census.limited(2).shares == {"a": 1, "b": 7, "c": 2}
 
 
-def test_the_limit_of_a_living_owner_is_known_from_an_old_beat() -> None:
+def test_a_live_owners_limit_counts_after_its_beat_expired() -> None:
     listing = Listing((Ownership("0", "a", 1, "1"),), (Member("a", age_s=999.0, max_partitions=1),))
     assert take_census("b", ["0", "1", "2"], listing, LEASE_S).shares == {"a": 1, "b": 2}
 
 
 @given(st.lists(st.none() | st.integers(1, 9), min_size=1, max_size=7), st.integers(0, 30))
-def test_shares_are_even_within_limits_and_give_away_all_that_fits(
-    limits: list[int | None], total: int
-) -> None:
+def test_shares_are_even_within_limits(limits: list[int | None], total: int) -> None:
     members = tuple(Member(f"h{n}", max_partitions=most) for n, most in enumerate(limits))
     census = take_census("h0", [str(n) for n in range(total)], Listing((), members), LEASE_S)
     shares = list(census.shares.values())

@@ -49,7 +49,7 @@ async def write_by_hand(store: CheckpointStore, at: int | None, epoch: int = 0) 
 # -- without a lease ------------------------------------------------------------------------------
 
 
-async def test_nothing_is_written_once_the_lease_has_run_out(store: CheckpointStore) -> None:
+async def test_nothing_is_written_after_the_lease_expired(store: CheckpointStore) -> None:
     leased = [True]
     one = CheckpointWriter(store, GROUP, "0", 5, lambda: leased[0])
     await one.stamp()
@@ -64,7 +64,7 @@ async def test_nothing_is_written_once_the_lease_has_run_out(store: CheckpointSt
     assert await stored(store) == (3, 5)
 
 
-async def test_a_lease_that_runs_out_between_two_tries_ends_them(store: CheckpointStore) -> None:
+async def test_a_lease_that_expires_between_attempts_ends_them(store: CheckpointStore) -> None:
     asked = iter([True, True, True, False])  # the stamp, the call, its first try, its second
     flaky = FlakyStore(store)
     one = CheckpointWriter(flaky, GROUP, "0", 5, lambda: next(asked))
@@ -91,7 +91,9 @@ async def test_a_stamp_keeps_the_position(store: CheckpointStore) -> None:
     assert await stored(store) == (20, 5)
 
 
-async def test_a_stamp_over_an_old_listing_takes_what_is_there(store: CheckpointStore) -> None:
+async def test_a_stamp_after_a_stale_listing_keeps_the_stored_position(
+    store: CheckpointStore,
+) -> None:
     """The owner before us wrote once more between our listing and our stamp."""
     before = await stamped(store, 4)
     listed = await before.advance(20, "20")
@@ -101,7 +103,9 @@ async def test_a_stamp_over_an_old_listing_takes_what_is_there(store: Checkpoint
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
-async def test_a_stamp_whose_answer_was_lost(store: CheckpointStore, mishap: Fault) -> None:
+async def test_a_stamp_with_a_lost_response_is_confirmed(
+    store: CheckpointStore, mishap: Fault
+) -> None:
     await write_by_hand(store, 20, epoch=3)
     flaky = FlakyStore(store, ScriptedFaults([mishap]))
     one = writer(flaky)
@@ -111,14 +115,14 @@ async def test_a_stamp_whose_answer_was_lost(store: CheckpointStore, mishap: Fau
     assert await stored(store) == (21, 5)
 
 
-async def test_a_pump_that_starts_again_under_its_epoch_goes_on_where_it_was(
+async def test_a_restarted_pump_with_the_same_epoch_continues(
     store: CheckpointStore,
 ) -> None:
     await (await stamped(store)).advance(20, "20")
     assert (await writer(store).stamp()).sequence == 20
 
 
-async def test_a_pump_that_starts_again_does_not_believe_an_old_listing(
+async def test_a_restarted_pump_verifies_a_stale_listing(
     store: CheckpointStore,
 ) -> None:
     """Found by the simulation: it started from a place long passed, and handled it all again."""
@@ -129,7 +133,7 @@ async def test_a_pump_that_starts_again_does_not_believe_an_old_listing(
     assert (await writer(store).stamp(listed)).sequence == 20
 
 
-async def test_a_later_owner_is_never_stamped_over(store: CheckpointStore) -> None:
+async def test_a_stamp_never_overwrites_a_later_owner(store: CheckpointStore) -> None:
     await stamped(store, 6)
     with pytest.raises(OwnershipLost) as lost:
         await writer(store, 5).stamp()
@@ -139,7 +143,7 @@ async def test_a_later_owner_is_never_stamped_over(store: CheckpointStore) -> No
     assert await stored(store) == (None, 6)
 
 
-async def test_a_double_is_found_out(store: CheckpointStore) -> None:
+async def test_a_second_writer_with_the_same_epoch_is_detected(store: CheckpointStore) -> None:
     """Two owners with one epoch, because an SDK rewrote the row between: the second is told."""
     listed = Checkpoint(GROUP, "0", 1, "1", 3, etag="old")
     await stamped(store, 5)
@@ -151,7 +155,7 @@ async def test_a_double_is_found_out(store: CheckpointStore) -> None:
 # -- advancing ------------------------------------------------------------------------------------
 
 
-async def test_it_advances(store: CheckpointStore) -> None:
+async def test_an_advance_is_written(store: CheckpointStore) -> None:
     one = await stamped(store)
     for at in (0, 1, 7, 7, 2**40):
         assert (await one.advance(at, str(at), 1000 + at)).sequence == at
@@ -159,7 +163,7 @@ async def test_it_advances(store: CheckpointStore) -> None:
     assert (found.sequence, found.offset, found.enqueued_ms) == (2**40, str(2**40), 1000 + 2**40)
 
 
-async def test_it_never_goes_back(store: CheckpointStore) -> None:
+async def test_an_advance_never_goes_back(store: CheckpointStore) -> None:
     one = await stamped(store)
     await one.advance(20, "20")
     with pytest.raises(CheckpointRefused, match="go back from 20 to 19"):
@@ -167,7 +171,7 @@ async def test_it_never_goes_back(store: CheckpointStore) -> None:
     assert await stored(store) == (20, 5)
 
 
-async def test_it_must_be_stamped_first(store: CheckpointStore) -> None:
+async def test_an_advance_needs_a_stamp(store: CheckpointStore) -> None:
     with pytest.raises(StoreMisused, match="not stamped"):
         await writer(store).advance(1, "1")
     with pytest.raises(StoreMisused, match="not stamped"):
@@ -189,7 +193,9 @@ async def test_an_owner_is_fenced_off_by_the_next(store: CheckpointStore) -> Non
 
 
 @pytest.mark.parametrize("mishaps", [["before"], ["after"], ["before", "after"], ["after"] * 2])
-async def test_an_answer_that_was_lost(store: CheckpointStore, mishaps: list[Fault]) -> None:
+async def test_an_advance_with_a_lost_response_is_confirmed(
+    store: CheckpointStore, mishaps: list[Fault]
+) -> None:
     flaky = FlakyStore(store)
     one = await stamped(flaky)
     flaky.plan = ScriptedFaults(mishaps)
@@ -199,7 +205,9 @@ async def test_an_answer_that_was_lost(store: CheckpointStore, mishaps: list[Fau
     assert await stored(store) == (21, 5)
 
 
-async def test_an_answer_that_was_lost_and_a_later_owner(store: CheckpointStore) -> None:
+async def test_after_a_lost_response_a_later_owner_is_not_overwritten(
+    store: CheckpointStore,
+) -> None:
     one = await stamped(store)
     await one.advance(20, "20")
     flaky = FlakyStore(store, ScriptedFaults(["before"]))
@@ -210,7 +218,7 @@ async def test_an_answer_that_was_lost_and_a_later_owner(store: CheckpointStore)
     assert await stored(store) == (20, 6)
 
 
-async def test_a_store_that_stays_silent(store: CheckpointStore) -> None:
+async def test_a_store_without_responses_raises(store: CheckpointStore) -> None:
     """The caller is told; later on, whatever had arrived, it goes on from there."""
     for epoch, at, arrived in ((5, 20, False), (7, 40, True)):
         flaky = FlakyStore(store)
@@ -225,7 +233,7 @@ async def test_a_store_that_stays_silent(store: CheckpointStore) -> None:
         assert await stored(store) == (at + 10, epoch)
 
 
-async def test_whoever_is_cancelled_does_not_know_what_was_written(store: CheckpointStore) -> None:
+async def test_a_cancelled_advance_is_in_doubt(store: CheckpointStore) -> None:
     arrived = asyncio.Event()
 
     class Slow(FlakyStore):
@@ -248,7 +256,7 @@ async def test_whoever_is_cancelled_does_not_know_what_was_written(store: Checkp
     assert await stored(store) == (21, 5)
 
 
-async def test_a_listing_that_is_old(store: CheckpointStore) -> None:
+async def test_a_stale_listing_does_not_end_the_term(store: CheckpointStore) -> None:
     """Reading again shows what was there before; the etag tells, and it reads once more."""
     flaky = FlakyStore(store)
     one = await stamped(flaky)
@@ -264,7 +272,7 @@ async def test_a_listing_that_is_old(store: CheckpointStore) -> None:
 
 
 @pytest.mark.parametrize("theirs", [None, 10, 20, 25])
-async def test_an_sdk_that_is_not_ahead_is_written_over(
+async def test_a_checkpoint_of_an_sdk_behind_us_is_overwritten(
     store: CheckpointStore, theirs: int | None
 ) -> None:
     one = await stamped(store)
@@ -274,7 +282,9 @@ async def test_an_sdk_that_is_not_ahead_is_written_over(
     assert await stored(store) == (25, 5)
 
 
-async def test_an_sdk_that_is_ahead_is_fenced_but_not_taken_back(store: CheckpointStore) -> None:
+async def test_a_checkpoint_of_an_sdk_ahead_of_us_is_kept_and_stamped(
+    store: CheckpointStore,
+) -> None:
     one = await stamped(store)
     await one.advance(20, "20")
     await write_by_hand(store, 40)
@@ -287,7 +297,7 @@ async def test_an_sdk_that_is_ahead_is_fenced_but_not_taken_back(store: Checkpoi
 
 
 @pytest.mark.parametrize("at", [10, 40])
-async def test_a_checkpoint_moved_by_hand_ends_the_tenure(store: CheckpointStore, at: int) -> None:
+async def test_a_checkpoint_moved_by_hand_ends_the_term(store: CheckpointStore, at: int) -> None:
     """So that its pump starts again from there, instead of writing over it."""
     one = await stamped(store)
     await one.advance(20, "20")
@@ -299,7 +309,7 @@ async def test_a_checkpoint_moved_by_hand_ends_the_tenure(store: CheckpointStore
     assert (await writer(store, 6).stamp()).sequence == at
 
 
-async def test_a_raised_epoch(store: CheckpointStore) -> None:
+async def test_a_raised_epoch_is_stamped(store: CheckpointStore) -> None:
     one = await stamped(store)
     await one.advance(20, "20")
     assert (await one.restamp(9)).sequence == 20
@@ -312,7 +322,7 @@ async def test_a_raised_epoch(store: CheckpointStore) -> None:
     assert await stored(store) == (21, 9)
 
 
-async def test_a_raised_epoch_that_did_not_arrive_is_mended(store: CheckpointStore) -> None:
+async def test_a_raised_epoch_without_a_response_is_stamped_later(store: CheckpointStore) -> None:
     flaky = FlakyStore(store)
     one = await stamped(flaky)
     await one.advance(20, "20")
@@ -331,7 +341,7 @@ async def test_a_raised_epoch_that_did_not_arrive_is_mended(store: CheckpointSto
     assert await stored(store) == (40, 11)
 
 
-async def test_an_sdk_that_erases_the_stamp_does_not_let_an_earlier_owner_in(
+async def test_an_erased_stamp_does_not_admit_an_earlier_owner(
     store: CheckpointStore,
 ) -> None:
     """The checkpoint does not tell any more who was there; the row does."""
@@ -349,7 +359,7 @@ async def test_an_sdk_that_erases_the_stamp_does_not_let_an_earlier_owner_in(
     assert await stored(store) == (22, 6)
 
 
-async def test_a_fight_has_an_end() -> None:
+async def test_attempts_are_bounded() -> None:
     """Somebody who writes between each of our attempts is not fought for ever."""
     store = MemoryStore()
 
@@ -364,13 +374,13 @@ async def test_a_fight_has_an_end() -> None:
         await one.advance(20, "20")
 
 
-async def test_two_calls_at_once_are_two_writes_in_turn(store: CheckpointStore) -> None:
+async def test_concurrent_calls_write_one_after_another(store: CheckpointStore) -> None:
     one = await stamped(store)
     await asyncio.gather(*(one.advance(at, str(at)) for at in range(10)))
     assert await stored(store) == (9, 5)
 
 
-def test_it_shows_where_it_is() -> None:
+def test_the_repr_shows_the_position() -> None:
     assert repr(writer(MemoryStore())) == "<CheckpointWriter 0 epoch 5 | not stamped>"
 
 
@@ -385,7 +395,9 @@ def test_it_shows_where_it_is() -> None:
     ids=["beside an SDK", "with old listings"],
 )
 @pytest.mark.parametrize("seed", range(40))
-async def test_a_chain_of_owners_under_mishaps(seed: int, sdk: float, stale: float) -> None:
+async def test_a_chain_of_owners_with_faults_loses_nothing(
+    seed: int, sdk: float, stale: float
+) -> None:
     """Owners follow each other, each goes on where the stamp says; the one before wakes up again.
 
     However many answers are lost: nothing is passed that nobody handled, nothing goes back, and

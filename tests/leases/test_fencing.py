@@ -57,12 +57,14 @@ ADVANCING = [
 
 
 @pytest.mark.parametrize(("at", "epoch", "in_doubt", "answer"), ADVANCING)
-def test_advancing(at: int | None, epoch: int, in_doubt: bool, answer: object) -> None:
+def test_the_next_step_of_an_advance(
+    at: int | None, epoch: int, in_doubt: bool, answer: object
+) -> None:
     found = mark(at, epoch, "new")
     assert step(mark(20, 5, "old"), mark(30, 5, "old"), found, in_doubt) == answer
 
 
-def test_a_rewind_is_believed_once_a_write_was_refused() -> None:
+def test_a_rewind_counts_after_a_refused_write() -> None:
     known, wanted, found = mark(20, 5, "old"), mark(30, 5, "old"), mark(10, 5, "new")
     assert next_step(known, wanted, found, in_doubt=True, refused=True) == FencedOff(5)
 
@@ -82,7 +84,9 @@ STAMPING = [
 
 
 @pytest.mark.parametrize(("at", "epoch", "in_doubt", "answer"), STAMPING)
-def test_stamping(at: int | None, epoch: int, in_doubt: bool, answer: object) -> None:
+def test_the_next_step_of_a_stamp(
+    at: int | None, epoch: int, in_doubt: bool, answer: object
+) -> None:
     found = mark(at, epoch, "new")
     assert step(None, mark(20, 5, "old"), found, in_doubt) == answer
 
@@ -100,21 +104,19 @@ RESTAMPING = [
 
 
 @pytest.mark.parametrize(("at", "epoch", "in_doubt", "answer"), RESTAMPING)
-def test_restamping(at: int, epoch: int, in_doubt: bool, answer: object) -> None:
+def test_the_next_step_of_a_restamp(at: int, epoch: int, in_doubt: bool, answer: object) -> None:
     found = mark(at, epoch, "new")
     assert step(mark(20, 5, "old"), mark(20, 7, "old"), found, in_doubt) == answer
 
 
 @pytest.mark.parametrize("in_doubt", [False, True])
 @pytest.mark.parametrize("known", [None, mark(20, 5, "old")])
-def test_a_checkpoint_that_was_deleted_is_written_anew(
-    known: Checkpoint | None, in_doubt: bool
-) -> None:
+def test_a_deleted_checkpoint_is_written_again(known: Checkpoint | None, in_doubt: bool) -> None:
     wanted = mark(30, 5, "old")
     assert step(known, wanted, None, in_doubt) == RetryWrite(mark(30, 5, ""))
 
 
-def test_what_holds_for_every_combination() -> None:
+def test_no_step_passes_unhandled_events_or_a_later_owner() -> None:
     """The two promises, and that a write always goes over what was found, in our name."""
     places = [None, 10, 20, 25, 30, 40]
     combinations = 0
@@ -172,7 +174,7 @@ def check(
         (mark(20, 6), False),
     ],
 )
-def test_whether_a_stamp_was_erased(found: Checkpoint | None, erased: bool) -> None:
+def test_an_erased_stamp_is_detected(found: Checkpoint | None, erased: bool) -> None:
     assert is_erased(mark(20, 5), mark(30, 7), found) == erased  # we had stamped it with 5
     assert is_erased(None, mark(30, 5), found) == erased
 
@@ -195,7 +197,7 @@ def test_whether_a_stamp_was_erased(found: Checkpoint | None, erased: bool) -> N
         ((5, None), (None, "800"), False),
     ],
 )
-def test_which_lies_ahead(
+def test_the_checkpoint_ahead_is_detected(
     one: tuple[int | None, str | None], other: tuple[int | None, str | None], ahead: bool
 ) -> None:
     here, there = Checkpoint(GROUP, "0", *one), Checkpoint(GROUP, "0", *other)

@@ -34,7 +34,7 @@ class SleepyClock:
         self.time += seconds
 
 
-async def test_a_calm_store_is_the_store_within() -> None:
+async def test_without_faults_it_is_the_inner_store() -> None:
     store = MemoryStore(SleepyClock())
     async with FlakyStore(store) as flaky:
         row = await first(flaky)
@@ -48,7 +48,7 @@ async def test_a_calm_store_is_the_store_within() -> None:
     assert not flaky.injected
 
 
-async def test_an_old_listing_tells_what_was_there_and_that_time_has_passed() -> None:
+async def test_a_stale_listing_is_the_previous_one_aged() -> None:
     clock = SleepyClock()
     store = MemoryStore(clock)
     flaky = FlakyStore(store, clock=clock)
@@ -65,7 +65,7 @@ async def test_an_old_listing_tells_what_was_there_and_that_time_has_passed() ->
     assert flaky.injected == {"stale": 1}
 
 
-async def test_who_has_seen_nothing_is_told_nothing_old() -> None:
+async def test_the_first_listing_cannot_be_stale() -> None:
     store = MemoryStore()
     await first(store)
     flaky = FlakyStore(store, RandomFaults(Random(0), stale=1))
@@ -74,7 +74,7 @@ async def test_who_has_seen_nothing_is_told_nothing_old() -> None:
     assert not flaky.injected
 
 
-async def test_a_script_keeps_a_mishap_until_it_fits() -> None:
+async def test_a_scripted_fault_waits_for_a_call_that_it_applies_to() -> None:
     flaky = FlakyStore(MemoryStore(), ScriptedFaults(["failed", "after"]))
     assert isinstance(await write(flaky, claim(None, "0", "a")), Granted)
     with pytest.raises(StoreError):
@@ -83,7 +83,7 @@ async def test_a_script_keeps_a_mishap_until_it_fits() -> None:
     assert flaky.injected == {"failed": 1, "after": 1}
 
 
-async def test_a_write_that_never_arrived_is_not_sent() -> None:
+async def test_a_write_lost_before_the_store_is_not_sent() -> None:
     sent: list[str] = []
 
     class Watched(MemoryStore):
@@ -98,7 +98,7 @@ async def test_a_write_that_never_arrived_is_not_sent() -> None:
     assert sent == ["1"]
 
 
-async def test_it_takes_its_time_by_the_clock_that_was_given() -> None:
+async def test_delays_pass_by_the_given_clock() -> None:
     clock = SleepyClock()
     flaky = FlakyStore(MemoryStore(clock), RandomFaults(Random(1), delay_s_max=10.0), clock)
     await first(flaky)
@@ -107,14 +107,14 @@ async def test_it_takes_its_time_by_the_clock_that_was_given() -> None:
     assert all(0 < slept <= 5 for slept in clock.slept)
 
 
-async def test_when_the_weather_clears() -> None:
+async def test_a_plan_can_be_replaced() -> None:
     flaky = FlakyStore(MemoryStore(), RandomFaults(Random(0), before=1, failed=1))
     assert isinstance(await write(flaky, claim(None, "0", "a")), Unknown)
     flaky.plan = NO_FAULTS
     await first(flaky)
 
 
-def test_the_same_die_throws_the_same() -> None:
+def test_the_same_seed_draws_the_same_faults() -> None:
     def thrown(seed: int) -> list[Fault]:
         rates = RandomFaults(Random(seed), before=0.2, after=0.3, failed=0.1, stale=0.4)
         return [rates.draw("write" if n % 2 else "read") for n in range(1000)]

@@ -65,7 +65,7 @@ URL = "https://acct.blob.core.windows.net"
         ),
     ],
 )
-def test_what_a_text_means(text: str | Path, place: StoreUrl) -> None:
+def test_a_store_url_is_parsed(text: str | Path, place: StoreUrl) -> None:
     assert parse_store_url(text) == place
 
 
@@ -86,21 +86,21 @@ def test_what_a_text_means(text: str | Path, place: StoreUrl) -> None:
         (f"Endpoint=sb://house/;SharedAccessKey={KEY}", "event hub"),
     ],
 )
-def test_what_means_nothing(text: str, words: str) -> None:
+def test_an_invalid_store_url_is_refused_without_secrets(text: str, words: str) -> None:
     with pytest.raises(OptionError, match=words) as told:
         parse_store_url(text)
     assert KEY not in str(told.value)
     assert "sig=" not in str(told.value)
 
 
-def test_a_container_given_apart() -> None:
+def test_a_container_can_be_a_separate_argument() -> None:
     assert parse_store_url(STRING, "leases").container == "leases"
     assert parse_store_url(f"{STRING};Container=leases", "leases").container == "leases"
     with pytest.raises(OptionError, match="two different containers"):
         parse_store_url(f"{STRING};Container=leases", "others")
 
 
-def test_a_place_shows_no_key() -> None:
+def test_the_repr_of_a_store_url_shows_no_key() -> None:
     assert KEY not in repr(parse_store_url(STRING, "leases"))
 
 
@@ -116,7 +116,7 @@ async def test_stores_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["blob", "bloblease"])
-def test_blob_stores_are_made(kind: str) -> None:
+def test_blob_stores_open_by_url_and_connection_string(kind: str) -> None:
     for store in (
         open_store(f"{kind}://acct/leases", credential=KEY),
         open_store(f"{kind}:{STRING};Container=leases"),
@@ -127,7 +127,7 @@ def test_blob_stores_are_made(kind: str) -> None:
         assert KEY not in repr(store)
 
 
-async def test_the_machines_identity_is_asked_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_machine_identity_is_called_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     identity = MachineIdentity()
     asked: list[Any] = []
 

@@ -60,7 +60,7 @@ def run(handler: Any, face: str = "pull", weather: str = "none", **more: Any) ->
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_the_first_exception_is_told(face: str) -> None:
+def test_the_first_exception_is_in_the_result(face: str) -> None:
     result = run(Seen(), face)
     assert result.handler_failed is not None
     assert result.handler_failed.startswith("ValueError: cannot parse (event")
@@ -71,7 +71,7 @@ def test_the_first_exception_is_told(face: str) -> None:
 
 
 @pytest.mark.parametrize("face", CALLED)
-def test_an_event_that_it_cannot_handle_is_skipped_and_nothing_else(face: str) -> None:
+def test_only_the_event_that_cannot_be_handled_is_skipped(face: str) -> None:
     handle = Seen()
     result = run(handle, face)
     assert not result.violations
@@ -91,7 +91,7 @@ def test_a_pull_loop_that_raises_is_offered_its_partition_again() -> None:
     assert set(handle.tried.values()) == {4}
 
 
-def test_a_pull_loop_that_always_raises_waits_there_for_ever() -> None:
+def test_a_pull_loop_that_always_raises_stays_at_its_event() -> None:
     handle = Seen()
     result = run(handle)
     assert not result.violations
@@ -101,7 +101,7 @@ def test_a_pull_loop_that_always_raises_waits_there_for_ever() -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_raising_on_and_off_in_bad_weather_breaks_no_promise(face: str) -> None:
+def test_a_handler_that_sometimes_raises_violates_no_invariant(face: str) -> None:
     for seed in range(1, 4):
         calls = 0
 
@@ -118,7 +118,7 @@ def test_raising_on_and_off_in_bad_weather_breaks_no_promise(face: str) -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_a_bug_shows_its_message(face: str) -> None:
+def test_the_message_of_a_bug_is_in_the_result(face: str) -> None:
     def handle(partition: Any, batch: Any) -> None:
         batch.nope()
 
@@ -127,7 +127,7 @@ def test_a_bug_shows_its_message(face: str) -> None:
     assert "'list' object has no attribute 'nope'" in str(result.handler_failed)
 
 
-def test_the_text_is_in_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_is_in_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
     result, scene = with_scene(monkeypatch, Seen())
     raised = [line for line in scene if line.startswith("raised ")]
     assert raised[0].endswith(" ValueError: cannot parse")
@@ -135,7 +135,7 @@ def test_the_text_is_in_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.handler_failed is not None
 
 
-def test_an_address_does_not_make_two_histories_of_one() -> None:
+def test_a_memory_address_does_not_change_the_digest() -> None:
     def handle(partition: Any, batch: Any) -> None:
         raise ValueError(f"{object()}\nand a second line")
 
@@ -144,7 +144,7 @@ def test_an_address_does_not_make_two_histories_of_one() -> None:
     assert "<object object at 0x…> and a second line (" in str(one.handler_failed)
 
 
-def test_a_group_of_exceptions_is_not_taken_for_a_host_that_failed() -> None:
+def test_an_exception_group_of_a_handler_is_not_a_failed_host() -> None:
     async def fails() -> None:
         raise ValueError("in a task")
 
@@ -159,7 +159,7 @@ def test_a_group_of_exceptions_is_not_taken_for_a_host_that_failed() -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
-def test_a_partition_that_is_lost_is_no_failure_of_the_handler(face: str) -> None:
+def test_a_lost_partition_is_not_a_handler_failure(face: str) -> None:
     calls = 0
 
     async def handle(partition: Any, batch: list[Event]) -> None:
@@ -175,7 +175,7 @@ def test_a_partition_that_is_lost_is_no_failure_of_the_handler(face: str) -> Non
 
 
 @pytest.mark.parametrize("face", ["push", "functions"])
-def test_a_partition_that_a_policy_stops_is_the_handlers_affair(face: str) -> None:
+def test_a_partition_stopped_by_the_policy_violates_nothing(face: str) -> None:
     options = ProcessorOptions(poison=PoisonPolicy(then=STOP))
     handle = Seen()
     result = run(handle, face, options=options)
@@ -183,7 +183,7 @@ def test_a_partition_that_a_policy_stops_is_the_handlers_affair(face: str) -> No
     assert all(max(numbers, default=-1) < 7 for numbers in handle.handled.values())
 
 
-def test_who_raises_nothing_is_told_nothing() -> None:
+def test_a_handler_without_exceptions_has_no_failure() -> None:
     result = run(Seen(bad=-1), weather="default")
     assert result.ok
     assert result.handler_failed is None
@@ -207,7 +207,7 @@ def with_scene(monkeypatch: pytest.MonkeyPatch, handler: Any) -> tuple[Result, l
     return run(handler), scene
 
 
-def test_a_partition_that_is_not_offered_again_is_the_engines_affair(
+def test_a_partition_that_is_not_offered_again_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def forget(self: PartitionSupervisor, seconds: float) -> None:
@@ -218,7 +218,7 @@ def test_a_partition_that_is_not_offered_again_is_the_engines_affair(
     assert "I3" in {violation.name for violation in result.violations}
 
 
-def test_an_event_that_is_skipped_without_being_tried_again_is_the_engines_affair(
+def test_an_event_skipped_without_retries_is_a_violation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept = Handling._try
@@ -232,7 +232,7 @@ def test_an_event_that_is_skipped_without_being_tried_again_is_the_engines_affai
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_good_event_that_gets_lost_beside_is_the_engines_affair(
+def test_a_good_event_lost_beside_a_bad_one_is_a_violation(
     times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = PartitionClient._receive
@@ -245,7 +245,7 @@ def test_a_good_event_that_gets_lost_beside_is_the_engines_affair(
     assert {violation.name for violation in result.violations} & {"I3", "I4"}
 
 
-def test_a_pull_host_that_fails_by_itself_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pull_host_that_fails_by_itself_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(self: PartitionClient) -> Any:
         raise RuntimeError("not the handler's")
         yield []
@@ -262,13 +262,13 @@ def test_a_pull_host_that_fails_by_itself_is_noticed(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", ["hours", "burst_s"])
-def test_a_scenario_without_an_end_is_refused(name: str, number: float) -> None:
+def test_a_scenario_with_infinite_numbers_is_refused(name: str, number: float) -> None:
     with pytest.raises(OptionError, match=name.removesuffix("_s")):
         Scenario(**{**SMALL, name: number})
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0])
-def test_bursts_need_some_time_between_them(wrong: float) -> None:
+def test_burst_s_must_be_above_zero(wrong: float) -> None:
     with pytest.raises(OptionError, match="burst_s"):
         Scenario(**SMALL, burst_s=wrong)
 
@@ -280,14 +280,14 @@ def rates() -> Iterator[tuple[str, float]]:
 
 
 @pytest.mark.parametrize(("name", "number"), list(rates()))
-def test_a_rate_that_is_no_number_is_refused(name: str, number: float) -> None:
+def test_a_rate_that_is_not_finite_is_refused(name: str, number: float) -> None:
     with pytest.raises(OptionError, match=f"the rate of {name} must .*{number:g}"):
         Faults(**{name: number})
     with pytest.raises(OptionError, match=f"the rate of {name} must .*{number:g}"):
         parse_faults(f"default,{name}={number:g}")
 
 
-def test_rates_that_are_too_much_together_are_refused() -> None:
+def test_an_infinite_sum_of_rates_is_refused() -> None:
     with pytest.raises(OptionError, match="sum of the rates"):
         Faults(crash=1e308, pause=1e308)
 

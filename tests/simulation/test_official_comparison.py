@@ -16,7 +16,7 @@ DEATH = Scene("4 partitions, one of two dies", 4, 2, dies=1)
 STEADY = ours(STRATEGIES["steady"], ProcessorOptions())
 
 
-def test_ours_move_as_little_as_possible_and_nothing_twice() -> None:
+def test_our_hosts_need_the_fewest_moves_and_no_duplicates() -> None:
     found = play(SMALL, STEADY, seed=1, watch_s=300)
     assert (found.moves, found.handed, found.spread) == (2, 2, 0)
     assert (found.again, found.missed, found.unowned_s) == (0, 0, 0)
@@ -25,7 +25,7 @@ def test_ours_move_as_little_as_possible_and_nothing_twice() -> None:
     assert found.calls > 0
 
 
-def test_official_hosts_really_run_and_share() -> None:
+def test_official_hosts_run_and_share() -> None:
     found = play(SMALL, official("greedy"), seed=1, watch_s=400)
     assert (found.moves, found.handed, found.spread, found.missed) == (2, 2, 0, 0)
     # It takes one partition per cycle of 30 s and more.
@@ -35,7 +35,7 @@ def test_official_hosts_really_run_and_share() -> None:
 
 
 @pytest.mark.parametrize(("turn", "lease_s"), [(STEADY, 30), (official("balanced"), 180)])
-def test_what_a_dead_host_had_rests_for_its_lease(turn: Turn, lease_s: float) -> None:
+def test_partitions_of_a_dead_host_wait_for_its_lease(turn: Turn, lease_s: float) -> None:
     found = play(DEATH, turn, seed=2, watch_s=600)
     assert (found.handed, found.missed, found.moves) == (2, 0, 0)
     assert found.seconds is not None
@@ -43,18 +43,18 @@ def test_what_a_dead_host_had_rests_for_its_lease(turn: Turn, lease_s: float) ->
     assert found.unowned_s > 2 * (lease_s - turn.interval_s * 1.3)
 
 
-def test_who_leaves_in_good_order_leaves_nothing_behind() -> None:
+def test_a_host_that_stops_gracefully_leaves_nothing_unhandled() -> None:
     found = play(LEAVE, STEADY, seed=3, watch_s=200)
     assert (found.again, found.missed, found.spread) == (0, 0, 0)
     assert found.handed in (3, 4)
 
 
-def test_a_seed_is_played_the_same_again() -> None:
+def test_the_same_seed_gives_the_same_measurement() -> None:
     for turn in (STEADY, official("balanced")):
         assert play(SMALL, turn, 7, 200) == play(SMALL, turn, 7, 200)
 
 
-def test_a_table_has_a_cell_for_everything_and_everybody_is_in_it() -> None:
+def test_the_table_has_every_cell_and_every_side() -> None:
     found = [play(SMALL, STEADY, seed, 150) for seed in (1, 2)]
     assert len(list(cells(SMALL, STEADY, found))) == 7
     assert len([name for name, _ in sides() if "azure" in name]) == 2

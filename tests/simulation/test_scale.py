@@ -49,7 +49,7 @@ async def rested(partitions: int, hosts: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("partitions", "hosts"), [(32, 8), (12, 12), (40, 1)])
-def test_a_fleet_at_rest_asks_what_the_arithmetic_says(partitions: int, hosts: int) -> None:
+def test_a_fleet_at_rest_makes_the_computed_number_of_calls(partitions: int, hosts: int) -> None:
     with asyncio.Runner(loop_factory=SimLoop) as runner:
         asked = runner.run(rested(partitions, hosts))
     expected = calls_at_rest(partitions, hosts, ProcessorOptions())
@@ -63,7 +63,7 @@ def test_a_fleet_at_rest_asks_what_the_arithmetic_says(partitions: int, hosts: i
 
 
 @pytest.mark.parametrize(("partitions", "hosts"), SIZES)
-def test_the_page_says_what_the_arithmetic_says(partitions: int, hosts: int) -> None:
+def test_the_page_has_the_computed_numbers(partitions: int, hosts: int) -> None:
     (row,) = (
         line for line in PAGE.splitlines() if line.startswith(f"| {partitions:,} x {hosts:,}")
     )
@@ -71,7 +71,9 @@ def test_the_page_says_what_the_arithmetic_says(partitions: int, hosts: int) -> 
 
 
 @pytest.mark.parametrize(("partitions", "hosts"), SIZES[:2])
-def test_from_cold_all_plans_together_are_everything_once(partitions: int, hosts: int) -> None:
+def test_after_a_cold_start_all_plans_together_claim_everything_once(
+    partitions: int, hosts: int
+) -> None:
     found = cold(partitions, hosts)
     plans = [plan(found, partitions, host) for host in range(hosts)]
     wanted = Counter(partition for one in plans for partition in one)
@@ -80,9 +82,7 @@ def test_from_cold_all_plans_together_are_everything_once(partitions: int, hosts
 
 
 @pytest.mark.parametrize(("partitions", "hosts"), SIZES)
-def test_a_newcomer_asks_for_its_share_and_nobody_else_for_anything(
-    partitions: int, hosts: int
-) -> None:
+def test_a_new_host_requests_its_share_and_others_nothing(partitions: int, hosts: int) -> None:
     found = newcomer(partitions, hosts)
     wanted = plan(found, partitions, hosts - 1)
     assert len(wanted) == len(set(wanted)) == partitions // hosts
@@ -93,13 +93,13 @@ def test_a_newcomer_asks_for_its_share_and_nobody_else_for_anything(
 
 
 @pytest.mark.parametrize(("partitions", "hosts"), SIZES)
-def test_at_rest_nobody_asks_for_anything(partitions: int, hosts: int) -> None:
+def test_at_rest_no_host_requests_anything(partitions: int, hosts: int) -> None:
     found = at_rest(partitions, hosts)
     for host in range(0, hosts, max(1, hosts // 7)):
         assert plan(found, partitions, host) == []
 
 
-def test_what_a_tenth_of_the_hosts_left_is_taken_once_at_the_largest_size() -> None:
+def test_partitions_of_a_tenth_of_the_hosts_are_claimed_once() -> None:
     partitions, hosts = SIZES[-1]
     gone = hosts // 10
 

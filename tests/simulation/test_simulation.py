@@ -79,7 +79,7 @@ def test_progress_changes_nothing() -> None:
 # -- the loop -------------------------------------------------------------------------------------
 
 
-def test_time_jumps() -> None:
+def test_a_sleep_takes_no_real_time() -> None:
     async def scene() -> float:
         before_s = asyncio.get_running_loop().time()
         await asyncio.sleep(365 * 86400)
@@ -90,7 +90,7 @@ def test_time_jumps() -> None:
     assert time.monotonic() - started_s < 3600
 
 
-def test_a_frozen_host_does_nothing_until_it_is_thawed_and_a_dead_one_never_again() -> None:
+def test_a_frozen_process_resumes_and_a_dead_one_does_not() -> None:
     async def scene() -> list[tuple[str, float]]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
@@ -124,7 +124,7 @@ def test_a_frozen_host_does_nothing_until_it_is_thawed_and_a_dead_one_never_agai
     assert [name for name, _ in heard[:thaw]].count("well") == 12
 
 
-def test_a_clock_may_be_wrong() -> None:
+def test_a_host_clock_may_be_ahead_and_fast() -> None:
     async def scene() -> None:
         right, wrong = HostClock(), HostClock(ahead_s=3600, rate=1.01)
         before_s, ahead_s = right.monotonic(), wrong.monotonic()
@@ -139,7 +139,7 @@ def test_a_clock_may_be_wrong() -> None:
 # -- the hub --------------------------------------------------------------------------------------
 
 
-def test_an_evicted_reader_hands_out_what_has_arrived_and_then_says_why() -> None:
+def test_an_evicted_reader_returns_prefetched_events_and_then_raises() -> None:
     async def scene() -> None:
         hub = SimHub(1, Random(1))
         one, two = (hub.client(HostProcess(name), Random(1)) for name in ("one", "two"))
@@ -160,7 +160,7 @@ def test_an_evicted_reader_hands_out_what_has_arrived_and_then_says_why() -> Non
     run(scene())
 
 
-def test_positions() -> None:
+def test_a_reader_starts_at_its_position() -> None:
     async def scene() -> None:
         hub = SimHub(1, Random(1))
         hub.publish("0", [b"a", b"b", b"c"])
@@ -191,7 +191,7 @@ def watched(semantics: str) -> tuple[SimStore, Checks]:
     ("semantics", "age_s", "tells"),
     [("memory", 9.5, True), ("blob", 8, False), ("bloblease", 0, True)],
 )
-def test_what_a_store_tells(semantics: str, age_s: float, tells: bool) -> None:
+def test_the_semantics_decide_ages_and_refusals(semantics: str, age_s: float, tells: bool) -> None:
     async def scene() -> None:
         store, _ = watched(semantics)
         await asyncio.sleep(0.25)
@@ -215,7 +215,7 @@ def test_an_unknown_semantics_is_refused() -> None:
 # -- checks ---------------------------------------------------------------------------------------
 
 
-def test_a_violation_says_what_and_where() -> None:
+def test_a_violation_names_invariant_and_partition() -> None:
     async def scene() -> Checks:
         _, checks = watched("memory")
         one, two = HostProcess("one"), HostProcess("two")
@@ -241,7 +241,7 @@ class Client:
 
 
 @pytest.mark.parametrize(("first", "broken"), [(4, []), (7, []), (8, ["I3"])])
-def test_what_retention_took_is_no_gap_and_what_it_left_is(first: int, broken: list[str]) -> None:
+def test_only_retained_events_can_be_gaps(first: int, broken: list[str]) -> None:
     async def scene() -> Checks:
         _, checks = watched("memory")
         process = HostProcess("one")
@@ -259,7 +259,7 @@ def test_what_retention_took_is_no_gap_and_what_it_left_is(first: int, broken: l
 
 
 @pytest.mark.parametrize(("late_s", "broken"), [(0.1, ["I6"]), (28.5, [])])
-def test_an_owner_obeys_the_deadline_that_it_was_told(late_s: float, broken: list[str]) -> None:
+def test_an_owner_follows_the_deadline_that_it_received(late_s: float, broken: list[str]) -> None:
     """A listing that was long on its way tells it too early, and the owner cannot know."""
 
     async def scene() -> Checks:
@@ -315,7 +315,7 @@ def test_every_kind_of_fault_is_made_and_counted() -> None:
     assert set(faults) == set(ASKED_FOR)
 
 
-def test_a_scenario_needs_something_to_simulate() -> None:
+def test_an_empty_scenario_is_refused() -> None:
     for wrong in ({"hosts": 0}, {"partitions": 0}, {"hours": 0.0}):
         with pytest.raises(OptionError, match="at least one host"):
             Scenario(**{**SMALL, **wrong})
@@ -324,7 +324,7 @@ def test_a_scenario_needs_something_to_simulate() -> None:
 
 
 @pytest.mark.parametrize("face", ["pull", "push", "fixed"])
-def test_your_own_handler_runs_in_it(face: str) -> None:
+def test_the_users_handler_handles_every_event(face: str) -> None:
     seen: dict[str, set[int]] = {}
 
     async def handle(partition: Any, batch: list[Event]) -> None:
@@ -336,7 +336,7 @@ def test_your_own_handler_runs_in_it(face: str) -> None:
     assert sum(map(len, seen.values())) == result.sent
 
 
-def test_a_plain_function_will_do() -> None:
+def test_a_handler_may_be_a_plain_function() -> None:
     seen: list[Event] = []
 
     def handle(partition: Any, batch: list[Event]) -> None:

@@ -36,7 +36,7 @@ from tests.leases.contract.calls import (
 from tests.leases.contract.stores import GROUP
 
 
-async def test_a_place_is_empty_at_first(store: CheckpointStore) -> None:
+async def test_a_new_store_is_empty(store: CheckpointStore) -> None:
     listing = await store.list_ownership(GROUP)
     assert listing.ownerships == ()
     assert listing.members == ()
@@ -72,7 +72,7 @@ async def test_every_granted_write_changes_the_etag(store: CheckpointStore) -> N
         seen.add(row.etag)
 
 
-async def test_an_etag_is_good_once(store: CheckpointStore) -> None:
+async def test_an_etag_is_accepted_once(store: CheckpointStore) -> None:
     row = await first(store)
     newer = await granted(store, renew(row))
     await refused(store, renew(row))
@@ -80,14 +80,14 @@ async def test_an_etag_is_good_once(store: CheckpointStore) -> None:
     assert kept((await rows(store))["0"]) == kept(newer)
 
 
-async def test_a_listed_etag_is_as_good_as_a_granted_one(store: CheckpointStore) -> None:
+async def test_a_listed_etag_is_accepted(store: CheckpointStore) -> None:
     await first(store)
     row = await granted(store, renew((await rows(store))["0"]))
     await granted(store, renew((await rows(store))["0"]))
     await refused(store, renew(row))
 
 
-async def test_a_refusal_tells_the_current_row_if_anything(store: CheckpointStore) -> None:
+async def test_a_refusal_has_the_current_row_or_none(store: CheckpointStore) -> None:
     row = await first(store)
     newer = await granted(store, renew(row, 3.0))
     outcome = await write(store, renew(row))
@@ -95,7 +95,7 @@ async def test_a_refusal_tells_the_current_row_if_anything(store: CheckpointStor
     assert outcome.current is None or kept(outcome.current) == kept(newer)
 
 
-async def test_a_life_of_a_row(store: CheckpointStore) -> None:
+async def test_a_row_passes_through_all_its_states(store: CheckpointStore) -> None:
     """Every way in which one row may follow another, each over the one before."""
     row = await first(store, host="a")
     row = await granted(store, renew(row, rate=12.5))
@@ -207,7 +207,7 @@ async def test_of_many_checkpoints_one_is_granted(stores: list[CheckpointStore])
     assert [await checkpoints(store) for store in stores] == [{"0": winners[0]}] * len(stores)
 
 
-async def test_rows_and_checkpoints_do_not_meet(store: CheckpointStore) -> None:
+async def test_rows_and_checkpoints_are_independent(store: CheckpointStore) -> None:
     """Writing one of them leaves the other's etag as it is."""
     row = await first(store)
     mark = mark_of(await store.update_checkpoint(STAMP))
@@ -217,7 +217,7 @@ async def test_rows_and_checkpoints_do_not_meet(store: CheckpointStore) -> None:
     assert await checkpoints(store) == {"0": mark}
 
 
-async def test_many_rows_in_one_call(store: CheckpointStore) -> None:
+async def test_one_call_writes_many_rows(store: CheckpointStore) -> None:
     wanted = [claim(None, str(n), "a") for n in range(20)]
     outcomes = await store.claim_ownership(GROUP, wanted)
     written = [row_of(outcome) for outcome in outcomes]
@@ -227,5 +227,5 @@ async def test_many_rows_in_one_call(store: CheckpointStore) -> None:
     assert {p: kept(row) for p, row in found.items()} == {r.partition: kept(r) for r in written}
 
 
-async def test_no_claims_are_no_trouble(store: CheckpointStore) -> None:
+async def test_a_call_without_claims_has_no_outcomes(store: CheckpointStore) -> None:
     assert await store.claim_ownership(GROUP, []) == []

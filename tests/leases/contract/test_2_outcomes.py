@@ -42,7 +42,7 @@ async def test_outcomes_come_in_the_order_of_the_claims(store: CheckpointStore) 
     ] == ["3", "9", "0", "2", "1"]  # fmt: skip
 
 
-async def test_no_answer_is_unknown(place: Place, store: CheckpointStore) -> None:
+async def test_a_write_without_a_response_is_unknown(place: Place, store: CheckpointStore) -> None:
     row = await first(store)
     mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
     async with place.silent() as silent:
@@ -57,7 +57,7 @@ async def test_no_answer_is_unknown(place: Place, store: CheckpointStore) -> Non
         assert told.why
 
 
-async def test_after_silence_the_rows_tell_what_happened(
+async def test_after_lost_responses_the_rows_show_what_was_written(
     place: Place, store: CheckpointStore
 ) -> None:
     """Whatever became of the write: the etag says so, and a repeated call never writes twice."""
@@ -73,7 +73,9 @@ async def test_after_silence_the_rows_tell_what_happened(
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
-async def test_a_lost_answer_to_a_claim(store: CheckpointStore, mishap: Fault) -> None:
+async def test_a_claim_with_a_lost_response_is_unknown_and_written(
+    store: CheckpointStore, mishap: Fault
+) -> None:
     """The same call again: granted if it had not been written, refused if it had, never both."""
     row = await first(store)
     flaky = FlakyStore(store, ScriptedFaults([mishap]))
@@ -89,7 +91,9 @@ async def test_a_lost_answer_to_a_claim(store: CheckpointStore, mishap: Fault) -
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
-async def test_a_lost_answer_to_a_first_claim(store: CheckpointStore, mishap: Fault) -> None:
+async def test_a_first_claim_with_a_lost_response_is_unknown_and_written(
+    store: CheckpointStore, mishap: Fault
+) -> None:
     flaky = FlakyStore(store, ScriptedFaults([mishap]))
     assert isinstance(await write(flaky, claim(None, "0", "a")), Unknown)
     again = await write(flaky, claim(None, "0", "a"))
@@ -98,7 +102,9 @@ async def test_a_lost_answer_to_a_first_claim(store: CheckpointStore, mishap: Fa
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
-async def test_a_lost_answer_to_a_checkpoint(store: CheckpointStore, mishap: Fault) -> None:
+async def test_a_checkpoint_with_a_lost_response_is_unknown_and_written(
+    store: CheckpointStore, mishap: Fault
+) -> None:
     mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
     flaky = FlakyStore(store, ScriptedFaults([mishap]))
     wanted = advance(mark, 5, "500")
@@ -110,7 +116,7 @@ async def test_a_lost_answer_to_a_checkpoint(store: CheckpointStore, mishap: Fau
     assert replace((await checkpoints(store))["0"], etag="") == replace(wanted, etag="")
 
 
-async def test_one_lost_answer_among_several(store: CheckpointStore) -> None:
+async def test_one_lost_response_leaves_the_other_outcomes(store: CheckpointStore) -> None:
     flaky = FlakyStore(store, ScriptedFaults(["", "after", "", "before"]))
     claims = [claim(None, str(n), "a") for n in range(4)]
     outcomes = await flaky.claim_ownership(GROUP, claims)
@@ -118,7 +124,7 @@ async def test_one_lost_answer_among_several(store: CheckpointStore) -> None:
     assert sorted(await rows(store)) == ["0", "1", "2"]
 
 
-async def test_a_race_with_lost_answers(stores: list[CheckpointStore]) -> None:
+async def test_a_race_with_lost_responses_has_one_winner(stores: list[CheckpointStore]) -> None:
     """At most one is granted, and if somebody was, the row is theirs."""
     mishaps: list[Fault] = ["", "after", "before", "", "after", "before", "", "after"]
     row = await first(stores[0], host="old")
@@ -134,7 +140,7 @@ async def test_a_race_with_lost_answers(stores: list[CheckpointStore]) -> None:
     assert owner in winners + perhaps
 
 
-async def test_a_refused_write_leaves_no_trace(store: CheckpointStore) -> None:
+async def test_a_refused_write_changes_nothing(store: CheckpointStore) -> None:
     row = await first(store)
     newer = await granted(store, renew(row, 4.0))
     before = (await rows(store))["0"]

@@ -46,7 +46,7 @@ async def bounds(
     return found, read_from - wrote_to - slack, read_to - wrote_from + slack
 
 
-async def test_a_row_grows_old_and_is_young_again(place: Place, store: CheckpointStore) -> None:
+async def test_a_row_ages_until_it_is_written_again(place: Place, store: CheckpointStore) -> None:
     async def listed() -> Ownership:
         return (await rows(store))["0"]
 
@@ -120,7 +120,7 @@ async def test_a_renewal_keeps_the_deadline(place: Place, store: CheckpointStore
     assert listed.age_s >= place.tick_s - place.resolution_s
 
 
-async def test_what_was_handed_over_tells_until_when_it_must_be_confirmed(
+async def test_a_handed_over_row_has_a_confirmation_deadline(
     place: Place, store: CheckpointStore
 ) -> None:
     row = await granted(store, nominate(await first(store, host="a"), "b", 9 * place.tick_s))
@@ -135,7 +135,7 @@ async def test_what_was_handed_over_tells_until_when_it_must_be_confirmed(
     assert (listed.owner, listed.unconfirmed, listed.deadline_s) == ("b", False, None)
 
 
-async def test_whoever_follows_has_no_deadline(store: CheckpointStore) -> None:
+async def test_a_claim_after_a_nomination_has_no_deadline(store: CheckpointStore) -> None:
     for follow in (hand_over, release):
         row = await first(store, follow.__name__, "a")
         row = await granted(store, nominate(row, "b", 30.0))
@@ -144,7 +144,7 @@ async def test_whoever_follows_has_no_deadline(store: CheckpointStore) -> None:
         assert (listed.successor, listed.deadline_s, listed.overdue) == ("", None, False)
 
 
-async def test_a_beat_is_young_and_grows_old(place: Place, store: CheckpointStore) -> None:
+async def test_a_member_ages_since_its_beat(place: Place, store: CheckpointStore) -> None:
     async def beaten() -> float:
         return (await members(store))["host-a"].age_s
 

@@ -34,7 +34,7 @@ async def test_a_released_row_keeps_its_epoch(place: Place, store: CheckpointSto
     assert taken.epoch == 3
 
 
-async def test_a_listing_that_tells_epochs_of_checkpoints_tells_those_that_are_stored(
+async def test_listed_epochs_of_checkpoints_are_the_stored_ones(
     store: CheckpointStore,
 ) -> None:
     """Where both are listed at once, a claim need not ask a second time."""
@@ -66,7 +66,7 @@ async def test_rows_outlive_the_handle_that_wrote_them(place: Place) -> None:
         await granted(store, renew(row))
 
 
-async def test_a_release_leaves_the_checkpoint_alone(store: CheckpointStore) -> None:
+async def test_a_release_does_not_change_the_checkpoint(store: CheckpointStore) -> None:
     row = await first(store)
     mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
     await granted(store, release(row))
@@ -84,7 +84,7 @@ async def test_a_bare_stamp_is_kept(store: CheckpointStore) -> None:
 # -- checkpoints do not go back -------------------------------------------------------------------
 
 
-async def test_a_checkpoint_that_goes_back_is_refused_where_the_store_can_see_it(
+async def test_a_checkpoint_that_goes_back_is_refused_where_the_store_can_detect_it(
     place: Place, store: CheckpointStore
 ) -> None:
     mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3)))
@@ -109,7 +109,7 @@ async def test_an_administrator_may_rewind(store: CheckpointStore) -> None:
     assert mark.sequence == 1
 
 
-async def test_even_an_administrator_does_not_write_over_what_he_has_not_seen(
+async def test_a_rewind_needs_the_current_etag(
     store: CheckpointStore,
 ) -> None:
     mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3)))
@@ -135,7 +135,7 @@ async def test_members_come_and_go(store: CheckpointStore) -> None:
     assert sorted(await members(store)) == ["host-a", "host-b"]
 
 
-async def test_a_member_may_have_a_bound(store: CheckpointStore) -> None:
+async def test_a_member_may_have_a_limit(store: CheckpointStore) -> None:
     await store.beat(GROUP, "host-a", 4)
     await store.beat(GROUP, "host-b")
     found = await members(store)
@@ -146,7 +146,7 @@ async def test_a_member_may_have_a_bound(store: CheckpointStore) -> None:
     assert (found["host-a"].max_partitions, found["host-b"].max_partitions) == (None, 7)
 
 
-async def test_a_member_is_no_row_and_an_owner_no_member(store: CheckpointStore) -> None:
+async def test_members_and_owners_are_listed_separately(store: CheckpointStore) -> None:
     await store.beat(GROUP, "host-b")
     await first(store, host="a")
     listing = await store.list_ownership(GROUP)
@@ -158,7 +158,7 @@ async def test_a_member_is_no_row_and_an_owner_no_member(store: CheckpointStore)
 # -- copies ---------------------------------------------------------------------------------------
 
 
-async def test_what_is_handed_out_is_frozen(store: CheckpointStore) -> None:
+async def test_returned_rows_are_frozen(store: CheckpointStore) -> None:
     await first(store)
     mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
     row = (await rows(store))["0"]
@@ -168,7 +168,7 @@ async def test_what_is_handed_out_is_frozen(store: CheckpointStore) -> None:
         (await checkpoints(store))["0"].sequence = 5  # type: ignore[misc]
 
 
-async def test_editing_what_was_handed_out_changes_nothing(store: CheckpointStore) -> None:
+async def test_editing_a_returned_row_changes_nothing(store: CheckpointStore) -> None:
     """By force, as a careless test would."""
     row = await first(store)
     mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
@@ -184,7 +184,7 @@ async def test_editing_what_was_handed_out_changes_nothing(store: CheckpointStor
     assert len(await store.list_checkpoints(GROUP)) == 1
 
 
-async def test_what_was_handed_in_is_not_kept(store: CheckpointStore) -> None:
+async def test_a_store_does_not_keep_the_rows_it_receives(store: CheckpointStore) -> None:
     wanted = claim(None, "0", "a")
     claims = [wanted]
     await store.claim_ownership(GROUP, claims)
@@ -193,7 +193,7 @@ async def test_what_was_handed_in_is_not_kept(store: CheckpointStore) -> None:
     assert (await rows(store))["0"].owner == "a"
 
 
-async def test_claims_that_change_under_way_are_written_as_given_or_not_at_all(
+async def test_claims_changed_during_the_call_are_written_unchanged_or_not_at_all(
     store: CheckpointStore,
 ) -> None:
     claims = [claim(None, "0", "a"), claim(None, "1", "a")]

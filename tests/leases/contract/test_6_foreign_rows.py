@@ -25,7 +25,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=lambda mark: f"{mark.sequence}-{mark.offset}")
-async def test_a_checkpoint_without_an_epoch_is_stamped_as_it_is(
+async def test_a_stamp_keeps_the_position_of_a_checkpoint_without_an_epoch(
     store: CheckpointStore, foreign: Checkpoint
 ) -> None:
     await store.update_checkpoint(foreign)
@@ -37,7 +37,7 @@ async def test_a_checkpoint_without_an_epoch_is_stamped_as_it_is(
     assert await checkpoints(store) == {"0": moved}
 
 
-async def test_a_bare_stamp_tells_nobody_where_to_start(store: CheckpointStore) -> None:
+async def test_a_bare_stamp_has_no_start_position(store: CheckpointStore) -> None:
     await store.update_checkpoint(stamp(None, GROUP, "0", 8))
     found = (await checkpoints(store))["0"]
     assert (found.sequence, found.offset) == (None, None)

@@ -31,7 +31,7 @@ async def test_a_beat_that_fails_raises(place: Place, store: CheckpointStore) ->
             await silent.leave(GROUP, "a")
 
 
-async def test_after_a_failure_all_goes_on(place: Place, store: CheckpointStore) -> None:
+async def test_a_store_works_after_a_failure(place: Place, store: CheckpointStore) -> None:
     row = await first(store)
     async with place.silent() as silent:
         with pytest.raises(StoreError):

@@ -19,7 +19,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=str)
-async def test_groups_are_apart(store: CheckpointStore, other: Group) -> None:
+async def test_groups_are_separate(store: CheckpointStore, other: Group) -> None:
     mine = await granted(store, claim(None, "0", "a"))
     mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
     await store.beat(GROUP, "a")
@@ -41,7 +41,7 @@ async def test_groups_are_apart(store: CheckpointStore, other: Group) -> None:
 SPELT = Group("House.ServiceBus.Windows.Net", "SENSORS", "$default")
 
 
-async def test_names_are_compared_without_regard_to_case(store: CheckpointStore) -> None:
+async def test_names_are_compared_case_insensitively(store: CheckpointStore) -> None:
     row = await granted(store, claim(None, "0", "a"), SPELT)
     mark = mark_of(await store.update_checkpoint(Checkpoint(SPELT, "0", 5, "50", 1)))
     assert mark.group == SPELT

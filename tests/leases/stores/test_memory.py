@@ -121,18 +121,20 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("stored", "wanted"), RIGHT)
-def test_a_row_that_may_follow(stored: Ownership | None, wanted: Ownership) -> None:
+def test_a_valid_row_may_follow(stored: Ownership | None, wanted: Ownership) -> None:
     assert row_fault(stored, wanted) is None
 
 
 @pytest.mark.parametrize(("stored", "wanted", "words"), WRONG)
-def test_a_row_that_may_not(stored: Ownership | None, wanted: Ownership, words: str) -> None:
+def test_an_invalid_row_is_refused_with_its_fault(
+    stored: Ownership | None, wanted: Ownership, words: str
+) -> None:
     fault = row_fault(stored, wanted)
     assert fault is not None
     assert words in fault
 
 
-def test_how_far_a_deadline_may_be_put_off() -> None:
+def test_a_renewal_may_postpone_a_deadline_within_the_limit() -> None:
     assert row_fault(aged(ASKED, 4.9), renew(ASKED)) is None
     assert row_fault(aged(ASKED, 5.1), renew(ASKED)) is not None
     assert row_fault(aged(ASKED, 5.1), renew(ASKED), put_off_s_max=6.0) is None
@@ -141,7 +143,7 @@ def test_how_far_a_deadline_may_be_put_off() -> None:
 # -- the store ------------------------------------------------------------------------------------
 
 
-async def test_misuse_is_a_bug_of_ours_and_writes_nothing() -> None:
+async def test_a_misuse_writes_nothing() -> None:
     store = MemoryStore()
     row = await first(store)
     with pytest.raises(
@@ -153,7 +155,7 @@ async def test_misuse_is_a_bug_of_ours_and_writes_nothing() -> None:
     assert list(await rows(store)) == ["0"]
 
 
-async def test_whoever_lost_a_race_is_refused_whatever_it_wrote() -> None:
+async def test_the_loser_of_a_race_is_refused_whatever_it_wrote() -> None:
     store = MemoryStore()
     row = await first(store)
     newer = await granted(store, claim(row, "0", "b"))
@@ -163,13 +165,13 @@ async def test_whoever_lost_a_race_is_refused_whatever_it_wrote() -> None:
     assert (await rows(store))["0"].etag == newer.etag
 
 
-async def test_two_claims_of_one_partition() -> None:
+async def test_two_claims_of_one_partition_in_one_call_are_refused() -> None:
     store = MemoryStore()
     with pytest.raises(StoreMisused, match="same partition"):
         await store.claim_ownership(GROUP, [claim(None, "0", "a"), claim(None, "0", "b")])
 
 
-async def test_claims_that_change_under_way() -> None:
+async def test_claims_changed_during_the_call_are_refused() -> None:
     store = MemoryStore()
     claims = [claim(None, "0", "a")]
     writing = asyncio.ensure_future(store.claim_ownership(GROUP, claims))
@@ -180,7 +182,7 @@ async def test_claims_that_change_under_way() -> None:
     assert await rows(store) == {}
 
 
-async def test_a_row_that_was_edited_by_force_under_way() -> None:
+async def test_a_row_edited_by_force_during_the_call_is_refused() -> None:
     store = MemoryStore()
     wanted = claim(None, "0", "a")
     writing = asyncio.ensure_future(store.claim_ownership(GROUP, [wanted]))
@@ -190,7 +192,7 @@ async def test_a_row_that_was_edited_by_force_under_way() -> None:
         await writing
 
 
-async def test_an_owner_that_puts_its_successor_off() -> None:
+async def test_an_owner_must_not_postpone_its_successors_deadline() -> None:
     clock = Clock()
     store = MemoryStore(clock)
     row = await granted(store, nominate(await first(store, host="a"), "b", 30.0))
@@ -201,7 +203,7 @@ async def test_an_owner_that_puts_its_successor_off() -> None:
     assert (await rows(store))["0"].deadline_s == 20
 
 
-async def test_time_passes_by_the_clock_that_was_given() -> None:
+async def test_ages_count_by_the_given_clock() -> None:
     clock = MovableClock()
     store = MemoryStore(clock)
     await first(store)
@@ -209,7 +211,7 @@ async def test_time_passes_by_the_clock_that_was_given() -> None:
     assert (await rows(store))["0"].age_s >= 3600
 
 
-async def test_a_member_that_has_been_gone_for_a_day_is_forgotten() -> None:
+async def test_a_member_without_beats_for_a_day_is_removed() -> None:
     clock = Clock()
     store = MemoryStore(clock)
     await store.beat(GROUP, "gone")
@@ -221,7 +223,7 @@ async def test_a_member_that_has_been_gone_for_a_day_is_forgotten() -> None:
     assert sorted(await members(store)) == ["here"]
 
 
-def test_it_shows_how_much_it_holds() -> None:
+def test_the_repr_shows_rows_and_writes() -> None:
     async def fill() -> MemoryStore:
         store = MemoryStore()
         await granted(store, renew(await first(store)))
@@ -233,7 +235,7 @@ def test_it_shows_how_much_it_holds() -> None:
 # -- what an official SDK does to the rows --------------------------------------------------------
 
 
-async def test_an_sdk_forgets_all_but_the_owner() -> None:
+async def test_a_claim_of_an_sdk_keeps_only_the_owner() -> None:
     store = MemoryStore()
     row = await granted(store, nominate(await first(store, host="a"), "b", 30.0))
     assert isinstance(claim_as_sdk(store, GROUP, Ownership("0", "sdk")), Refused)
@@ -245,7 +247,7 @@ async def test_an_sdk_forgets_all_but_the_owner() -> None:
     assert back.epoch == 2
 
 
-async def test_an_sdk_writes_over_every_checkpoint() -> None:
+async def test_a_checkpoint_of_an_sdk_overwrites_ours() -> None:
     store = MemoryStore()
     await store.update_checkpoint(Checkpoint(GROUP, "0", 20, "20", 5))
     update_checkpoint_as_sdk(store, Checkpoint(GROUP, "0", 10, "10", 5))

@@ -65,7 +65,7 @@ def test_steady_needs_two_rounds_and_the_fewest_moves(drawn: Drawn) -> None:
 
 @pytest.mark.parametrize("strategy", BALANCING, ids=str)
 @given(drawn=fleets(), later=st.data())
-def test_hosts_may_come_and_go_meanwhile(
+def test_a_fleet_settles_while_hosts_come_and_go(
     strategy: Strategy, drawn: Drawn, later: st.DataObject
 ) -> None:
     fleet = drawn.fleet(strategy)
@@ -83,7 +83,9 @@ def test_hosts_may_come_and_go_meanwhile(
 
 
 @pytest.mark.parametrize("strategy", BALANCING, ids=str)
-def test_what_a_dead_host_had_is_taken_within_a_lease_and_a_round(strategy: Strategy) -> None:
+def test_partitions_of_a_dead_host_are_claimed_within_a_lease_and_a_round(
+    strategy: Strategy,
+) -> None:
     fleet = Fleet.drawn("aabbcc", strategy, Random(2))
     fleet.crash("c")
     for _ in range(3):
@@ -92,7 +94,7 @@ def test_what_a_dead_host_had_is_taken_within_a_lease_and_a_round(strategy: Stra
     assert fleet.counts() == {"a": 3, "b": 3}
 
 
-def test_a_hand_off_to_a_host_that_died_is_forgotten() -> None:
+def test_a_request_of_a_dead_host_lapses() -> None:
     fleet = Fleet.drawn("aaaa|b", STEADY)
     fleet.play()
     fleet.play()
@@ -106,7 +108,7 @@ def test_a_hand_off_to_a_host_that_died_is_forgotten() -> None:
     assert fleet.even
 
 
-def test_an_owner_that_does_not_know_of_hand_offs_is_taken_from_at_the_deadline() -> None:
+def test_an_owner_without_hand_overs_loses_the_partition_at_the_deadline() -> None:
     fleet = Fleet.drawn("aaaa|b", STEADY)
     fleet.hosts["a"] = fixed(4)  # as an official client, it goes on renewing
     fleet.play(at_once=True)
@@ -121,7 +123,7 @@ def test_an_owner_that_does_not_know_of_hand_offs_is_taken_from_at_the_deadline(
 
 @pytest.mark.parametrize("strategy", BALANCING, ids=str)
 @given(drawn=fleets(), most=st.lists(st.none() | st.integers(1, 6), min_size=6, max_size=6))
-def test_with_limits_all_is_owned_that_can_be_and_nobody_takes_more(
+def test_with_limits_every_possible_partition_is_owned(
     strategy: Strategy, drawn: Drawn, most: list[int | None]
 ) -> None:
     fleet = drawn.fleet(strategy)

@@ -37,24 +37,24 @@ def parts(picture: str) -> dict[str, list[str]]:
         ("aaaabbbbc", {"a": 0, "b": 0, "c": 2}),
     ],
 )
-def test_everybody_asks_for_what_it_lacks(picture: str, counts: dict[str, int]) -> None:
+def test_every_host_requests_what_it_lacks(picture: str, counts: dict[str, int]) -> None:
     assert {host: len(part) for host, part in parts(picture).items()} == counts
 
 
-def test_a_newcomer_first_says_that_it_is_there() -> None:
+def test_a_new_host_claims_nothing_in_its_first_cycle() -> None:
     assert STEADY(census_of("aaaa", "b"), Random(1)) == []
     assert STEADY(census_of("....", "b"), Random(1)) == []
     assert len(STEADY(census_of("....|b", "b"), Random(1))) == 4
 
 
 @given(PICTURES)
-def test_no_two_hosts_want_the_same(picture: str) -> None:
+def test_no_two_hosts_choose_the_same_partition(picture: str) -> None:
     wanted = list(parts(picture).values())
     assert all(not set(one) & set(other) for one, other in combinations(wanted, 2))
 
 
 @given(PICTURES)
-def test_all_that_is_free_is_claimed_and_no_more_is_moved_than_must_be(picture: str) -> None:
+def test_everything_free_is_claimed_with_the_fewest_moves(picture: str) -> None:
     wanted = parts(picture)
     if not wanted:
         return
@@ -65,7 +65,7 @@ def test_all_that_is_free_is_claimed_and_no_more_is_moved_than_must_be(picture: 
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_nobody_is_taken_below_its_share(at_once: bool) -> None:
+def test_no_host_is_taken_below_its_share(at_once: bool) -> None:
     fleet = Fleet.drawn("aaaaaabbbbbbcccccccc|defg")
     fleet.settle(5, at_once=at_once)
     assert sorted(fleet.counts().values()) == [2, 3, 3, 3, 3, 3, 3]
@@ -73,7 +73,7 @@ def test_nobody_is_taken_below_its_share(at_once: bool) -> None:
 
 
 @given(PICTURES)
-def test_chance_is_not_asked(picture: str) -> None:
+def test_steady_uses_no_randomness(picture: str) -> None:
     census = census_of(picture, "a")
     assert STEADY(census, Random(1)) == STEADY(census, Random(2))
 
@@ -88,7 +88,7 @@ def test_hosts_that_start_together_share_without_a_move() -> None:
     assert (fleet.moves, fleet.refused) == (0, 0)
 
 
-def test_a_host_more_or_less_in_a_listing_changes_few_claims() -> None:
+def test_one_host_more_or_less_changes_few_claims() -> None:
     hosts = [f"host-{n}" for n in range(8)]
     pool = [str(n) for n in range(256)]
     full = assign(pool, dict.fromkeys(hosts, 32))
@@ -100,7 +100,7 @@ def test_a_host_more_or_less_in_a_listing_changes_few_claims() -> None:
 @given(
     st.integers(0, 40), st.dictionaries(st.text("abc", min_size=1), st.integers(0, 9), max_size=8)
 )
-def test_dealing_fills_every_room_and_none_twice(count: int, room: dict[str, int]) -> None:
+def test_an_assignment_fills_the_room_of_every_host(count: int, room: dict[str, int]) -> None:
     pool = [str(n) for n in range(count)]
     dealt = assign(pool, room)
     assert len(dealt) == min(count, sum(room.values()))
@@ -108,7 +108,7 @@ def test_dealing_fills_every_room_and_none_twice(count: int, room: dict[str, int
     assert all(given_to.count(host) <= room[host] for host in room)
 
 
-def test_a_place_on_the_ring_is_the_same_in_every_process() -> None:
+def test_a_point_on_the_ring_is_the_same_in_every_process() -> None:
     assert [hashed("0"), hashed("host-a")] == [1524971041, 3483334732]
     assert assign("0123", {"a": 2, "b": 2}) == {"0": "a", "1": "a", "3": "b", "2": "b"}
 
@@ -116,12 +116,12 @@ def test_a_place_on_the_ring_is_the_same_in_every_process() -> None:
 # -- limits ---------------------------------------------------------------------------------------
 
 
-def test_a_limit_keeps_a_host_small() -> None:
+def test_a_host_stays_within_its_limit() -> None:
     census = census_of("........|ab", "a")
     assert len(limited(STEADY, 2)(census, Random(1))) == 2
 
 
-def test_others_take_what_a_limited_host_leaves() -> None:
+def test_others_claim_what_a_limited_host_leaves() -> None:
     fleet = Fleet.drawn("..........|abc")
     fleet.hosts["a"] = limited(STEADY, 2)
     fleet.limits = {"a": 2}
@@ -129,7 +129,7 @@ def test_others_take_what_a_limited_host_leaves() -> None:
     assert fleet.counts() == {"a": 2, "b": 4, "c": 4}
 
 
-def test_others_take_it_even_if_they_do_not_know_of_the_limit() -> None:
+def test_others_claim_it_without_knowing_the_limit() -> None:
     fleet = Fleet.drawn("..........|abc")
     fleet.hosts["a"] = limited(STEADY, 1)
     fleet.settle(9)
@@ -138,7 +138,7 @@ def test_others_take_it_even_if_they_do_not_know_of_the_limit() -> None:
     assert counts["a"] == 1
 
 
-def test_a_host_over_its_limit_is_relieved() -> None:
+def test_a_host_above_its_limit_gives_partitions_up() -> None:
     fleet = Fleet.drawn("aaaaaaa|b")
     fleet.hosts["a"] = limited(STEADY, 2)
     fleet.limits = {"a": 2}
@@ -146,7 +146,7 @@ def test_a_host_over_its_limit_is_relieved() -> None:
     assert (fleet.counts(), fleet.moves) == ({"a": 2, "b": 5}, 5)
 
 
-def test_what_exceeds_all_limits_stays_free() -> None:
+def test_partitions_beyond_all_limits_stay_free() -> None:
     fleet = Fleet.drawn(".....|ab", limited(STEADY, 2))
     fleet.settle(5)
     assert fleet.counts() == {"a": 2, "b": 2}
@@ -159,12 +159,12 @@ def rated(picture: str, rates: list[float | None], me: str) -> list[str]:
     return STEADY_BY_RATE(census_of(picture, me, rates=rates), Random(1))
 
 
-def test_without_rates_it_fills_shares_as_ever() -> None:
+def test_without_rates_shares_are_filled_as_by_steady() -> None:
     assert len(rated("aaaa|b", [], "b")) == 2
     assert len(rated("....|ab", [], "b")) == 2
 
 
-def test_the_busy_partitions_are_shared_out() -> None:
+def test_busy_partitions_are_spread_over_hosts() -> None:
     # a has two busy and two idle ones: b gets one of each.
     (first, second) = sorted(rated("aaaa|b", [100, 100, 1, 1], "b"))
     assert (first in "01", second in "23") == (True, True)
@@ -177,7 +177,7 @@ def test_free_partitions_go_to_idle_hosts_the_busiest_first() -> None:
 
 
 @given(st.data())
-def test_hosts_that_looked_a_moment_apart_agree_on_what_is_free(data: st.DataObject) -> None:
+def test_hosts_with_different_rates_agree_on_free_partitions(data: st.DataObject) -> None:
     """I8: how busy the living are wavers, and yet what a dead host had is left to nobody."""
     left: list[float | None] = data.draw(
         st.lists(st.floats(0, 100) | st.none(), min_size=5, max_size=5)
@@ -189,13 +189,13 @@ def test_hosts_that_looked_a_moment_apart_agree_on_what_is_free(data: st.DataObj
     assert sorted(taken) == list("01234")
 
 
-def test_what_was_claimed_meanwhile_changes_nobody_elses_turn() -> None:
+def test_a_claim_meanwhile_does_not_change_other_turns() -> None:
     rates: list[float | None] = [9, 7, 5, 3, 1]
     first, then = rated("AAAAA|bc", rates, "b"), rated("bAbAb|bc", rates, "c")
     assert (first, then) == (["0", "2", "4"], ["1", "3"])
 
 
-def test_at_rest_a_busy_host_exchanges_with_an_idle_one() -> None:
+def test_in_a_balanced_fleet_a_busy_host_exchanges_with_an_idle_one() -> None:
     rates: list[float | None] = [100, 100, 1, 1]
     assert rated("aabb", rates, "b") in (["0"], ["1"])
     assert rated("aabb", rates, "a") == []  # its half follows once the counts demand it
@@ -212,17 +212,17 @@ def test_at_rest_a_busy_host_exchanges_with_an_idle_one() -> None:
         ([100, 100, 1, 1], "it is"),
     ],
 )
-def test_it_rests_unless_an_exchange_is_worth_it(rates: list[float | None], why: str) -> None:
+def test_small_gains_are_not_exchanged(rates: list[float | None], why: str) -> None:
     assert bool(rated("aabb", rates, "b")) == (why == "it is")
 
 
-def test_it_rests_while_anything_is_on_its_way() -> None:
+def test_nothing_is_exchanged_while_anything_is_incoming() -> None:
     rates: list[float | None] = [100, 100, 1, 1, 1, 1]
     assert rated("aabbcc", rates, "b") or rated("aabbcc", rates, "c")
     assert rated("aab>cbc>bc", rates, "b") == rated("aab>cbc>bc", rates, "c") == []
 
 
-def test_it_does_not_come_back_for_what_it_has_evened_out() -> None:
+def test_an_exchange_is_not_reversed() -> None:
     """A start at a fifth above the mean, a stop at a tenth: between them nothing happens."""
     assert rated("aaaabbbb", [20, 10, 10, 5, 20, 10, 5, 1], "b") == []  # 1.11 of the mean
     assert rated("aaaabbbb", [25, 15, 10, 5, 15, 10, 5, 1], "b") != []  # 1.28
@@ -242,7 +242,7 @@ def test_it_does_not_come_back_for_what_it_has_evened_out() -> None:
     st.booleans(),
     st.integers(),
 )
-def test_any_rates_that_do_not_change_come_to_rest_even_in_number(
+def test_constant_rates_come_to_rest_with_even_counts(
     drawn: tuple[str, list[tuple[str, float]]], at_once: bool, seed: int
 ) -> None:
     hosts, cells = drawn
@@ -253,7 +253,7 @@ def test_any_rates_that_do_not_change_come_to_rest_even_in_number(
     assert fleet.even
 
 
-def test_rates_are_evened_out_where_counting_leaves_them_to_luck() -> None:
+def test_rates_become_more_even_than_by_counting() -> None:
     """Forty partitions, a fifth of them busy, one host that has all of them, three that come."""
     worst: dict[Strategy, list[float]] = {STEADY: [], STEADY_BY_RATE: []}
     for seed in range(20):

@@ -127,7 +127,7 @@ def test_fixed_gains_at_most_one_partition_per_cycle() -> None:
     assert all(len(asked(fixed(3), "......", "a", seed)) == 1 for seed in SEEDS)
 
 
-def test_fixed_tries_them_in_any_order() -> None:
+def test_fixed_claims_in_random_order() -> None:
     assert {asked(fixed(3), "a...", "b", seed)[0] for seed in range(50)} == {"1", "2", "3"}
 
 
@@ -140,7 +140,7 @@ def test_fixed_may_have_more_than_its_share() -> None:
     assert len(asked(fixed(3), "aa..|bcd", "a")) == 1
 
 
-def test_fixed_takes_over_what_expired_or_was_released() -> None:
+def test_fixed_claims_expired_and_released_partitions() -> None:
     assert asked(fixed(3), "bbB", "a") == ["2"]
     assert asked(fixed(3), "bb_", "a") == ["2"]
 
@@ -153,7 +153,7 @@ def test_fixed_never_steals(picture: str, count: int, seed: int) -> None:
     assert census.own_count + len(claims) <= max(count, census.own_count)
 
 
-def test_fixed_is_not_stolen_from_and_says_so() -> None:
+def test_fixed_pins_its_partitions() -> None:
     strategy = fixed(3)
     assert (strategy.steals, strategy.yields, strategy.grabs) == (False, False, False)
 
@@ -171,7 +171,7 @@ def test_fixed_is_not_stolen_from_and_says_so() -> None:
         ("BBBB", 4),  # expired ones are taken in parallel
     ],
 )
-def test_eph_takes_what_is_free_up_to_partitions_by_hosts(picture: str, count: int) -> None:
+def test_eph_claims_free_partitions_up_to_the_ceiling(picture: str, count: int) -> None:
     claims = asked(EPH, picture, "a")
     assert len(claims) == count
     assert set(claims) <= set(census_of(picture, "a").free)
@@ -202,7 +202,7 @@ def test_eph_never_steals_more_than_one(picture: str, seed: int) -> None:
     assert all(census.counts[census.assigned[p]] == biggest >= census.own_count + 2 for p in stolen)
 
 
-def test_eph_takes_at_once_as_change_lease_does() -> None:
+def test_eph_grabs_held_partitions() -> None:
     assert EPH.grabs
     assert EPH_JS.grabs
     assert not any(each.grabs for each in (BALANCED, GREEDY, STEADY, STEADY_BY_RATE))
@@ -211,7 +211,7 @@ def test_eph_takes_at_once_as_change_lease_does() -> None:
 # -- eph_js: the JavaScript host ------------------------------------------------------------------
 
 
-def test_eph_js_takes_free_ones_concurrently() -> None:
+def test_eph_js_claims_all_free_ones_of_its_share() -> None:
     assert len(asked(EPH_JS, "bb......", "a")) == 4
 
 
@@ -232,7 +232,7 @@ def test_eph_js_picks_one_of_the_biggest_owners() -> None:
 
 
 @given(PICTURES, st.integers())
-def test_eph_js_takes_nobody_below_its_share(picture: str, seed: int) -> None:
+def test_eph_js_takes_no_owner_below_its_share(picture: str, seed: int) -> None:
     census = census_of(picture, "a")
     stolen = Counter(
         census.assigned[p] for p in EPH_JS(census, Random(seed)) if p in census.assigned
@@ -252,7 +252,7 @@ def test_eph_js_has_hot_standbys() -> None:
 
 @pytest.mark.parametrize("strategy", ALL, ids=str)
 @given(picture=PICTURES, seed=st.integers(), most=st.none() | st.integers(1, 5))
-def test_nobody_takes_what_it_has_or_more_than_its_limit(
+def test_no_strategy_claims_its_own_or_beyond_its_limit(
     strategy: Strategy, picture: str, seed: int, most: int | None
 ) -> None:
     strategy = limited(strategy, most)
@@ -280,7 +280,7 @@ def test_the_order_in_which_a_store_lists_does_not_matter(
 
 
 @pytest.mark.parametrize("strategy", BALANCING, ids=str)
-def test_what_nobody_takes_is_taken_by_whoever_sees_it_twice(strategy: Strategy) -> None:
+def test_a_partition_free_in_two_cycles_is_claimed(strategy: Strategy) -> None:
     # b has its share, and a does not take its own: it is at a limit that b does not know.
     (claim,) = strategy(census_of("abbb..|a", "b", before="abbb..|a"), Random(1))
     assert claim in ("4", "5")
@@ -288,11 +288,11 @@ def test_what_nobody_takes_is_taken_by_whoever_sees_it_twice(strategy: Strategy)
 
 
 @pytest.mark.parametrize("strategy", [BALANCED, STEADY, STEADY_BY_RATE], ids=str)
-def test_what_has_just_become_free_is_left_to_whom_it_is_due(strategy: Strategy) -> None:
+def test_a_partition_free_for_one_cycle_is_left_to_its_host(strategy: Strategy) -> None:
     assert strategy(census_of("abbb..|a", "b", before="abbbaa|a"), Random(1)) == []
 
 
-def test_settled_is_having_nothing_to_claim_and_nothing_on_its_way() -> None:
+def test_settled_means_nothing_to_claim_incoming_or_outgoing() -> None:
     assert settled(census_of("aabb", "a"), [])
     assert not settled(census_of("aaab", "b"), ["0"])
     assert not settled(census_of("aaa>bb", "b"), [])
@@ -300,11 +300,11 @@ def test_settled_is_having_nothing_to_claim_and_nothing_on_its_way() -> None:
     assert not settled(census_of("aaa", "b"), [])  # it has not joined yet
 
 
-def test_only_greedy_is_in_a_hurry() -> None:
+def test_only_greedy_is_eager() -> None:
     assert [each.name for each in ALL if each.eager] == ["greedy"]
 
 
-def test_only_ours_joins_first() -> None:
+def test_only_steady_joins_first() -> None:
     assert [each.name for each in ALL if each.joins_first] == ["steady", "steady:rates"]
 
 
@@ -314,18 +314,18 @@ def test_only_ours_joins_first() -> None:
 @pytest.mark.parametrize(
     "text", ["steady", "steady:rates", "greedy", "balanced", "eph", "eph_js", "fixed:4"]
 )
-def test_a_strategy_is_known_by_its_name(text: str) -> None:
+def test_a_strategy_is_parsed_by_its_name(text: str) -> None:
     assert str(parse_strategy(text)) == text
     assert parse_strategy(f" {text.upper()} ").name == text
 
 
 @pytest.mark.parametrize("text", ["", "fast", "fixed", "fixed:", "fixed:x", "steady:4", "fixed:-1"])
-def test_a_word_that_is_no_strategy_is_refused_with_those_that_are(text: str) -> None:
+def test_an_unknown_strategy_is_refused_with_the_known_ones(text: str) -> None:
     with pytest.raises(OptionError, match=r"unknown strategy .*: use one of steady, .*fixed:N"):
         parse_strategy(text)
 
 
-def test_no_partitions_at_all_is_refused() -> None:
+def test_a_limit_of_zero_is_refused() -> None:
     with pytest.raises(OptionError, match="at least 1"):
         parse_strategy("fixed:0")
     with pytest.raises(OptionError, match="at least 1"):

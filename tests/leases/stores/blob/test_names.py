@@ -36,7 +36,7 @@ def test_names_are_those_of_the_sdks() -> None:
         ("capture/2026", ("", "")),
     ],
 )
-def test_what_a_listed_blob_is(name: str, found: tuple[str, str]) -> None:
+def test_a_listed_blob_has_a_kind_and_a_name(name: str, found: tuple[str, str]) -> None:
     assert names.kind_and_name(PREFIX + name, PREFIX) == found
 
 

@@ -96,7 +96,7 @@ async def test_each_takes_rows_from_the_other(store: BlobStore, judge: Official)
     assert await judge.claim([theirs]) == []  # what it had is lost, and it notices
 
 
-async def test_asking_for_a_partition_does_not_disturb_the_sdks_owner(
+async def test_a_request_for_a_partition_keeps_the_sdks_owner(
     store: BlobStore, judge: Official
 ) -> None:
     """It renews over the etag it listed, as it does in every cycle."""
@@ -110,7 +110,7 @@ async def test_asking_for_a_partition_does_not_disturb_the_sdks_owner(
     assert (row.owner, row.successor) == ("sdk", "")
 
 
-async def test_in_a_race_of_first_claims_whoever_lost_is_told(
+async def test_the_loser_of_a_race_of_first_claims_is_refused(
     store: BlobStore, judge: Official
 ) -> None:
     """The SDK sets metadata before it tries to make the blob, and so may write over our row."""
@@ -144,7 +144,7 @@ async def test_the_sdk_starts_after_our_checkpoint(store: BlobStore, judge: Offi
     assert start_position(found, "@latest") == "4200"
 
 
-async def test_for_the_sdk_a_bare_stamp_is_no_checkpoint(store: BlobStore, judge: Official) -> None:
+async def test_the_sdk_does_not_see_a_bare_stamp(store: BlobStore, judge: Official) -> None:
     mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 3)))
     found = await judge.list_checkpoints(GROUP)
     assert found == {}
@@ -154,7 +154,7 @@ async def test_for_the_sdk_a_bare_stamp_is_no_checkpoint(store: BlobStore, judge
     assert start_position((await judge.list_checkpoints(GROUP))["0"], "@latest") == "0"
 
 
-async def test_why_a_stamp_is_no_checkpoint_with_an_empty_offset(
+async def test_the_sdk_misreads_a_checkpoint_with_an_empty_offset(
     judge: Official, raw: ContainerClient
 ) -> None:
     """The SDK would ask the hub for the events after "None"."""
@@ -175,7 +175,7 @@ async def test_a_checkpoint_that_the_sdk_writes_beside_our_stamp_counts(
     mark_of(await store.update_checkpoint(stamp(found, GROUP, "0", 4)))
 
 
-async def test_a_first_stamp_does_not_hide_a_checkpoint_that_came_between(
+async def test_a_first_stamp_finds_a_checkpoint_written_meanwhile(
     store: BlobStore, judge: Official
 ) -> None:
     assert await checkpoints(store, GROUP) == {}
@@ -204,7 +204,7 @@ async def test_we_read_the_sdks_checkpoints(store: BlobStore, judge: Official) -
     assert (await checkpoints(store, GROUP))["1"] == stamped
 
 
-async def test_an_unconditional_write_of_the_sdk_is_noticed(
+async def test_an_unconditional_write_of_the_sdk_is_detected(
     store: BlobStore, judge: Official
 ) -> None:
     mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 42, "4200", 3)))
@@ -245,7 +245,7 @@ async def test_keys_are_read_in_any_case(store: BlobStore, raw: ContainerClient)
     assert (await rows(store, GROUP))["0"].owner == "host-a"
 
 
-async def test_checkpoints_in_mixed_case_are_found_and_taken_over(
+async def test_checkpoints_in_mixed_case_are_listed_and_rewritten(
     storage: Storage, store: BlobStore, raw: ContainerClient
 ) -> None:
     """Early Go filed under the names as they were given."""
@@ -267,7 +267,7 @@ async def test_checkpoints_in_mixed_case_are_found_and_taken_over(
     assert [(again[p].sequence, again[p].epoch) for p in ("0", "2")] == [(1, 8), (4, 8)]
 
 
-async def test_mixed_case_is_looked_for_once_if_there_is_none(
+async def test_an_empty_listing_of_mixed_case_is_not_repeated(
     storage: Storage, store: BlobStore
 ) -> None:
     storage.proxy.forget()
@@ -276,7 +276,7 @@ async def test_mixed_case_is_looked_for_once_if_there_is_none(
     assert storage.proxy.asked == {"list": 4}
 
 
-async def test_ownerships_in_mixed_case_are_listed_if_asked_for(
+async def test_ownerships_in_mixed_case_are_listed_with_the_option(
     storage: Storage, raw: ContainerClient
 ) -> None:
     await put(raw, f"{GROUP}/ownership/0", {"ownerid": "go"})

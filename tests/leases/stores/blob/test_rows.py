@@ -56,7 +56,7 @@ def found(metadata: dict[str, str], age_s: float = 0.0) -> ListedBlob:
         ({}, None, None),
     ],
 )
-def test_every_checkpoint_that_was_ever_written_is_read(
+def test_checkpoints_of_every_sdk_are_read(
     metadata: dict[str, str], sequence: int | None, offset: str | None
 ) -> None:
     mark = read_checkpoint(GROUP, "0", found(metadata))
@@ -70,7 +70,7 @@ def test_every_checkpoint_that_was_ever_written_is_read(
         st.text(max_size=12),
     )
 )
-def test_nothing_is_an_error(metadata: dict[str, str]) -> None:
+def test_any_metadata_is_read_without_an_error(metadata: dict[str, str]) -> None:
     mark = read_checkpoint(GROUP, "0", found(metadata))
     assert mark.sequence is None or mark.sequence >= 0 or mark.offset == "-1"
     read_ownership("0", found(metadata))
@@ -82,7 +82,7 @@ def test_nothing_is_an_error(metadata: dict[str, str]) -> None:
     st.integers(0, 2**40),
     st.none() | st.integers(0, 2**50),
 )
-def test_a_checkpoint_comes_back(
+def test_a_checkpoint_survives_a_round_trip(
     sequence: int | None, offset: str | None, epoch: int, enqueued_ms: int | None
 ) -> None:
     mark = Checkpoint(GROUP, "0", sequence, offset, epoch, "etag", enqueued_ms)
@@ -93,7 +93,7 @@ def test_a_checkpoint_comes_back(
 
 
 @pytest.mark.parametrize(("sequence", "offset"), [(-1, None), (-1, "-1"), (None, "-1")])
-def test_the_place_before_the_first_event_is_a_place(
+def test_the_position_before_the_first_event_survives_a_round_trip(
     sequence: int | None, offset: str | None
 ) -> None:
     said = checkpoint_metadata(Checkpoint(GROUP, "0", sequence, offset, 1))
@@ -126,9 +126,7 @@ def test_a_stamp_has_an_epoch_and_no_position() -> None:
         ({"ownerid": "a", "epoch": "twelve"}, "a", 0),
     ],
 )
-def test_every_ownership_that_was_ever_written_is_read(
-    metadata: dict[str, str], owner: str, epoch: int
-) -> None:
+def test_ownerships_of_every_sdk_are_read(metadata: dict[str, str], owner: str, epoch: int) -> None:
     row = read_ownership("3", found(metadata))
     assert (row.partition, row.owner, row.epoch, row.etag) == ("3", owner, epoch, "etag")
     assert (row.successor, row.deadline_s, row.rate) == ("", None, None)
@@ -154,7 +152,7 @@ def test_a_successor_needs_a_deadline_and_both_need_an_owner(metadata: dict[str,
     assert (row.successor, row.deadline_s) == ("", None)
 
 
-def test_a_row_that_was_handed_over_tells_until_when_it_must_be_confirmed() -> None:
+def test_a_handed_over_row_keeps_its_confirmation_deadline() -> None:
     given = hand_over(Ownership("0", "a", 3, successor="b", deadline_s=20.0), 10.0)
     row = read_ownership("0", replace(found(ownership_metadata(given, NOW)), now=NOW + 4))
     assert (row.owner, row.successor, row.deadline_s, row.unconfirmed) == ("b", "", 6.0, True)
@@ -162,11 +160,11 @@ def test_a_row_that_was_handed_over_tells_until_when_it_must_be_confirmed() -> N
 
 
 @pytest.mark.parametrize("rate", ["-1", "inf", "nan", "fast", ""])
-def test_a_rate_that_is_none_is_none(rate: str) -> None:
+def test_an_invalid_rate_reads_as_unknown(rate: str) -> None:
     assert read_ownership("0", found({"ownerid": "a", "rate": rate})).rate is None
 
 
-def test_deadlines_are_moments_of_the_stores_clock() -> None:
+def test_deadlines_are_times_of_the_stores_clock() -> None:
     asked = Ownership("0", "a", 3, successor="b", deadline_s=20.0)
     said = ownership_metadata(asked, NOW)
     assert said["deadline"] == f"{NOW + 20:.3f}"
@@ -175,13 +173,13 @@ def test_deadlines_are_moments_of_the_stores_clock() -> None:
 
 
 @pytest.mark.parametrize(("age_s", "told_s"), [(0, 0), (1, 0), (2, 1), (31, 30), (-5, 0)])
-def test_an_age_is_what_has_passed_at_least(age_s: float, told_s: float) -> None:
+def test_an_age_is_the_minimal_time_passed(age_s: float, told_s: float) -> None:
     """Date and Last-Modified are both cut to seconds: a difference of 31 may be 30.001."""
     assert found({}, age_s).age_s == told_s
 
 
 @given(st.text(max_size=30))
-def test_any_name_is_a_header_and_comes_back(name: str) -> None:
+def test_any_name_survives_as_a_header(name: str) -> None:
     word = encoded(name)
     assert word.isascii()
     assert word.isprintable()
@@ -192,5 +190,5 @@ def test_any_name_is_a_header_and_comes_back(name: str) -> None:
 @pytest.mark.parametrize(
     "word", ["=?utf-8?b??=", "=?utf-8?b?!?=", "=?utf-8?b?YQ?=", "=?utf-8?b?YQ==?=", "50%25"]
 )
-def test_the_name_of_a_stranger_survives_a_rewrite(word: str) -> None:
+def test_the_owner_name_of_an_sdk_survives_a_rewrite(word: str) -> None:
     assert encoded(decoded(word)) == word

@@ -82,7 +82,9 @@ async def test_a_cycle_costs_one_list_and_one_request_per_row(
         assert asked == {"set metadata": 17, "list": 1}
 
 
-async def test_what_a_checkpoint_costs(storage: Storage, store: BlobStore) -> None:
+async def test_a_checkpoint_costs_one_request_after_the_first(
+    storage: Storage, store: BlobStore
+) -> None:
     """A fence and a first position once in a partition's life; then one request each."""
     asked = storage.proxy.asked
     await store.list_checkpoints(GROUP)  # looks for mixed case, once
@@ -102,7 +104,7 @@ async def test_what_a_checkpoint_costs(storage: Storage, store: BlobStore) -> No
     assert asked == {"list": 1}
 
 
-async def test_no_more_requests_at_once_than_allowed(storage: Storage) -> None:
+async def test_concurrent_requests_are_bounded(storage: Storage) -> None:
     async with open_store(storage, at_once=3) as store:
         await store.claim_ownership(GROUP, [claim(None, str(n), "a") for n in range(20)])
         assert storage.proxy.most_at_once <= 3
@@ -112,7 +114,7 @@ async def test_no_more_requests_at_once_than_allowed(storage: Storage) -> None:
         assert storage.proxy.most_at_once > 3
 
 
-async def test_a_long_listing_comes_in_pages(storage: Storage, store: BlobStore) -> None:
+async def test_a_long_listing_is_read_page_by_page(storage: Storage, store: BlobStore) -> None:
     """Ages are classify_error by the Date of the page that a row is on."""
     wanted = [claim(None, str(n), "a") for n in range(30)]
     await store.claim_ownership(GROUP, wanted)
@@ -126,7 +128,7 @@ async def test_a_long_listing_comes_in_pages(storage: Storage, store: BlobStore)
 
 
 @pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])
-async def test_a_renewal_without_an_answer_is_unknown(
+async def test_a_renewal_without_a_response_is_unknown(
     storage: Storage, store: BlobStore, fate: Fate
 ) -> None:
     """And it is sent once: a second one would be refused over the etag that the first has made."""
@@ -143,7 +145,7 @@ async def test_a_renewal_without_an_answer_is_unknown(
 
 
 @pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])
-async def test_a_first_claim_without_an_answer_is_unknown(
+async def test_a_first_claim_without_a_response_is_unknown(
     storage: Storage, store: BlobStore, fate: Fate
 ) -> None:
     await store.list_ownership(GROUP)  # a connection that is used a second time
@@ -156,7 +158,7 @@ async def test_a_first_claim_without_an_answer_is_unknown(
 
 @pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])
 @pytest.mark.parametrize("asked", ["put blob", "head blob", "set metadata"])
-async def test_a_checkpoint_without_an_answer_is_unknown(
+async def test_a_checkpoint_without_a_response_is_unknown(
     storage: Storage, store: BlobStore, asked: str, fate: Fate
 ) -> None:
     mark = stamp(None, GROUP, "0", 1)
@@ -171,7 +173,7 @@ async def test_a_checkpoint_without_an_answer_is_unknown(
     assert isinstance(await store.update_checkpoint(again), Granted)
 
 
-async def test_a_first_position_whose_answer_is_lost_was_written(
+async def test_a_first_position_with_a_lost_response_is_written(
     storage: Storage, store: BlobStore
 ) -> None:
     mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
@@ -182,7 +184,7 @@ async def test_a_first_position_whose_answer_is_lost_was_written(
     assert isinstance(await store.update_checkpoint(wanted), Refused)
 
 
-async def test_one_lost_answer_among_many_says_nothing_of_the_others(
+async def test_one_lost_response_among_many_leaves_the_other_outcomes(
     storage: Storage, store: BlobStore
 ) -> None:
     storage.proxy.spoil("put blob", "lost")
@@ -192,7 +194,7 @@ async def test_one_lost_answer_among_many_says_nothing_of_the_others(
     assert len(await rows(store)) == 8
 
 
-async def test_a_late_answer_is_no_answer(storage: Storage) -> None:
+async def test_a_response_after_the_deadline_is_ignored(storage: Storage) -> None:
     async with open_store(storage) as store:
         store._container._timeout_s = 0.05  # only now: a busy machine may take its time to open
         storage.proxy.spoil_all("late")
@@ -215,7 +217,7 @@ async def test_a_read_that_fails_can_be_repeated(storage: Storage, store: BlobSt
 # -- races ----------------------------------------------------------------------------------------
 
 
-async def test_of_eight_racing_writers_one_is_granted_every_time(storage: Storage) -> None:
+async def test_one_of_eight_racing_writers_is_granted(storage: Storage) -> None:
     async with open_store(storage, storage.direct) as store:
         for partition in map(str, range(10)):
             wanted = [claim(None, partition, f"host-{n}") for n in range(8)]
@@ -245,7 +247,7 @@ async def test_a_fenced_owner_cannot_write_its_first_checkpoint(storage: Storage
 # -- forgetting -----------------------------------------------------------------------------------
 
 
-async def test_an_administrator_may_have_a_position_forgotten(store: BlobStore) -> None:
+async def test_an_administrator_may_remove_a_position(store: BlobStore) -> None:
     mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3)))
     blank = Checkpoint(GROUP, "0", epoch=3, etag=mark.etag)
     with pytest.raises(CheckpointRefused, match="go back"):
@@ -257,7 +259,7 @@ async def test_an_administrator_may_have_a_position_forgotten(store: BlobStore) 
     mark_of(await store.update_checkpoint(advance(bare, 0, "0")))
 
 
-async def test_members_that_are_long_gone_are_swept(storage: Storage, store: BlobStore) -> None:
+async def test_abandoned_member_records_are_deleted(storage: Storage, store: BlobStore) -> None:
     for n in range(3):
         await store.beat(GROUP, f"crashed-{n}")
     storage.azurite.advance(KEPT_S + 60)
@@ -270,14 +272,14 @@ async def test_members_that_are_long_gone_are_swept(storage: Storage, store: Blo
     assert sorted(await members(store)) == ["a", "crashed-0"]
 
 
-async def test_a_member_says_how_much_it_will_own(store: BlobStore) -> None:
+async def test_a_member_record_has_its_limit(store: BlobStore) -> None:
     await store.beat(GROUP, "a", 4)
     await store.beat(GROUP, "b")
     found = await members(store)
     assert [found[name].max_partitions for name in "ab"] == [4, None]
 
 
-async def test_blobs_that_are_not_ours_are_left_alone(storage: Storage, store: BlobStore) -> None:
+async def test_other_blobs_are_ignored(storage: Storage, store: BlobStore) -> None:
     async with raw_container(storage.direct, storage.container) as raw:
         for name in ("ownership/0/deeper", "lease/0", "readme.txt"):
             await put(raw, f"{str(GROUP).lower()}/{name}", {"ownerid": "x", "offset": "1"})
@@ -288,7 +290,7 @@ async def test_blobs_that_are_not_ours_are_left_alone(storage: Storage, store: B
 # -- what it says ---------------------------------------------------------------------------------
 
 
-async def test_a_missing_container_is_told_in_a_sentence(storage: Storage) -> None:
+async def test_a_missing_container_is_named_with_advice(storage: Storage) -> None:
     store = BlobStore.from_connection_string(storage.direct, storage.container)
     with pytest.raises(StoreError, match="404 ContainerNotFound: create it, or open the store"):
         await store.__aenter__()
@@ -296,7 +298,7 @@ async def test_a_missing_container_is_told_in_a_sentence(storage: Storage) -> No
         await store.list_ownership(GROUP)
 
 
-async def test_a_container_that_goes_away_is_told_too(storage: Storage, store: BlobStore) -> None:
+async def test_a_container_deleted_in_use_raises(storage: Storage, store: BlobStore) -> None:
     row = await granted(store, claim(None, "0", "a"))
     async with raw_container(storage.direct, storage.container) as raw:
         await raw.delete_container()
@@ -309,7 +311,7 @@ async def test_a_container_that_goes_away_is_told_too(storage: Storage, store: B
         await store.beat(GROUP, "a")
 
 
-async def test_nobody_there_is_told_without_the_key(storage: Storage) -> None:
+async def test_an_unreachable_account_is_named_without_the_key(storage: Storage) -> None:
     connection_string = storage.azurite.connection_string(1)
     store = BlobStore.from_connection_string(connection_string, storage.container, timeout_s=60)
     with pytest.raises(StoreUnavailable, match=r"no response from http://127\.0\.0\.1:1/") as told:
@@ -319,7 +321,7 @@ async def test_nobody_there_is_told_without_the_key(storage: Storage) -> None:
     assert told.value.__suppress_context__
 
 
-async def test_a_wrong_key_is_told_without_the_key(storage: Storage, store: BlobStore) -> None:
+async def test_a_wrong_key_is_not_repeated_in_the_error(storage: Storage, store: BlobStore) -> None:
     wrong = storage.direct.replace(KEY, "c2VjcmV0" * 10 + "c2VjcmU=")
     with pytest.raises(StoreError, match="403") as told:
         await BlobStore.from_connection_string(wrong, storage.container).__aenter__()
@@ -327,7 +329,7 @@ async def test_a_wrong_key_is_told_without_the_key(storage: Storage, store: Blob
 
 
 @pytest.mark.parametrize("connection_string", ["", "nonsense", "AccountKey=c2VjcmV0", "a=b;;"])
-def test_a_connection_string_that_is_none_is_told_at_once(connection_string: str) -> None:
+def test_an_invalid_connection_string_is_refused_by_the_constructor(connection_string: str) -> None:
     with pytest.raises(OptionError, match="is invalid") as told:
         BlobStore.from_connection_string(connection_string, "checkpoints")
     assert "c2VjcmV0" not in str(told.value)
@@ -339,7 +341,7 @@ def test_an_option_out_of_bounds_is_refused(options: dict[str, int]) -> None:
         BlobStore.from_connection_string("UseDevelopmentStorage=true", "checkpoints", **options)
 
 
-def test_without_the_packages_it_says_which_are_missing() -> None:
+def test_missing_packages_are_named() -> None:
     program = """
 import sys
 sys.modules["azure.storage.blob.aio"] = None
@@ -370,7 +372,9 @@ def signature(storage: Storage, **allowed: bool) -> str:
     )
 
 
-async def test_a_signature_in_the_url_or_beside_it(storage: Storage, store: BlobStore) -> None:
+async def test_a_signature_is_accepted_in_the_url_or_as_credential(
+    storage: Storage, store: BlobStore
+) -> None:
     url = f"http://127.0.0.1:{storage.proxy.port}/{ACCOUNT}"
     word = signature(storage, write=True, create=True, delete=True)
     given: list[tuple[str, object]] = [
@@ -385,7 +389,9 @@ async def test_a_signature_in_the_url_or_beside_it(storage: Storage, store: Blob
             assert "sig=" not in repr(signed)
 
 
-async def test_a_signature_that_may_only_read_is_told(storage: Storage, store: BlobStore) -> None:
+async def test_a_read_only_signature_is_refused_with_advice(
+    storage: Storage, store: BlobStore
+) -> None:
     url = f"http://127.0.0.1:{storage.proxy.port}/{ACCOUNT}"
     word = signature(storage)
     async with BlobStore(f"{url}?{word}", storage.container, timeout_s=60) as reader:

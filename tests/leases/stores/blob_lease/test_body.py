@@ -50,19 +50,19 @@ AS_WRITTEN: dict[Spelling, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_every_spelling_is_read(spelling: Spelling) -> None:
+def test_every_spelling_of_a_body_is_read(spelling: Spelling) -> None:
     body = read_body("3", json.dumps(AS_WRITTEN[spelling]).encode())
     assert replace(body, others=()) == Body("3", "vm-1", "t-1", 7, 42, "4200")
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_what_is_written_is_what_the_host_wrote(spelling: Spelling) -> None:
+def test_a_body_is_written_as_the_legacy_host_wrote_it(spelling: Spelling) -> None:
     body = read_body("3", json.dumps(AS_WRITTEN[spelling]).encode())
     assert json.loads(encode_body(body, spelling)) == AS_WRITTEN[spelling]
 
 
 @pytest.mark.parametrize(("spelling", "epoch"), [("net", 0), ("java", -1), ("python", 0)])
-def test_a_blob_made_beforehand_says_what_the_hosts_said(spelling: Spelling, epoch: int) -> None:
+def test_an_initialised_blob_is_written_as_by_legacy_hosts(spelling: Spelling, epoch: int) -> None:
     text = encode_body(Body("3"), spelling)
     told = json.loads(text)
     assert told[spell(("epoch",), spelling)] == epoch
@@ -75,7 +75,7 @@ def test_a_blob_made_beforehand_says_what_the_hosts_said(spelling: Spelling, epo
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b'{"Owner": {"a": 1}, "Epoch": "x"}']
 )
-def test_what_makes_no_sense_is_as_if_it_were_not_there(text: bytes) -> None:
+def test_invalid_values_read_as_missing(text: bytes) -> None:
     assert replace(read_body("3", text), others=()) == Body("3")
 
 
@@ -88,24 +88,24 @@ HUGE = "1" + "0" * 400  # no float holds it
 
 @pytest.mark.parametrize("field", ["Deadline", "Rate", "Epoch", "EnqueuedMs", "CheckpointEpoch"])
 @pytest.mark.parametrize("number", [HUGE, "-" + HUGE, "1e400", "NaN", "1" * 5000])
-def test_a_number_that_does_not_fit_is_as_if_it_were_not_there(field: str, number: str) -> None:
+def test_a_number_out_of_range_reads_as_missing(field: str, number: str) -> None:
     body = read_body("3", f'{{"{field}": {number}}}'.encode())
     assert body == Body("3")
     assert ownership_of(body, True, NOW).deadline_s is None
 
 
-def test_what_is_nested_too_deeply_to_be_read_is_as_if_it_were_not_there() -> None:
+def test_a_body_nested_too_deeply_reads_as_empty() -> None:
     assert read_body("3", f'{{"x": {nested(100_000)}}}'.encode()) == Body("3")
 
 
 @pytest.mark.parametrize("depth", [DEPTH_MAX + 1, 900])
-def test_a_field_nested_too_deeply_to_be_written_again_is_left_out(depth: int) -> None:
+def test_an_unknown_field_nested_too_deeply_is_dropped(depth: int) -> None:
     """It may be read, and then met by a writer who has less of the stack left."""
     text = f'{{"Owner": "a", "kept": [1], "x": {nested(depth)}, "y": {{"z": {nested(depth)}}}}}'
     assert read_body("3", text.encode()) == Body("3", "a", others=(("kept", [1]),))
 
 
-def test_a_field_of_others_that_is_nested_is_kept() -> None:
+def test_a_nested_unknown_field_is_kept() -> None:
     text = f'{{"x": {nested(DEPTH_MAX)}}}'
     assert json.loads(encode_body(read_body("3", text.encode()), "net"))["x"] == json.loads(
         nested(DEPTH_MAX)
@@ -127,7 +127,7 @@ def test_a_field_of_others_that_is_nested_is_kept() -> None:
         ({"Offset": True, "SequenceNumber": 1.5}, None, None),
     ],
 )
-def test_a_number_without_an_offset_is_no_checkpoint(
+def test_a_sequence_number_without_an_offset_is_not_a_checkpoint(
     told: dict[str, Any], sequence: int | None, offset: str | None
 ) -> None:
     body = read_body("3", json.dumps(told).encode())
@@ -157,11 +157,11 @@ texts = st.text(max_size=8)
     ),
     st.sampled_from(SPELLINGS),
 )
-def test_any_body_comes_back(body: Body, spelling: Spelling) -> None:
+def test_any_body_survives_a_round_trip(body: Body, spelling: Spelling) -> None:
     assert read_body("3", encode_body(body, spelling)) == body
 
 
-def test_row_and_checkpoint_have_etags_of_their_own() -> None:
+def test_row_and_checkpoint_have_separate_etags() -> None:
     body = Body("3", "a", "t", 1, 5, "50", row_mark="r", checkpoint_mark="c")
     moved = with_checkpoint(body, Checkpoint(GROUP, "3", 6, "60", 1), "d")
     assert moved.row_etag == body.row_etag
@@ -172,12 +172,12 @@ def test_row_and_checkpoint_have_etags_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("leased", "age_s"), [(True, 0.0), (False, math.inf)])
-def test_a_lease_is_held_or_not(leased: bool, age_s: float) -> None:
+def test_a_row_is_new_while_its_lease_is_held(leased: bool, age_s: float) -> None:
     row = ownership_of(Body("3", "a", "t", 1), leased, NOW)
     assert row.age_s == age_s
 
 
-def test_a_deadline_is_a_moment_of_the_stores_clock() -> None:
+def test_a_deadline_is_a_time_of_the_stores_clock() -> None:
     asked = nominate(Ownership("3", "a", 1), "b", 20.0)
     body = with_row(Body("3", "a", "t", 1), asked, "t", NOW, "m")
     assert body.deadline == NOW + 20
@@ -206,20 +206,20 @@ ROW = ownership_of(HELD, True, NOW)
         (release(ROW), False, "", "release"),
     ],
 )
-def test_which_lease_a_row_is_written_under(
+def test_the_lease_step_of_every_write(
     wanted: Ownership, leased: bool, our_token: str, step: Step
 ) -> None:
     assert lease_step(HELD, leased, our_token, wanted) == step
 
 
-def test_a_lease_whose_id_is_not_shown_cannot_be_taken() -> None:
+def test_a_lease_without_a_shown_id_cannot_be_taken() -> None:
     hidden = replace(HELD, token="")
     assert lease_step(hidden, True, "", claim(ROW, "3", "b")) == "stuck"
     assert lease_step(hidden, True, "", nominate(ROW, "b", 9)) == "stuck"
     assert lease_step(hidden, False, "", claim(ROW, "3", "b")) == "acquire"
 
 
-def test_a_successor_that_waits_already_is_no_nomination() -> None:
+def test_a_renewal_with_a_waiting_successor_is_not_a_nomination() -> None:
     """Its owner renews and keeps it waiting; to borrow would let the lease run out."""
     waiting = replace(HELD, successor="b", deadline=NOW + 9)
     row = ownership_of(waiting, True, NOW)

@@ -129,7 +129,7 @@ def legacy(request: pytest.FixtureRequest, raw: ContainerClient) -> Legacy:
 # -- what is made ---------------------------------------------------------------------------------
 
 
-async def test_blobs_are_made_beforehand_and_left_as_they_are(
+async def test_initialise_creates_missing_blobs_and_keeps_existing_ones(
     storage: Storage, store: BlobLeaseStore, raw: ContainerClient
 ) -> None:
     blobs = [name async for name in raw.list_blob_names()]
@@ -141,7 +141,7 @@ async def test_blobs_are_made_beforehand_and_left_as_they_are(
     assert (await rows(store))["0"].etag == row.etag
 
 
-async def test_names_are_those_of_the_hosts_of_old(storage: Storage, raw: ContainerClient) -> None:
+async def test_names_are_those_of_the_legacy_hosts(storage: Storage, raw: ContainerClient) -> None:
     async with open_store(storage, prefix="my-prefix-") as store:
         await store.initialise(GROUP, ["0"])
         await store.beat(GROUP, "VM 1/x")
@@ -150,9 +150,7 @@ async def test_names_are_those_of_the_hosts_of_old(storage: Storage, raw: Contai
         assert list(await members(store)) == ["VM 1/x"]
 
 
-async def test_the_owner_stands_in_the_metadata(
-    store: BlobLeaseStore, raw: ContainerClient
-) -> None:
+async def test_the_owner_is_in_the_metadata(store: BlobLeaseStore, raw: ContainerClient) -> None:
     blob = raw.get_blob_client("$Default/0")
     row = await granted(store, claim(None, "0", "a"))
     assert (await blob.get_blob_properties()).metadata == {"OWNINGHOST": "a"}
@@ -163,7 +161,7 @@ async def test_the_owner_stands_in_the_metadata(
 
 
 @pytest.mark.parametrize("options", [{"lease_s": 14}, {"lease_s": 61}, {"spelling": "cobol"}])
-def test_options_have_bounds(options: dict[str, Any]) -> None:
+def test_options_out_of_bounds_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="must be"):
         BlobLeaseStore.from_connection_string("UseDevelopmentStorage=true", "leases", **options)
 
@@ -171,7 +169,9 @@ def test_options_have_bounds(options: dict[str, Any]) -> None:
 # -- beside a legacy host -------------------------------------------------------------------------
 
 
-async def test_we_see_who_owns_and_how_far_it_is(store: BlobLeaseStore, legacy: Legacy) -> None:
+async def test_we_read_owner_and_checkpoint_of_a_legacy_host(
+    store: BlobLeaseStore, legacy: Legacy
+) -> None:
     await legacy.acquire()
     row = (await rows(store))["0"]
     assert (row.owner, row.epoch, row.age_s) == ("vm-old", 1, 0)
@@ -182,7 +182,9 @@ async def test_we_see_who_owns_and_how_far_it_is(store: BlobLeaseStore, legacy: 
     assert (await rows(store))["0"].etag == row.etag
 
 
-async def test_it_sees_who_owns_and_how_far_we_are(storage: Storage, legacy: Legacy) -> None:
+async def test_a_legacy_host_reads_our_owner_and_checkpoint(
+    storage: Storage, legacy: Legacy
+) -> None:
     async with open_store(storage, spelling=legacy.spelling) as store:
         row = await granted(store, claim(None, "0", "host-a"))
         mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
@@ -197,7 +199,7 @@ async def test_it_sees_who_owns_and_how_far_we_are(storage: Storage, legacy: Leg
         assert (await legacy.read())["owner"] == ""
 
 
-async def test_a_lease_is_stolen_from_it_by_its_token(
+async def test_we_steal_the_lease_of_a_legacy_host_by_its_token(
     store: BlobLeaseStore, legacy: Legacy
 ) -> None:
     await legacy.acquire()
@@ -211,7 +213,7 @@ async def test_a_lease_is_stolen_from_it_by_its_token(
         await BlobLeaseClient(legacy.blob, lease_id="0" * 8 + str(uuid.uuid4())[8:]).renew()
 
 
-async def test_it_steals_from_us_and_we_notice(store: BlobLeaseStore, legacy: Legacy) -> None:
+async def test_a_steal_by_a_legacy_host_is_detected(store: BlobLeaseStore, legacy: Legacy) -> None:
     row = await granted(store, claim(None, "0", "host-a"))
     mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
     await legacy.acquire()
@@ -223,7 +225,7 @@ async def test_it_steals_from_us_and_we_notice(store: BlobLeaseStore, legacy: Le
     assert (found.sequence, found.offset) == (5, "50")
 
 
-async def test_asking_for_a_partition_leaves_its_lease_alone(
+async def test_a_request_for_a_partition_keeps_its_lease(
     storage: Storage, store: BlobLeaseStore, legacy: Legacy
 ) -> None:
     token = await legacy.acquire()
@@ -236,7 +238,7 @@ async def test_asking_for_a_partition_leaves_its_lease_alone(
     await granted(store, claim(row, "0", "host-a"))
 
 
-async def test_fields_that_we_do_not_know_are_kept(store: BlobLeaseStore, legacy: Legacy) -> None:
+async def test_unknown_fields_are_kept(store: BlobLeaseStore, legacy: Legacy) -> None:
     said = {**await legacy.read(), "event_processor_context": {"window": [1, 2]}}
     await legacy.blob.upload_blob(json.dumps(said), overwrite=True)
     await granted(store, claim(None, "0", "a"))
@@ -247,7 +249,7 @@ async def test_fields_that_we_do_not_know_are_kept(store: BlobLeaseStore, legacy
 # -- leases ---------------------------------------------------------------------------------------
 
 
-async def test_a_lease_that_nobody_renews_runs_out(storage: Storage, store: BlobLeaseStore) -> None:
+async def test_a_lease_without_renewals_expires(storage: Storage, store: BlobLeaseStore) -> None:
     row = await granted(store, claim(None, "0", "a"))
     storage.azurite.advance(LEASE_S - 5)
     assert (await rows(store))["0"].age_s == 0
@@ -260,7 +262,7 @@ async def test_a_lease_that_nobody_renews_runs_out(storage: Storage, store: Blob
     assert (await rows(store))["0"].age_s == 0
 
 
-async def test_a_lease_is_never_shorter_than_its_owner_believes(storage: Storage) -> None:
+async def test_a_lease_is_rounded_up_to_whole_seconds(storage: Storage) -> None:
     async with open_store(storage, lease_s=20.5) as store:
         await granted(store, claim(None, "0", "a"))
         storage.azurite.advance(20)
@@ -269,7 +271,7 @@ async def test_a_lease_is_never_shorter_than_its_owner_believes(storage: Storage
         assert (await rows(store))["0"].age_s == math.inf
 
 
-async def test_a_lease_that_is_broken_is_free(store: BlobLeaseStore, raw: ContainerClient) -> None:
+async def test_a_broken_lease_is_free(store: BlobLeaseStore, raw: ContainerClient) -> None:
     row = await granted(store, claim(None, "0", "a"))
     await BlobLeaseClient(raw.get_blob_client("$Default/0")).break_lease(lease_break_period=0)
     listed = (await rows(store))["0"]
@@ -278,7 +280,7 @@ async def test_a_lease_that_is_broken_is_free(store: BlobLeaseStore, raw: Contai
     await refused(store, renew(row))
 
 
-async def test_a_lease_held_by_a_stranger_is_respected(
+async def test_a_foreign_lease_is_respected(
     storage: Storage, store: BlobLeaseStore, raw: ContainerClient
 ) -> None:
     """Somebody who leases blobs without writing who it is."""
@@ -307,7 +309,7 @@ async def test_a_hand_over_moves_the_lease_with_the_row(storage: Storage) -> Non
         assert isinstance(await write(old, release(given)), Refused)
 
 
-async def test_of_eight_racing_thieves_one_is_granted(storage: Storage) -> None:
+async def test_one_of_eight_racing_steals_is_granted(storage: Storage) -> None:
     thieves = [open_store(storage) for _ in range(8)]
     for thief in thieves:
         await thief.__aenter__()
@@ -328,7 +330,7 @@ async def one_winner(stores: list[BlobLeaseStore], wanted: list[Ownership]) -> O
     return won
 
 
-async def test_checkpoints_under_way_do_not_save_a_partition_from_a_thief(
+async def test_checkpoints_of_the_owner_do_not_prevent_a_steal(
     storage: Storage,
 ) -> None:
     """Each of them changes the blob that the thief wants to write over."""
@@ -343,7 +345,7 @@ async def test_checkpoints_under_way_do_not_save_a_partition_from_a_thief(
         assert (await rows(owner))["0"].etag == taken.etag
 
 
-async def test_a_renewal_and_a_checkpoint_at_once_are_both_granted(
+async def test_a_concurrent_renewal_and_checkpoint_are_both_granted(
     storage: Storage, store: BlobLeaseStore
 ) -> None:
     row = await granted(store, claim(None, "0", "a"))
@@ -360,7 +362,9 @@ async def test_a_renewal_and_a_checkpoint_at_once_are_both_granted(
 # -- what it asks for -----------------------------------------------------------------------------
 
 
-async def test_what_a_cycle_costs(storage: Storage, store: BlobLeaseStore) -> None:
+async def test_a_cycle_costs_one_list_and_two_requests_per_row(
+    storage: Storage, store: BlobLeaseStore
+) -> None:
     asked = storage.proxy.asked
     outcomes = await store.claim_ownership(GROUP, [claim(None, p, "a") for p in PARTITIONS])
     assert asked == {"acquire lease": 4, "put blob": 4}
@@ -376,7 +380,7 @@ async def test_what_a_cycle_costs(storage: Storage, store: BlobLeaseStore) -> No
     assert asked == {"put blob": 1}
 
 
-async def test_only_what_changed_is_downloaded(storage: Storage, store: BlobLeaseStore) -> None:
+async def test_only_changed_blobs_are_downloaded(storage: Storage, store: BlobLeaseStore) -> None:
     async with open_store(storage) as other:
         outcomes = await store.claim_ownership(GROUP, [claim(None, p, "a") for p in PARTITIONS])
         await other.list_ownership(GROUP)
@@ -387,7 +391,7 @@ async def test_only_what_changed_is_downloaded(storage: Storage, store: BlobLeas
         assert storage.proxy.asked == {"list": 1, "get blob": 1}
 
 
-async def test_what_a_steal_costs(storage: Storage, store: BlobLeaseStore) -> None:
+async def test_a_steal_costs_three_requests(storage: Storage, store: BlobLeaseStore) -> None:
     async with open_store(storage) as thief:
         await granted(store, claim(None, "0", "a"))
         row = (await rows(thief))["0"]
@@ -401,7 +405,7 @@ async def test_what_a_steal_costs(storage: Storage, store: BlobLeaseStore) -> No
 
 @pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])
 @pytest.mark.parametrize("asked", ["acquire lease", "put blob"])
-async def test_a_claim_without_an_answer_is_unknown(
+async def test_a_claim_without_a_response_is_unknown(
     storage: Storage, store: BlobLeaseStore, asked: str, fate: Fate
 ) -> None:
     storage.proxy.spoil(asked, fate)
@@ -414,7 +418,7 @@ async def test_a_claim_without_an_answer_is_unknown(
 
 
 @pytest.mark.parametrize("asked", ["renew lease", "put blob"])
-async def test_a_renewal_without_an_answer_is_unknown(
+async def test_a_renewal_without_a_response_is_unknown(
     storage: Storage, store: BlobLeaseStore, asked: str
 ) -> None:
     row = await granted(store, claim(None, "0", "a"))
@@ -425,7 +429,7 @@ async def test_a_renewal_without_an_answer_is_unknown(
     await granted(store, renew(listed))
 
 
-async def test_a_checkpoint_without_an_answer_is_unknown(
+async def test_a_checkpoint_without_a_response_is_unknown(
     storage: Storage, store: BlobLeaseStore
 ) -> None:
     await granted(store, claim(None, "0", "a"))
@@ -435,7 +439,7 @@ async def test_a_checkpoint_without_an_answer_is_unknown(
     assert (await checkpoints(store))["0"].sequence == 5
 
 
-async def test_a_release_whose_lease_is_not_given_back_is_a_release(
+async def test_a_release_counts_even_if_the_lease_release_fails(
     storage: Storage, store: BlobLeaseStore
 ) -> None:
     row = await granted(store, claim(None, "0", "a"))
@@ -447,7 +451,7 @@ async def test_a_release_whose_lease_is_not_given_back_is_a_release(
     await granted(store, claim((await rows(store))["0"], "0", "b"))
 
 
-async def test_a_release_after_the_lease_ran_out(storage: Storage, store: BlobLeaseStore) -> None:
+async def test_an_expired_row_can_be_released(storage: Storage, store: BlobLeaseStore) -> None:
     row = await granted(store, claim(None, "0", "a"))
     mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
     storage.azurite.advance(LEASE_S + 1)
@@ -457,7 +461,7 @@ async def test_a_release_after_the_lease_ran_out(storage: Storage, store: BlobLe
     assert await checkpoints(store) == {"0": mark}
 
 
-async def test_groups_of_the_same_beginning_are_apart(storage: Storage) -> None:
+async def test_groups_with_a_common_prefix_are_separate(storage: Storage) -> None:
     async with open_store(storage) as store:
         for name in ("$Default", "$Default2", "$Def"):
             group = Group("ns", "hub", name)

@@ -43,7 +43,7 @@ def files(path: Path) -> list[str]:
     return [one.name for one in path.parent.iterdir()]
 
 
-async def test_an_opening_that_was_cut_short_leaves_nothing_open(
+async def test_a_cancelled_opening_leaves_nothing_open(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, store = SlowOpening(monkeypatch), SqliteStore(path)
@@ -61,7 +61,7 @@ async def test_an_opening_that_was_cut_short_leaves_nothing_open(
     assert files(path) == ["leases.db"]
 
 
-async def test_a_store_may_be_opened_while_its_last_opening_still_hangs(
+async def test_a_store_can_be_opened_while_its_last_opening_hangs(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, store = SlowOpening(monkeypatch), SqliteStore(path)
@@ -91,9 +91,7 @@ def open_stubborn(path: Path, until: float) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None, factory=Stubborn)
 
 
-async def test_a_file_that_will_not_close_is_told(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failure_to_close_is_raised(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.open_file", open_stubborn)
     store = SqliteStore(path)
     with pytest.raises(StoreError, match=r"leases\.db cannot be used: it will not close"):
@@ -102,7 +100,7 @@ async def test_a_file_that_will_not_close_is_told(
     assert repr(store) == f"<SqliteStore {path} | closed>"
 
 
-async def test_a_file_that_went_away_while_it_was_opened_is_told(
+async def test_a_file_removed_while_opening_is_detected(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def open_and_lose(path: Path, until: float) -> sqlite3.Connection:

@@ -110,7 +110,7 @@ async def test_eight_processes_lose_no_update(path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-async def test_a_killed_process_leaves_a_whole_file(path: Path) -> None:
+async def test_a_killed_process_leaves_a_consistent_file(path: Path) -> None:
     """Whatever it had been told is there; at most one write more, whose answer it never heard."""
     epoch = sequence = 0
     for reader in range(1, 7):
@@ -139,7 +139,7 @@ async def test_a_killed_process_leaves_a_whole_file(path: Path) -> None:
             assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-async def test_a_process_that_forked_is_told_to_open_its_own(path: Path) -> None:
+async def test_a_forked_process_must_open_its_own_store(path: Path) -> None:
     async with opened(path) as store:
         store._process -= 1  # as the child of a fork sees it
         with pytest.raises(StoreError, match="forked"):
@@ -170,7 +170,7 @@ async def test_several_hosts_of_one_process_may_share_a_store(path: Path) -> Non
         assert repr(store) == f"<SqliteStore {path} | open>"
 
 
-async def test_a_closed_store_says_so(path: Path) -> None:
+async def test_a_closed_store_raises(path: Path) -> None:
     store = SqliteStore(path)
     with pytest.raises(StoreError, match="async with"):
         await store.list_ownership(GROUP)
@@ -198,7 +198,7 @@ def locked(path: Path) -> Iterator[None]:
         db.execute("ROLLBACK")
 
 
-async def test_a_lock_that_is_held_too_long_makes_a_write_unknown(path: Path) -> None:
+async def test_a_write_is_unknown_if_the_file_stays_locked(path: Path) -> None:
     async with opened(path) as patient, opened(path, deadline_s=0.2) as hasty:
         row = await first(patient)
         with locked(path):
@@ -215,7 +215,9 @@ async def test_a_lock_that_is_held_too_long_makes_a_write_unknown(path: Path) ->
         await granted(patient, renew(row))
 
 
-async def test_a_lock_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_locked_file_is_named_in_the_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def do_not_wait(db: sqlite3.Connection, until: float) -> None:
         db.execute("PRAGMA busy_timeout = 0")
 
@@ -230,7 +232,7 @@ async def test_a_lock_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         await first(store)
 
 
-async def test_a_call_that_came_too_late_is_not_made(path: Path) -> None:
+async def test_a_call_past_its_deadline_is_not_made(path: Path) -> None:
     """Its caller has been told that it does not know; then it had better not happen later."""
     async with opened(path) as patient, opened(path, deadline_s=0.2) as hasty:
         mended = threading.Event()
@@ -250,7 +252,7 @@ async def test_a_call_that_came_too_late_is_not_made(path: Path) -> None:
         assert await rows(patient) == {}
 
 
-async def test_a_file_that_is_locked_for_good_cannot_be_opened(path: Path) -> None:
+async def test_a_permanently_locked_file_cannot_be_opened(path: Path) -> None:
     async with opened(path) as store:
         await first(store)
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -305,7 +307,7 @@ async def test_setting_the_wall_clock_changes_no_age(path: Path, jump_s: float) 
         (0.0, 90_000.0, 90_000.0),
     ],
 )
-async def test_after_a_restart_an_age_is_never_too_short(
+async def test_after_a_reboot_an_age_is_never_too_short(
     path: Path, off_s: float, up_s: float, age: float
 ) -> None:
     machine = Machine()
@@ -317,12 +319,12 @@ async def test_after_a_restart_an_age_is_never_too_short(
         assert (await rows(store))["0"].age_s == age
 
 
-def test_where_no_boot_can_be_told_a_count_that_went_back_is_a_restart() -> None:
+def test_without_a_boot_id_a_smaller_uptime_is_a_reboot() -> None:
     assert age_s(MachineTime("", 100.0, 1000.0), MachineTime("", 130.0, 5000.0)) == 30
     assert age_s(MachineTime("", 100.0, 1000.0), MachineTime("", 30.0, 5000.0)) == 4000
 
 
-async def test_the_machines_own_clock(path: Path) -> None:
+async def test_ages_count_by_the_machines_clock(path: Path) -> None:
     before = read_machine_time()
     async with opened(path) as store:
         await first(store)
@@ -332,7 +334,7 @@ async def test_the_machines_own_clock(path: Path) -> None:
     assert 0 <= age <= after.up_s - before.up_s
 
 
-async def test_a_member_that_has_been_gone_for_a_day_is_forgotten(path: Path) -> None:
+async def test_a_member_without_beats_for_a_day_is_removed(path: Path) -> None:
     machine = Machine()
     async with SqliteStore(path, clock=machine) as store:
         await store.beat(GROUP, "gone")
@@ -347,7 +349,7 @@ async def test_a_member_that_has_been_gone_for_a_day_is_forgotten(path: Path) ->
 # -- the file -------------------------------------------------------------------------------------
 
 
-async def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+async def test_a_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "new" / "leases.db"
     async with opened(path) as store:
         await first(store)
@@ -357,7 +359,7 @@ async def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     assert [one.name for one in path.parent.iterdir()] == ["leases.db"]
 
 
-async def test_a_file_that_is_there_keeps_its_mode(path: Path) -> None:
+async def test_an_existing_file_keeps_its_mode(path: Path) -> None:
     async with opened(path):
         pass
     os.chmod(path, 0o660)
@@ -373,7 +375,7 @@ async def expect_refusal(path: Path, words: str) -> None:
     assert str(path) in str(told.value)
 
 
-async def test_a_file_of_another_program_is_left_alone(path: Path) -> None:
+async def test_a_file_of_another_program_is_not_touched(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE people (name TEXT)")
     await expect_refusal(path, "another program")
@@ -382,7 +384,7 @@ async def test_a_file_of_another_program_is_left_alone(path: Path) -> None:
         assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
-async def test_a_file_of_a_later_version_is_left_alone(path: Path) -> None:
+async def test_a_file_of_a_later_version_is_not_touched(path: Path) -> None:
     async with opened(path):
         pass
     with closing(sqlite3.connect(path)) as db:
@@ -391,14 +393,14 @@ async def test_a_file_of_a_later_version_is_left_alone(path: Path) -> None:
     await expect_refusal(path, "later Pumphouse.*upgrade")
 
 
-async def test_an_empty_file_is_taken(tmp_path: Path) -> None:
+async def test_an_empty_file_becomes_a_lease_file(tmp_path: Path) -> None:
     descriptor, name = tempfile.mkstemp(dir=tmp_path)
     os.close(descriptor)
     async with opened(Path(name)) as store:
         await first(store)
 
 
-def test_whoever_comes_second_finds_the_file_made(path: Path) -> None:
+def test_a_concurrent_creation_is_accepted(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         for _ in range(2):
             _create_tables(db, path)
@@ -406,7 +408,7 @@ def test_whoever_comes_second_finds_the_file_made(path: Path) -> None:
         assert not db.in_transaction
 
 
-def test_what_is_no_database_is_refused(path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused(path: Path) -> None:
     path.write_text("Dear diary, " * 1000)
     asyncio.run(expect_refusal(path, "is not a lease file"))
     assert path.read_text() == "Dear diary, " * 1000
@@ -422,17 +424,17 @@ async def test_a_parent_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ":memory:", "."])
-def test_a_name_that_is_no_file_is_refused(name: str) -> None:
+def test_an_invalid_path_is_refused(name: str) -> None:
     with pytest.raises(OptionError, match="memory:"):
         SqliteStore(name)
 
 
-def test_a_deadline_must_be_a_time() -> None:
+def test_a_deadline_must_be_above_zero() -> None:
     with pytest.raises(OptionError, match="deadline_s"):
         SqliteStore("leases.db", deadline_s=0)
 
 
-async def test_a_damaged_file_is_told(path: Path) -> None:
+async def test_a_damaged_file_raises(path: Path) -> None:
     async with opened(path) as store:
         claims = [claim(None, str(n), "a" * 200) for n in range(500)]
         await store.claim_ownership(GROUP, claims)
@@ -444,7 +446,7 @@ async def test_a_damaged_file_is_told(path: Path) -> None:
             await store.claim_ownership(GROUP, [claim(None, "0", "b")])
 
 
-async def test_a_full_disk_is_told_and_nothing_is_written(path: Path) -> None:
+async def test_a_full_disk_raises_and_nothing_is_written(path: Path) -> None:
     async with opened(path) as store:
         row = await first(store)
         await store._read(lambda db: db.execute("PRAGMA max_page_count = 1"))
@@ -455,7 +457,7 @@ async def test_a_full_disk_is_told_and_nothing_is_written(path: Path) -> None:
         await granted(store, renew(row))  # what fits still goes
 
 
-async def test_a_file_that_may_not_be_written_is_told(path: Path) -> None:
+async def test_a_read_only_file_raises(path: Path) -> None:
     async with opened(path) as store:
         row = await first(store)
         await store._read(lambda db: db.execute("PRAGMA query_only = 1"))
@@ -465,7 +467,7 @@ async def test_a_file_that_may_not_be_written_is_told(path: Path) -> None:
 
 
 @pytest.mark.parametrize("replacement", [None, b""], ids=["removed", "replaced"])
-async def test_a_file_that_went_away_is_told(path: Path, replacement: bytes | None) -> None:
+async def test_a_removed_file_raises(path: Path, replacement: bytes | None) -> None:
     """Otherwise its users would go on without ever meeting those of a new file."""
     async with opened(path) as store:
         row = await first(store)
@@ -476,7 +478,7 @@ async def test_a_file_that_went_away_is_told(path: Path, replacement: bytes | No
             await store.list_ownership(GROUP)
 
 
-async def test_a_number_that_does_not_fit_is_refused(path: Path) -> None:
+async def test_a_number_out_of_range_is_refused(path: Path) -> None:
     async with opened(path) as store:
         with pytest.raises(OptionError, match="cannot be stored"):
             await store.update_checkpoint(Checkpoint(GROUP, "0", 2**64, "0", 1))
