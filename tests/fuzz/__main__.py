@@ -1,7 +1,7 @@
 """Fuzz the decoders and the hub with atheris: python -m tests.fuzz [--seconds 60] [target ...]
 
-Each target runs in a process of its own, bounded by time and by runs. The first that finds
-something ends it all, and says where the bytes are; `--replay FILE` runs them again.
+Each target runs in its own process, bounded by time and by runs. The first failure ends the run
+and names the file with its bytes; `--replay FILE` runs them again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-NAMES = ("decode", "message", "payload", "words", "login", "session")
+NAMES = ("decode", "message", "payload", "texts", "login", "session")
 SECONDS, RUNS, BYTES_MAX = 60, 10_000_000, 4096
-RUN_S_MAX = 10  # libFuzzer takes what needs longer for a hang
+RUN_S_MAX = 10  # libFuzzer reports a longer run as a hang
 MEMORY_MB_MAX = 1024
 
 
@@ -31,13 +31,13 @@ def main() -> int:
         run_worker(options.targets[0], options)
     for name in options.targets:
         sys.stderr.write(f"fuzz: {name} for {options.seconds} s\n")
-        # libFuzzer ends its process its own way; the folder is ours, so that it goes all the same.
+        # libFuzzer ends its process without clean-up, so the parent owns the folder.
         with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as folder:
             command = [sys.executable, "-m", "tests.fuzz", "--worker", folder, name]
             command += ["--seconds", str(options.seconds), "--runs", str(options.runs)]
             code = subprocess.run(command, check=False).returncode
         if code:
-            sys.stderr.write(f"fuzz: {name} found something (exit code {code})\n")
+            sys.stderr.write(f"fuzz: {name} failed (exit code {code})\n")
             return 1
     return 0
 
@@ -52,7 +52,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.targets = options.targets or NAMES
     if unknown := set(options.targets) - set(NAMES):
-        parser.error(f"no target is called {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        parser.error(f"unknown target {', '.join(unknown)}; use {', '.join(NAMES)}")
     return options
 
 
@@ -60,13 +60,13 @@ def run_worker(name: str, options: argparse.Namespace) -> None:
     """Fuzz one target; libFuzzer ends the process."""
     import atheris
 
-    # A fuzzed peer breaks the protocol all the time; nobody needs to read of it.
+    # A fuzzed peer violates the protocol in every run: do not log that.
     logging.getLogger("pumphouse.hub").setLevel(logging.CRITICAL)
     with atheris.instrument_imports(include=["pumphouse"]):
         from tests.fuzz.corpus import corpus
         from tests.fuzz.targets import TARGETS
     for number, data in enumerate(corpus()[name]):
-        (options.worker / f"good-{number}").write_bytes(data)
+        (options.worker / f"valid-{number}").write_bytes(data)
     limits = {
         "max_total_time": options.seconds,
         "runs": options.runs,

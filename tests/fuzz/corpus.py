@@ -1,4 +1,4 @@
-"""Bytes to start from: good ones of every kind, for a fuzzer to spoil."""
+"""Valid bytes of every kind, for a fuzzer to mutate."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from pumphouse.amqp.performatives import (
 )
 from pumphouse.amqp.types import Described, Symbol, Timestamp, UInt, ULong, array_of
 from pumphouse.client.sas import sign
-from tests.fuzz.conversation import BEGUN, HUB, KEY, LOGIN, RULE, attached
+from tests.fuzz.offline_connection import BEGUN, HUB, KEY, LOGIN, RULE, attached
 
 RECORDED = Path(__file__).parents[1] / "amqp" / "recorded_sdk_frames.json"
 
@@ -74,7 +74,7 @@ BATCHES = [
     b"",
 ]
 TOKEN = sign(f"sb://host/{HUB}", RULE, KEY, 2_000_000_000)
-WORDS = [
+TEXTS = [
     "amqp.annotation.x-opt-offset > '-1'",
     "amqp.annotation.x-opt-offset > '@latest'",
     "amqp.annotation.x-opt-sequence-number >= '12'",
@@ -84,7 +84,7 @@ WORDS = [
     TOKEN,
     TOKEN.removeprefix("SharedAccessSignature "),
 ]
-CALL = Message(
+PUT_TOKEN = Message(
     application={"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": HUB},
     properties=Properties(message_id=uuid.UUID(int=3)),
     value=TOKEN,
@@ -93,22 +93,22 @@ FLOW = Flow(next_incoming_id=0, incoming_window=5, next_outgoing_id=0, outgoing_
 
 
 def transfers() -> list[bytes]:
-    calls = [
+    deliveries = [
         (Transfer(handle=0, delivery_id=0), MESSAGES[1]),
         (Transfer(handle=0, delivery_id=0, message_format=0x80013700), BATCHES[1]),
-        (Transfer(handle=2, delivery_id=0), encode_message(CALL)),
+        (Transfer(handle=2, delivery_id=0), encode_message(PUT_TOKEN)),
         (Transfer(handle=4, delivery_id=0, settled=True), MESSAGES[1]),
         (Transfer(handle=0, delivery_id=0, more=True), MESSAGES[1][:10]),
         (Transfer(handle=0, delivery_id=0, aborted=True), b""),
         (Transfer(handle=0, state=Accepted()), MESSAGES[1][10:]),
     ]
-    return [encode_frame(transfer, payload=payload) for transfer, payload in calls]
+    return [encode_frame(transfer, payload=payload) for transfer, payload in deliveries]
 
 
 def frames() -> list[bytes]:
     source = Source(
         address=f"{HUB}/ConsumerGroups/$Default/Partitions/1",
-        filter={SELECTOR_FILTER: Described(SELECTOR_FILTER, WORDS[0])},
+        filter={SELECTOR_FILTER: Described(SELECTOR_FILTER, TEXTS[0])},
     )
     reader = Attach(
         name="more",
@@ -119,7 +119,7 @@ def frames() -> list[bytes]:
         properties={Symbol("com.microsoft:epoch"): 3},
         desired_capabilities=("com.microsoft:enable-receiver-runtime-metric",),
     )
-    said = [
+    performatives = [
         reader,
         Detach(handle=1, closed=True),
         replace(FLOW, handle=1, link_credit=5, drain=True, echo=True),
@@ -129,11 +129,11 @@ def frames() -> list[bytes]:
         Close(),
     ]
     begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
-    return [*map(encode_frame, said), encode_frame(begin, channel=3), EMPTY_FRAME]
+    return [*map(encode_frame, performatives), encode_frame(begin, channel=3), EMPTY_FRAME]
 
 
 def recorded() -> bytes:
-    """All that the official client said, as if on one connection."""
+    """All recorded frames of the official client, as one stream."""
     stream = b""
     for frame in json.loads(RECORDED.read_text()):
         body = bytes.fromhex(frame["body"])
@@ -146,13 +146,14 @@ def recorded() -> bytes:
 
 
 def corpus() -> Mapping[str, list[bytes]]:
-    """For each target."""
+    """The valid inputs of each target."""
     parts = [*transfers(), *frames()]
     return {
         "decode": [encode(value) for value in VALUES],
         "message": MESSAGES,
-        "payload": [b"\x00" + batch for batch in BATCHES] + [b"\xff" + one for one in MESSAGES],
-        "words": [word.encode() for word in WORDS],
+        "payload": [b"\x00" + batch for batch in BATCHES]
+        + [b"\xff" + message for message in MESSAGES],
+        "texts": [text.encode() for text in TEXTS],
         "login": [
             LOGIN,
             BEGUN,

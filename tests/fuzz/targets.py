@@ -1,8 +1,8 @@
-"""What is fuzzed: functions of bytes that must come back, whatever the bytes are.
+"""The fuzz targets: functions that must return for any bytes.
 
-A target swallows the errors that it may raise (the peer's fault) and asserts what must hold
-otherwise; anything else that comes out of it is a bug. `make fuzz` drives them with atheris, and
-test_mutations.py with random mutations of the corpus, so that the tests need no atheris.
+A target catches the errors that invalid bytes may cause, and asserts what must hold otherwise. Any
+other exception is a bug. `make fuzz` runs the targets with atheris, test_mutations.py with random
+mutations of the corpus, so that the tests do not need atheris.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pumphouse.hub.access.auth import AccessRule, verify_sas
 from pumphouse.hub.annotations import build_frames, parse_payload
 from pumphouse.hub.filters import parse_selector
 from pumphouse.hub.routing import parse_address
-from tests.fuzz.conversation import Wiretap
+from tests.fuzz.offline_connection import OfflineConnection
 
 Target = Callable[[bytes], None]
 
@@ -32,7 +32,7 @@ RULES = [AccessRule("rule", "key"), AccessRule("hub rule", "key", hub="eh")]
 
 
 def fuzz_decode(data: bytes) -> None:
-    """Any bytes are a value or malformed; a value is written again and read as the same."""
+    """Any bytes are a value or malformed; a value is encoded and decoded to the same bytes."""
     try:
         value, end = decode(data)
     except MalformedBytes:
@@ -40,13 +40,13 @@ def fuzz_decode(data: bytes) -> None:
     assert 0 < end <= len(data)
     assert skip(data, 0) == end
     written = encode(value)
-    again, after = decode(written)
+    decoded, after = decode(written)
     assert after == len(written)
-    assert encode(again) == written  # compared as bytes: NaN is not equal to itself
+    assert encode(decoded) == written  # compared as bytes: NaN is not equal to itself
 
 
 def fuzz_message(data: bytes) -> None:
-    """Any bytes are a message or malformed; what `scan` finds covers all of them."""
+    """Any bytes are a message or malformed; the sections of `scan` cover all of them."""
     try:
         sections = scan(data, 0, len(data))
         assert b"".join(data[start:end] for _, start, _, end in sections) == data
@@ -56,12 +56,12 @@ def fuzz_message(data: bytes) -> None:
     try:
         written = encode_message(message)
     except LocalProtocolError:
-        return  # nested as deep as may be read: one level more than may be written in a section
+        return  # nested one level deeper than a section may be when it is encoded
     assert encode_message(decode_message(written)) == written
 
 
 def fuzz_payload(data: bytes) -> None:
-    """Any payload is refused, or becomes events that a reader can read."""
+    """Any payload is refused, or becomes events that a reader can decode."""
     message_format = BATCH_FORMAT if data[:1] < b"\x80" else SINGLE_FORMAT
     try:
         batch = parse_payload(data[1:], message_format)
@@ -77,7 +77,9 @@ def fuzz_payload(data: bytes) -> None:
             for section in scan(frame.data, frame.start + 27, frame.end)
             if section[0] == 0x72
         )
-        annotations, _ = decode(frame.data, value, end)  # ours among the producer's: one sound map
+        annotations, _ = decode(
+            frame.data, value, end
+        )  # the hub's and the producer's in one valid map
         assert annotations["x-opt-sequence-number"] == 5 + count
         assert int(annotations["x-opt-offset"]) == frames.starts[count]
         count += 1
@@ -85,12 +87,12 @@ def fuzz_payload(data: bytes) -> None:
     assert reader.pending == 0
 
 
-def fuzz_words(data: bytes) -> None:
+def fuzz_texts(data: bytes) -> None:
     """Selectors, addresses and tokens: text that a client chooses."""
     text = data.decode("utf-8", "replace")
-    for read in (parse_selector, parse_address):
+    for parse in (parse_selector, parse_address):
         with suppress(AmqpError):
-            read(text)
+            parse(text)
     for token in (text, f"SharedAccessSignature {text}", f"SharedAccessSignature sr=eh&{text}"):
         with suppress(AuthError):
             verify_sas(token, "sb://host/eh", RULES, now=1_700_000_000.0)
@@ -98,19 +100,19 @@ def fuzz_words(data: bytes) -> None:
 
 def fuzz_login(data: bytes) -> None:
     """A connection from its first byte on."""
-    Wiretap().play(b"", data)
+    OfflineConnection().play(b"", data)
 
 
 def fuzz_session(data: bytes) -> None:
     """A connection with links to every kind of node."""
-    Wiretap().play(Wiretap.ATTACHED, data)
+    OfflineConnection().play(OfflineConnection.ATTACHED, data)
 
 
 TARGETS: Mapping[str, Target] = {
     "decode": fuzz_decode,
     "message": fuzz_message,
     "payload": fuzz_payload,
-    "words": fuzz_words,
+    "texts": fuzz_texts,
     "login": fuzz_login,
     "session": fuzz_session,
 }

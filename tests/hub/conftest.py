@@ -1,4 +1,4 @@
-"""A hub with one event hub of two partitions, and peers that are put away after each test."""
+"""A hub with one event hub of two partitions, and peers that are dropped after each test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def options() -> ServerOptions:
-    """A test module may have its own."""
+    """A test module may override this."""
     return ServerOptions()
 
 
@@ -29,12 +29,12 @@ def options() -> ServerOptions:
 async def hub(clock: Clock, options: ServerOptions) -> AsyncIterator[EmbeddedHub]:
     async with EmbeddedHub({HUB: 2}, clock=clock, options=options) as hub:
         yield hub
-        # Whatever a test did: once its peers are gone, nothing of them is left.
-        await eventually(lambda: not left_behind(hub), "the hub to forget its peers")
+        # After its peers are gone, the hub must have forgotten them.
+        await eventually(lambda: not remaining(hub), "the hub to forget its peers")
 
 
-def left_behind(hub: EmbeddedHub) -> list[Any]:
-    """Conversations, producers and consumers that the hub still knows of."""
+def remaining(hub: EmbeddedHub) -> list[Any]:
+    """The connections, producers and consumers that the hub still has."""
     entity = hub.namespace.hub(HUB)
     return [*hub.server.connections, *entity.senders, *entity.readers()]
 

@@ -1,4 +1,4 @@
-"""Batches for tests of the log, small enough to read in a failure."""
+"""Batches of events for tests of the logs."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def bodies_of(run: Run | None) -> list[bytes]:
 
 
 def offsets_of(run: Run) -> list[int]:
-    """Their offsets, as the events themselves tell them."""
+    """The offsets in the annotations of the events in a run."""
     return [int(decode_message(message).annotations["x-opt-offset"]) for message in messages(run)]

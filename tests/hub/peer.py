@@ -1,7 +1,7 @@
-"""A scripted AMQP peer on a real socket: it says what a test tells it to, and hears what comes.
+"""A scripted AMQP peer on a real socket.
 
-It reads only while a test waits for something, so a peer that nobody waits for is one that does not
-read. Every wait has a deadline and ends as soon as what was waited for is there.
+It reads only while a test waits for something, so a peer without a waiting test does not read.
+Every wait has a deadline and ends as soon as its condition holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from pumphouse.amqp import events as happened
+from pumphouse.amqp import events as amqp_events
 from pumphouse.amqp.connection import CLIENT, Connection, Limits, Login
 from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
 from pumphouse.amqp.messages import Message, Properties, decode_message, encode_message
@@ -54,20 +54,20 @@ class Clock:
         return self.time
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError("nobody should wait by this clock")
+        raise AssertionError("no code should sleep by this clock")
 
 
-async def eventually(condition: Callable[[], object], what: str = "it") -> None:
-    """Let the loop run until a condition holds; the condition is somebody else's doing."""
+async def eventually(condition: Callable[[], object], what: str = "a condition") -> None:
+    """Let the loop run until a condition holds."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not condition():
-                await let_others_run()
+                await run_others()
     except TimeoutError:
         raise AssertionError(f"waited {DEADLINE_S:g} s for {what}") from None
 
 
-async def let_others_run() -> None:
+async def run_others() -> None:
     await asyncio.sleep(0.001)
 
 
@@ -90,8 +90,8 @@ async def open_socket(
     return await asyncio.open_connection(sock=sock)
 
 
-async def say_raw(hub: EmbeddedHub, data: bytes) -> bytes:
-    """Send bytes on a connection of their own; everything that came until the hub hung up."""
+async def send_raw(hub: EmbeddedHub, data: bytes) -> bytes:
+    """Send bytes on a new connection; returns all received bytes until the hub closes."""
     reader, writer = await open_socket(hub)
     writer.write(data)
     try:
@@ -105,8 +105,8 @@ async def say_raw(hub: EmbeddedHub, data: bytes) -> bytes:
             await writer.wait_closed()
 
 
-class Gone(Exception):
-    """The hub has hung up."""
+class HubClosed(Exception):
+    """The hub has closed the connection."""
 
 
 class Peer:
@@ -118,8 +118,8 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.events: list[happened.Event] = []
-        self.heard = 0  # bytes
+        self.events: list[amqp_events.Event] = []
+        self.received_bytes = 0
 
     @classmethod
     async def connect(
@@ -131,7 +131,7 @@ class Peer:
         idle_time_out: int | None = None,
         receive_buffer: int | None = None,
     ) -> Peer:
-        """A peer with an open connection and a session; as root, unless a login says otherwise."""
+        """A peer with an open connection and a session, by default with the root key."""
         peer = cls(*await open_socket(hub, receive_buffer))
         opening = Open(
             container_id="peer", max_frame_size=max_frame_size, idle_time_out=idle_time_out
@@ -144,9 +144,9 @@ class Peer:
         )
         peer.amqp.start()
         try:
-            await peer.until(lambda: peer.of(happened.Opened), "an open")
+            await peer.until(lambda: peer.of(amqp_events.Opened), "an open")
             peer.session = peer.amqp.begin()
-            await peer.until(lambda: peer.of(happened.Begun), "a begin")
+            await peer.until(lambda: peer.of(amqp_events.Begun), "a begin")
         except BaseException:
             await peer.drop()
             raise
@@ -157,58 +157,58 @@ class Peer:
     def flush(self) -> None:
         self.writer.writelines(self.amqp.data_to_send())
 
-    async def until(self, condition: Callable[[], object], what: str = "it") -> None:
-        """Speak and listen until a condition holds."""
+    async def until(self, condition: Callable[[], object], what: str = "a condition") -> None:
+        """Send and receive until a condition holds."""
         self.flush()
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while not condition():
-                    await self.listen()
+                    await self.receive()
         except TimeoutError:
             raise AssertionError(f"waited {DEADLINE_S:g} s for {what}") from None
 
-    async def listen(self) -> None:
+    async def receive(self) -> None:
         data = await self.reader.read(1 << 16)
         if not data:
-            raise Gone
-        self.heard += len(data)
+            raise HubClosed
+        self.received_bytes += len(data)
         self.events += self.amqp.receive(data)
         self.flush()
 
     async def sync(self) -> None:
-        """Begin and end a session: whatever was said before has then been heard and answered."""
+        """Begin and end a session: the hub has then handled all earlier frames."""
         extra = self.amqp.begin()
         await self.until(lambda: extra.state == "MAPPED", "a begin")
         extra.end()
         await self.until(lambda: extra.state == "UNMAPPED", "an end")
 
-    async def until_gone(self) -> Error | None:
-        """Listen until the hub hangs up; the error it closed with."""
-        with suppress(Gone, ConnectionError):
-            await self.until(lambda: False, "the hub to hang up")
-        closed = self.of(happened.Closed)
+    async def until_closed(self) -> Error | None:
+        """Receive until the hub closes; returns the error of its close."""
+        with suppress(HubClosed, ConnectionError):
+            await self.until(lambda: False, "the hub to close")
+        closed = self.of(amqp_events.Closed)
         return closed[-1].error if closed else None
 
     async def drop(self) -> None:
-        """Hang up without a word."""
+        """Break the connection without a close."""
         self.writer.transport.abort()
         with suppress(ConnectionError):
             await self.writer.wait_closed()
 
     async def close(self) -> None:
-        """Say good-bye and wait for the answer."""
+        """Send close and wait for the hub's close."""
         self.amqp.close()
-        with suppress(Gone, ConnectionError):
-            await self.until(lambda: self.of(happened.Closed), "a close")
+        with suppress(HubClosed, ConnectionError):
+            await self.until(lambda: self.of(amqp_events.Closed), "a close")
         await self.drop()
 
-    # -- what happened ----------------------------------------------------------------------------
+    # -- received events --------------------------------------------------------------------------
 
     def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
 
-    def deliveries(self, link: Link) -> list[happened.Delivered]:
-        return [event for event in self.of(happened.Delivered) if event.link is link]
+    def deliveries(self, link: Link) -> list[amqp_events.Delivered]:
+        return [event for event in self.of(amqp_events.Delivered) if event.link is link]
 
     def messages(self, link: Link) -> list[Message]:
         return [decode_message(event.payload) for event in self.deliveries(link)]
@@ -218,17 +218,17 @@ class Peer:
 
     def detached(self, link: Link) -> Error | None:
         """The error a link was detached with, if it was."""
-        found = [event for event in self.of(happened.Detached) if event.link is link]
-        return found[-1].error if found else None
+        detaches = [event for event in self.of(amqp_events.Detached) if event.link is link]
+        return detaches[-1].error if detaches else None
 
     # -- links ------------------------------------------------------------------------------------
 
     async def attach(self, name: str, role: bool, **fields: Any) -> Link:
-        """A link, attached; AssertionError with the hub's words if it was refused."""
+        """Attach a link; Refused with the hub's error if it is refused."""
         link = self.session.attach(name, role, **fields)
-        await self.until(lambda: link.state in ("ATTACHED", "DETACHED"), f"an answer to {name}")
-        answer = next(event for event in self.of(happened.Attached) if event.link is link)
-        if (answer.attach.target if role == SENDER else answer.attach.source) is None:
+        await self.until(lambda: link.state in ("ATTACHED", "DETACHED"), f"a response to {name}")
+        response = next(event for event in self.of(amqp_events.Attached) if event.link is link)
+        if (response.attach.target if role == SENDER else response.attach.source) is None:
             await self.until(lambda: link.state == "DETACHED", "the detach of a refusal")
             raise Refused(self.detached(link))
         return link
@@ -249,7 +249,7 @@ class Peer:
         selector: str | None = None,
         **fields: Any,
     ) -> ReceiverLink:
-        """A link to receive on, with so much credit."""
+        """A link to receive on, with this credit."""
         filters = {SELECTOR_FILTER: Described(SELECTOR_FILTER, selector)} if selector else None
         fields = {"target": Target(address="here"), **fields}
         source = Source(address=address, filter=filters)
@@ -263,7 +263,7 @@ class Peer:
     async def send(
         self, link: SenderLink, payload: bytes, message_format: int = 0, settled: bool = False
     ) -> Any:
-        """Send a delivery; its outcome, once it has one."""
+        """Send a delivery and wait for its outcome."""
         delivery_id = link.send(payload, message_format=message_format, settled=settled)
         if settled:
             self.flush()
@@ -272,19 +272,19 @@ class Peer:
         return self.outcome(delivery_id)
 
     def outcome(self, delivery_id: int) -> Any:
-        for event in self.of(happened.Disposed):
+        for event in self.of(amqp_events.Disposed):
             if event.first <= delivery_id <= event.last and event.role == RECEIVER:
                 assert event.settled
                 return event.state
         return None
 
-    async def ask(self, node: str, application: dict[Any, Any], **fields: Any) -> Message:
-        """A request to $cbs or $management, and its reply."""
+    async def request(self, node: str, application: dict[Any, Any], **fields: Any) -> Message:
+        """Send a request to $cbs or $management; returns its reply."""
         out = await self.sender(node, f"to {node} {uuid4()}")
         into = await self.receiver(node, f"from {node} {uuid4()}", credit=1)
         properties = Properties(message_id=uuid4(), reply_to="here")
-        request = Message(application=application, properties=properties, **fields)
-        await self.send(out, encode_message(request))
+        message = Message(application=application, properties=properties, **fields)
+        await self.send(out, encode_message(message))
         await self.until(lambda: self.deliveries(into), f"a reply of {node}")
         (reply,) = self.messages(into)
         assert reply.properties is not None
@@ -301,12 +301,12 @@ class Peer:
         resource = f"sb://{hub.authority}/{path}"
         token = sign(resource, ROOT_RULE, key or root_key(hub), int(expiry))
         kind = "servicebus.windows.net:sastoken"
-        asked = {"operation": "put-token", "type": kind, "name": resource}
-        return await self.ask("$cbs", asked, value=token)
+        fields = {"operation": "put-token", "type": kind, "name": resource}
+        return await self.request("$cbs", fields, value=token)
 
 
 class Refused(AssertionError):
-    """An attach was answered with a detach."""
+    """The hub has refused an attach."""
 
     def __init__(self, error: Error | None) -> None:
         super().__init__(str(error))

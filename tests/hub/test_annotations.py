@@ -101,7 +101,7 @@ def own(message: bytes) -> dict[Any, Any]:
         [encode_section(DATA, b"")],
     ],
 )
-def test_the_producers_sections_are_kept_to_the_byte(sections: list[bytes]) -> None:
+def test_the_producers_sections_are_kept_byte_for_byte(sections: list[bytes]) -> None:
     (message,) = stored(b"".join(sections))
     assert message.endswith(b"".join(sections))
     assert stamps(message) == (10, "500", T0)
@@ -110,14 +110,14 @@ def test_the_producers_sections_are_kept_to_the_byte(sections: list[bytes]) -> N
     assert inner == message
 
 
-def test_header_annotations_body_in_this_order() -> None:
+def test_the_stored_order_is_header_annotations_body() -> None:
     (message,) = stored(BODY + annotated(x_user="u") + DELIVERY + HEAD + PROPS)
     assert message.startswith(HEAD + b"\x00\x53\x72")
     assert message.endswith(BODY + PROPS)
     assert own(message) == {"x-user": "u"}
 
 
-def test_delivery_annotations_end_here() -> None:
+def test_delivery_annotations_are_removed() -> None:
     for payload in (DELIVERY + BODY, BODY + DELIVERY, HEAD + DELIVERY + annotated(x=1) + BODY):
         (message,) = stored(payload)
         assert decode_message(message).delivery_annotations == {}
@@ -125,7 +125,7 @@ def test_delivery_annotations_end_here() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HUB_KEYS - {"x-opt-partition-key"}))
-def test_what_only_the_hub_may_write_is_taken_out(name: str) -> None:
+def test_annotations_of_the_hub_are_removed_from_a_producers_event(name: str) -> None:
     """An event that was read and sent on still carries its old stamps."""
     (message,) = stored(annotated(**{name: "forged", "x-user": "kept"}) + BODY)
     assert own(message) == {"x-user": "kept"}
@@ -133,7 +133,7 @@ def test_what_only_the_hub_may_write_is_taken_out(name: str) -> None:
     assert b"forged" not in message
 
 
-def test_annotations_of_any_type_are_kept_to_the_byte() -> None:
+def test_other_annotations_are_kept_byte_for_byte() -> None:
     entries: dict[Any, Any] = {
         Symbol("x-list"): [1, None, "two"],
         Symbol("x-map"): {"k": Timestamp(5)},
@@ -150,7 +150,7 @@ def test_annotations_of_any_type_are_kept_to_the_byte() -> None:
 
 @pytest.mark.parametrize("count", [1, 20, 124, 125, 200])
 @pytest.mark.parametrize("size", [1, 50, 300])
-def test_wide_maps(count: int, size: int) -> None:
+def test_large_annotation_maps_are_kept(count: int, size: int) -> None:
     """More than 255 bytes, more than 255 keys and values, and both sides of either limit."""
     entries: dict[Any, Any] = {Symbol(f"x-{n:03}"): "v" * size for n in range(count)}
     (message,) = stored(encode_section(MESSAGE_ANNOTATIONS, entries) + BODY, publisher="p")
@@ -160,7 +160,7 @@ def test_wide_maps(count: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("spare", range(20))
-def test_the_narrow_map_is_used_up_to_its_last_byte(spare: int) -> None:
+def test_annotation_maps_around_255_bytes_are_kept(spare: int) -> None:
     (message,) = stored(annotated(x="v" * (120 + spare)) + BODY)
     assert own(message) == {"x": "v" * (120 + spare)}
 
@@ -170,7 +170,7 @@ def test_the_narrow_map_is_used_up_to_its_last_byte(spare: int) -> None:
     [encode(Symbol("amqp:{}")), b"\x80" + bytes(7)],
     ids=["named", "eight bytes"],
 )
-def test_sections_in_another_spelling_are_respelt(descriptor: bytes) -> None:
+def test_unusual_section_descriptors_are_replaced_by_the_usual_ones(descriptor: bytes) -> None:
     """Legal, but the official client knows only the usual one."""
 
     def spelt(code: int, name: str, value: Any) -> bytes:
@@ -221,7 +221,7 @@ def test_the_key_of_a_batch_comes_from_outside_or_from_its_first_event() -> None
 
 
 @pytest.mark.parametrize("odd", [None, 7, b"k", ["k"]])
-def test_a_key_that_is_no_string_is_no_key(odd: Any) -> None:
+def test_a_key_that_is_not_a_string_is_an_ordinary_annotation(odd: Any) -> None:
     """It is handed on as it came, and once: two entries of one name would be no map."""
     assert key_of(keyed(odd), SINGLE_FORMAT) == (None, [odd])
     outer = {Symbol("x-opt-partition-key"): "outer"}
@@ -243,7 +243,7 @@ def test_a_publisher_is_written_onto_every_event() -> None:
         assert own(message)["x-opt-publisher"] == "p"
 
 
-def test_a_batch_of_unlike_events() -> None:
+def test_events_of_a_batch_keep_their_own_prefix() -> None:
     """Groups begin and end; each event keeps what is its own."""
     events = [
         BODY,
@@ -264,7 +264,7 @@ def test_a_batch_of_unlike_events() -> None:
     assert [message.annotations["x-opt-sequence-number"] for message in got] == [*range(10, 20)]
 
 
-def test_what_looks_like_the_tail_of_an_event_need_not_be_it() -> None:
+def test_bytes_in_delivery_annotations_are_not_taken_for_the_body() -> None:
     """Delivery annotations whose last bytes look like a section: they are no part of the body."""
     first = BODY + encode_section(DELIVERY_ANNOTATIONS, {Symbol("d"): BODY})
     other = encode_section(DATA, b"evil")
@@ -295,7 +295,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("inner", MALFORMED, ids=lambda inner: inner[:12].hex())
-def test_what_is_malformed_is_refused_as_a_whole(inner: bytes) -> None:
+def test_a_malformed_event_refuses_the_whole_batch(inner: bytes) -> None:
     with pytest.raises(MalformedBytes):
         parse_payload(inner, SINGLE_FORMAT)
     for batch in ([inner], [BODY, inner], [BODY, inner, BODY], [HEAD + BODY, HEAD + inner]):
@@ -304,13 +304,13 @@ def test_what_is_malformed_is_refused_as_a_whole(inner: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", ["text", 1, None, [b"x"]])
-def test_a_batch_of_what_is_no_binary(value: Any) -> None:
+def test_a_batch_entry_that_is_not_binary_is_refused(value: Any) -> None:
     with pytest.raises(MalformedBytes, match="a data section must hold binary"):
         parse_payload(encode_section(DATA, value), BATCH_FORMAT)
 
 
 @pytest.mark.parametrize("message_format", [1, 0x80013701, 0xFFFFFFFF])
-def test_a_format_that_nobody_knows(message_format: int) -> None:
+def test_an_unknown_message_format_is_refused(message_format: int) -> None:
     with pytest.raises(AmqpError, match=f"0x{message_format:08x} is not supported") as caught:
         parse_payload(BODY, message_format)
     assert caught.value.condition == "amqp:not-implemented"
@@ -338,7 +338,7 @@ events = st.builds(
     st.integers(1, 2000),
 )
 @settings(max_examples=40)
-def test_any_batches_through_the_log_to_a_reader(
+def test_any_batches_pass_through_the_log_to_a_reader(
     batches: list[list[Message]],
     key: str | None,
     channel: int,

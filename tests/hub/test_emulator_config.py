@@ -60,7 +60,7 @@ def hub(name: Any = "eh1", count: Any = 2, *groups: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_the_published_sample(strict: bool) -> None:
+def test_the_published_sample_is_accepted(strict: bool) -> None:
     assert parse_config(SAMPLE, strict) == (HubSpec("eh1", 2, ("cg1",)),)
 
 
@@ -80,7 +80,7 @@ def test_the_published_sample(strict: bool) -> None:
         ("\ufeff" + SAMPLE.replace("PartitionC", "partitionc"), [HubSpec("eh1", 2, ("cg1",))]),
     ],
 )
-def test_what_is_accepted(text: str, hubs: list[HubSpec]) -> None:
+def test_valid_files_are_accepted(text: str, hubs: list[HubSpec]) -> None:
     assert list(parse_config(text)) == hubs
 
 
@@ -126,7 +126,7 @@ def test_what_is_accepted(text: str, hubs: list[HubSpec]) -> None:
         (config(hub(["x" * 200])), f'{ENTITIES}[0].Name: expected a string, found ["{"x" * 58}...'),
     ],
 )
-def test_a_complaint_names_the_place(text: str, complaint: str) -> None:
+def test_an_error_names_the_path_of_the_wrong_value(text: str, complaint: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_config(text)
     assert str(caught.value).startswith(complaint)
@@ -163,7 +163,7 @@ def test_a_complaint_names_the_place(text: str, complaint: str) -> None:
         ),
     ],
 )
-def test_strict_keeps_the_emulators_limits(text: str, complaint: str) -> None:
+def test_strict_enforces_the_emulators_limits(text: str, complaint: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_config(text, strict=True)
     assert str(caught.value).startswith(complaint)
@@ -185,7 +185,7 @@ json_values = st.recursive(
 
 
 @given(json_values, st.booleans())
-def test_any_json_is_read_or_complained_about(value: Any, strict: bool) -> None:
+def test_any_json_is_parsed_or_refused(value: Any, strict: bool) -> None:
     for text in (json.dumps(value), config(value), config(hub(), Entities=value)):
         try:
             parse_config(text, strict)
@@ -193,7 +193,7 @@ def test_any_json_is_read_or_complained_about(value: Any, strict: bool) -> None:
             assert str(wrong)  # noqa: PT017
 
 
-def test_deep_nesting_is_no_crash() -> None:
+def test_deep_nesting_is_refused() -> None:
     with pytest.raises(OptionError):
         parse_config("[" * 200_000)
 
@@ -201,7 +201,7 @@ def test_deep_nesting_is_no_crash() -> None:
 # -- a hub from a file ----------------------------------------------------------------------------
 
 
-def test_a_hub_is_made_from_a_file(tmp_path: Path) -> None:
+def test_hubs_of_a_config_file_are_created(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(config(hub("eh1", "3", "cg1"), hub("eh2", 1)))
     hubs = EmbeddedHub({"mine": 1}, config=path)
@@ -209,7 +209,7 @@ def test_a_hub_is_made_from_a_file(tmp_path: Path) -> None:
     assert hubs.groups("eh1") == ["$Default", "cg1"]
 
 
-def test_kept_hubs_get_the_groups_that_are_new(tmp_path: Path) -> None:
+def test_new_groups_are_added_to_stored_hubs(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     for groups in (("one",), ("one", "two")):
         path.write_text(config(hub("eh1", 2, *groups)))
@@ -217,14 +217,14 @@ def test_kept_hubs_get_the_groups_that_are_new(tmp_path: Path) -> None:
             assert kept.groups("eh1") == ["$Default", *groups]
 
 
-def test_a_hub_is_named_once(tmp_path: Path) -> None:
+def test_a_hub_given_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(config(hub("eh1")))
     with pytest.raises(OptionError, match=r"hub 'eh1' is given both in .*config\.json and in hubs"):
         EmbeddedHub({"EH1": 1}, config=path)
 
 
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_an_unusable_config_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     with pytest.raises(OptionError, match=r"config\.json cannot be read"):
         EmbeddedHub(config=path)

@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 
 from pumphouse.hub.epochs import LINK_STOLEN, READERS_MAX, RESOURCE_LIMIT, Reader, decide
 
-# A partition as a picture: one word per reader present, "-" for one without epoch.
+# A partition as a picture: one number per present reader, "-" for one without epoch.
 EVICT_ALL, ADMIT, REFUSE = "evict", "admit", "refuse"
 
 
 def readers(picture: str) -> list[Reader]:
-    return [Reader(i, None, epoch(word)) for i, word in enumerate(picture.split())]
+    return [Reader(i, None, epoch(text)) for i, text in enumerate(picture.split())]
 
 
-def epoch(word: str) -> int | None:
-    return None if word == "-" else int(word)
+def epoch(text: str) -> int | None:
+    return None if text == "-" else int(text)
 
 
 @pytest.mark.parametrize(
     ("present", "newcomer", "outcome"),
     [
-        # With epoch: nobody there, any value will do.
+        # With epoch: no reader present, any value is admitted.
         ("", "0", ADMIT),
         ("", "7", ADMIT),
         ("", "-1", ADMIT),
@@ -43,7 +43,7 @@ def epoch(word: str) -> int | None:
         ("-", "-", ADMIT),
         ("- - - -", "-", ADMIT),
         ("- - - - -", "-", REFUSE),
-        # Mixed: the epoch takes precedence whoever came first, and zero is an epoch.
+        # Mixed: the epoch takes precedence, also if it comes later, and zero is an epoch.
         ("0", "-", REFUSE),
         ("3", "-", REFUSE),
         ("-", "0", EVICT_ALL),
@@ -51,20 +51,20 @@ def epoch(word: str) -> int | None:
         ("- - - - -", "9", EVICT_ALL),
     ],
 )
-def test_the_rules_of_seed_002(present: str, newcomer: str, outcome: str) -> None:
-    there = readers(present)
-    verdict = decide(there, Reader(99, None, epoch(newcomer)))
-    assert verdict.admit is (outcome != REFUSE)
-    assert verdict.evict == (tuple(r.id for r in there) if outcome == EVICT_ALL else ())
-    assert len(verdict.evict_errors) == len(verdict.evict)
-    assert bool(verdict.text) is (outcome == REFUSE)
-    assert bool(verdict.condition) is (outcome != ADMIT)
+def test_the_epoch_rules(present: str, newcomer: str, outcome: str) -> None:
+    others = readers(present)
+    decision = decide(others, Reader(99, None, epoch(newcomer)))
+    assert decision.admit is (outcome != REFUSE)
+    assert decision.evict == (tuple(r.id for r in others) if outcome == EVICT_ALL else ())
+    assert len(decision.evict_errors) == len(decision.evict)
+    assert bool(decision.text) is (outcome == REFUSE)
+    assert bool(decision.condition) is (outcome != ADMIT)
 
 
-def test_an_evicted_reader_is_told_who_took_its_place() -> None:
-    verdict = decide([Reader(1, "host-a", 11)], Reader(2, "host-b", 12))
-    assert verdict.condition == LINK_STOLEN == "amqp:link:stolen"
-    assert verdict.evict_errors == (
+def test_an_evicted_reader_gets_the_name_of_the_new_one() -> None:
+    decision = decide([Reader(1, "host-a", 11)], Reader(2, "host-b", 12))
+    assert decision.condition == LINK_STOLEN == "amqp:link:stolen"
+    assert decision.evict_errors == (
         "New receiver 'host-b' with higher epoch of '12' is created hence current receiver "
         "'host-a' with epoch '11' is getting disconnected. If you are recreating the receiver, "
         "make sure a higher epoch is used.",
@@ -72,24 +72,24 @@ def test_an_evicted_reader_is_told_who_took_its_place() -> None:
 
 
 def test_missing_names_are_nil_and_equal_epochs_are_called_higher_as_the_service_does() -> None:
-    verdict = decide([Reader(1, None, 0)], Reader(2, None, 0))
-    assert verdict.evict_errors[0].startswith(
+    decision = decide([Reader(1, None, 0)], Reader(2, None, 0))
+    assert decision.evict_errors[0].startswith(
         "New receiver 'nil' with higher epoch of '0' is created hence current receiver 'nil' "
         "with epoch '0' is getting disconnected."
     )
 
 
 def test_each_evicted_reader_gets_the_text_about_itself() -> None:
-    verdict = decide([Reader(7, "a"), Reader(4, None), Reader(5, "c")], Reader(9, "d", 1))
-    assert verdict.evict == (7, 4, 5)
-    for text, name in zip(verdict.evict_errors, ("a", "nil", "c"), strict=True):
+    decision = decide([Reader(7, "a"), Reader(4, None), Reader(5, "c")], Reader(9, "d", 1))
+    assert decision.evict == (7, 4, 5)
+    for text, name in zip(decision.evict_errors, ("a", "nil", "c"), strict=True):
         assert f"current receiver '{name}' with epoch 'nil' is getting disconnected." in text
         assert text.startswith("New receiver 'd' with higher epoch of '1' is created")
 
 
-def test_a_lower_epoch_is_refused_in_the_words_of_the_service() -> None:
-    verdict = decide([Reader(1, None, 1)], Reader(2, None, 0))
-    assert (verdict.condition, verdict.text) == (
+def test_a_lower_epoch_is_refused_with_the_text_of_the_service() -> None:
+    decision = decide([Reader(1, None, 1)], Reader(2, None, 0))
+    assert (decision.condition, decision.text) == (
         "amqp:link:stolen",
         "Receiver 'nil' with a higher epoch '1' already exists. Receiver 'nil' with epoch 0 "
         "cannot be created. Make sure you are creating receiver with increasing epoch value to "
@@ -97,10 +97,10 @@ def test_a_lower_epoch_is_refused_in_the_words_of_the_service() -> None:
     )
 
 
-def test_an_epochless_reader_is_refused_beside_an_epoch() -> None:
-    verdict = decide([Reader(1, "host-a", 5)], Reader(2))
-    assert verdict.condition == "amqp:link:stolen"
-    assert verdict.text == (
+def test_a_reader_without_epoch_is_refused_beside_one_with_an_epoch() -> None:
+    decision = decide([Reader(1, "host-a", 5)], Reader(2))
+    assert decision.condition == "amqp:link:stolen"
+    assert decision.text == (
         "At least one receiver for the endpoint is created with epoch of '5', and so non-epoch "
         "receiver is not allowed. Either reconnect with a higher epoch, or make sure all epoch "
         "receivers are closed or disconnected. "
@@ -108,10 +108,10 @@ def test_an_epochless_reader_is_refused_beside_an_epoch() -> None:
     )
 
 
-def test_the_sixth_epochless_reader_is_refused_with_the_list_of_the_others() -> None:
-    verdict = decide([Reader(1, "a"), *readers("- - - -")], Reader(9, "f"))
-    assert verdict.condition == RESOURCE_LIMIT == "amqp:resource-limit-exceeded"
-    assert verdict.text == (
+def test_the_sixth_reader_without_epoch_is_refused_with_the_list_of_the_others() -> None:
+    decision = decide([Reader(1, "a"), *readers("- - - -")], Reader(9, "f"))
+    assert decision.condition == RESOURCE_LIMIT == "amqp:resource-limit-exceeded"
+    assert decision.text == (
         "Exceeded the maximum number of allowed receivers per partition in a consumer group which "
         "is 5. List of connected receivers - a, nil, nil, nil, nil. Receiver 'f' was refused."
     )
@@ -130,7 +130,7 @@ departures = st.tuples(st.just("depart"), st.none(), st.integers(0, 9))
 
 
 @given(st.lists(arrivals | departures, max_size=40))
-def test_any_coming_and_going_keeps_the_partition_in_order(
+def test_any_sequence_of_readers_keeps_the_epoch_rules(
     history: list[tuple[str, str | None, int | None]],
 ) -> None:
     present: list[Reader] = []
@@ -139,33 +139,39 @@ def test_any_coming_and_going_keeps_the_partition_in_order(
             present = [r for i, r in enumerate(present) if i != value]
             continue
         newcomer, before = Reader(number, name, value), tuple(present)
-        verdict = decide(present, newcomer)
+        decision = decide(present, newcomer)
         assert tuple(present) == before
-        if verdict.admit:
-            present = [r for r in present if r.id not in verdict.evict] + [newcomer]
+        if decision.admit:
+            present = [r for r in present if r.id not in decision.evict] + [newcomer]
         else:
-            assert verdict.evict == ()
-            assert verdict.text
+            assert decision.evict == ()
+            assert decision.text
         with_epoch = [r.epoch for r in present if r.epoch is not None]
         assert not with_epoch or len(present) == 1, "an epoch reader beside another"
         assert len(present) <= READERS_MAX
-        seen = [r.epoch for r in (*before, newcomer) if r.epoch is not None]
-        assert not seen or with_epoch == [max(seen)], "the highest epoch wins"
+        all_epochs = [r.epoch for r in (*before, newcomer) if r.epoch is not None]
+        assert not all_epochs or with_epoch == [max(all_epochs)], "the highest epoch wins"
 
 
 @given(st.integers(0, 9), epochs, names)
-def test_nothing_is_remembered_of_a_reader_that_is_gone(
+def test_the_epoch_of_a_reader_that_left_does_not_count(
     gone: int, newcomer: int | None, name: str | None
 ) -> None:
     decide([], Reader(1, name, gone))
-    verdict = decide([], Reader(2, name, newcomer))
-    assert verdict.admit
-    assert verdict.evict == ()
+    decision = decide([], Reader(2, name, newcomer))
+    assert decision.admit
+    assert decision.evict == ()
 
 
 @given(st.lists(epochs, max_size=4), epochs)
-def test_names_and_ids_never_change_the_verdict(there: list[int | None], new: int | None) -> None:
-    plain = [Reader(i, None, e) for i, e in enumerate(there)]
+def test_names_and_ids_never_change_the_decision(
+    present: list[int | None], new: int | None
+) -> None:
+    plain = [Reader(i, None, e) for i, e in enumerate(present)]
     named = [replace(r, name=f"host-{r.id}") for r in plain]
-    one, other = decide(plain, Reader(9, None, new)), decide(named, Reader(9, "x", new))
-    assert (one.admit, one.evict, one.condition) == (other.admit, other.evict, other.condition)
+    first, second = decide(plain, Reader(9, None, new)), decide(named, Reader(9, "x", new))
+    assert (first.admit, first.evict, first.condition) == (
+        second.admit,
+        second.evict,
+        second.condition,
+    )

@@ -52,7 +52,7 @@ NOW_MS = 1_714_564_800_000  # 2024-05-01 12:00 UTC
         (f"{SEQUENCE} > '007'", Position("sequence", "7")),
     ],
 )
-def test_a_selector_means_a_position(selector: str, position: Position) -> None:
+def test_a_selector_is_parsed_into_a_position(selector: str, position: Position) -> None:
     assert parse_selector(selector) == position
 
 
@@ -74,7 +74,7 @@ def test_a_selector_means_a_position(selector: str, position: Position) -> None:
         "amqp.annotation.x-opt-partition-key > '1'",
     ],
 )
-def test_a_malformed_selector_is_refused_by_name(selector: str) -> None:
+def test_an_invalid_selector_is_refused(selector: str) -> None:
     with pytest.raises(AmqpError) as refusal:
         parse_selector(selector)
     assert refusal.value.condition == "com.microsoft:argument-error"
@@ -88,7 +88,7 @@ positions = st.sampled_from([EARLIEST, LATEST]) | st.builds(
 
 
 @given(positions)
-def test_a_position_survives_the_wire(position: Position) -> None:
+def test_a_selector_written_for_a_position_is_parsed_back(position: Position) -> None:
     assert parse_selector(selector_for(position)) == position
 
 
@@ -105,7 +105,7 @@ def test_an_unknown_kind_of_position_is_refused() -> None:
 
 @pytest.mark.parametrize("inclusive", [False, True])
 @pytest.mark.parametrize("value", ["-1", "@latest", "4096", 17, datetime(2024, 5, 1, tzinfo=UTC)])
-def test_we_write_and_read_what_the_python_sdk_writes(value: Any, inclusive: bool) -> None:
+def test_selectors_of_the_python_sdk_are_written_and_parsed(value: Any, inclusive: bool) -> None:
     sdk = pytest.importorskip("azure.eventhub._utils")
     written = sdk.event_position_selector(value, inclusive).decode()
     position = parse_selector(written)
@@ -122,7 +122,7 @@ def test_a_filter_is_known_by_its_descriptor(descriptor: Any) -> None:
     assert start.honoured == filters
 
 
-def test_the_code_is_the_one_that_traces_show_in_decimal() -> None:
+def test_the_filter_code_in_decimal() -> None:
     assert SELECTOR_FILTER_CODE == 77567109365764
 
 
@@ -131,7 +131,7 @@ def test_the_name_in_the_map_is_the_clients_own_choice() -> None:
     assert position_from_filter(filters).position == LATEST
 
 
-def test_a_bare_string_under_the_well_known_name_is_understood() -> None:
+def test_a_plain_string_under_the_well_known_name_is_accepted() -> None:
     assert position_from_filter({SELECTOR_FILTER: f"{OFFSET} > '3'"}).position.value == "3"
 
 
@@ -142,20 +142,20 @@ def test_without_a_selector_reading_starts_at_the_first_event(filters: Any) -> N
     assert start.honoured == {}
 
 
-def test_filters_we_do_not_know_are_named_and_not_echoed() -> None:
+def test_unknown_filters_are_not_echoed() -> None:
     no_local = Symbol("apache.org:no-local-filter:list")
     selector = Described(SELECTOR_FILTER, f"{OFFSET} > '3'")
     start = position_from_filter({no_local: Described(no_local, ()), SELECTOR_FILTER: selector})
     assert start.honoured == {SELECTOR_FILTER: selector}
 
 
-def test_two_selectors_are_one_too_many() -> None:
+def test_two_selectors_are_refused() -> None:
     selector = Described(SELECTOR_FILTER, f"{OFFSET} > '3'")
     with pytest.raises(AmqpError, match="One selector is allowed, the filter has 2"):
         position_from_filter({Symbol("a"): selector, Symbol("b"): selector})
 
 
-def test_a_selector_that_is_no_string_is_an_invalid_field() -> None:
+def test_a_selector_that_is_not_a_string_is_refused() -> None:
     with pytest.raises(AmqpError, match="must be a string, got 7") as refusal:
         position_from_filter({SELECTOR_FILTER: Described(SELECTOR_FILTER, 7)})
     assert refusal.value.condition == "amqp:invalid-field"

@@ -48,7 +48,7 @@ DAY_S = 24 * 3600.0
         ("premium", MIB, 100, 100, 100, 90),
     ],
 )
-def test_the_limit_is_allowed_and_one_more_is_not(
+def test_a_tier_allows_its_limit_and_not_one_more(
     tier: str, message: int, hubs: int, partitions: int, groups: int, days: int
 ) -> None:
     limits = TIERS[tier]
@@ -68,13 +68,13 @@ def test_the_limit_is_allowed_and_one_more_is_not(
             too_much()
 
 
-def test_a_tier_is_known_by_its_name() -> None:
+def test_a_tier_is_found_by_its_name() -> None:
     assert find_tier("Standard") is TIERS["standard"]
     with pytest.raises(OptionError, match=r"one of basic, standard, premium \(got 'gold'\)"):
         find_tier("gold")
 
 
-def test_a_hub_of_a_tier_keeps_to_it() -> None:
+def test_a_hub_enforces_the_limits_of_its_tier() -> None:
     hub = EmbeddedHub({"eh": 32}, tier="standard")
     with pytest.raises(QuotaExceeded, match="33 partitions; the standard tier allows 32 per hub"):
         hub.create_hub("large", 33)
@@ -89,13 +89,13 @@ def test_a_hub_of_a_tier_keeps_to_it() -> None:
     assert len(hub.hubs) == 10
 
 
-def test_without_a_tier_nothing_of_that_holds() -> None:
+def test_without_a_tier_there_are_no_limits() -> None:
     hub = EmbeddedHub({f"h{number}": 100 for number in range(30)})
     for number in range(200):
         hub.create_group("h0", f"g{number}")
 
 
-def test_options_that_contradict_each_other() -> None:
+def test_contradicting_options_are_refused() -> None:
     with pytest.raises(QuotaExceeded, match="kept 8 days; the standard tier allows 7 days"):
         EmbeddedHub(tier="standard", retention=Retention(seconds=8 * DAY_S))
     with pytest.raises(OptionError, match="the premium tier has no throughput units"):
@@ -136,24 +136,26 @@ def admitted(meter: Meter, batches: int, events: int, size: int, now: float) -> 
         (1, 5000, 10, 1),  # larger than a second's worth, and yet it passes
     ],
 )
-def test_a_second_s_worth_is_let_in_at_once(units: int, events: int, size: int, count: int) -> None:
+def test_the_tokens_of_one_second_are_admitted_at_once(
+    units: int, events: int, size: int, count: int
+) -> None:
     meter = Meter(units, now=100.0)
     assert admitted(meter, 10_000, events, size, now=100.0) == count
 
 
-def test_a_debt_is_paid_before_anyone_else_is_let_in() -> None:
+def test_a_negative_level_delays_later_batches() -> None:
     meter = Meter(1, now=0.0)
     assert admitted(meter, 1, 5000, 10, now=0.0) == 1
     assert admitted(meter, 1, 1, 10, now=3.9) == 0  # 4000 events in debt: four seconds
     assert admitted(meter, 1, 1, 10, now=4.1) == 1
 
 
-def test_what_was_not_used_is_kept_for_a_second_only() -> None:
+def test_unused_tokens_last_for_one_second() -> None:
     meter = Meter(1, now=0.0)
     assert admitted(meter, 5000, 1, 10, now=3600.0) == 1000
 
 
-def test_readers_are_held_back_and_told_for_how_long() -> None:
+def test_the_egress_wait_is_computed() -> None:
     meter = Meter(1, now=0.0)
     assert meter.egress_wait_s(0.0) == 0.0
     meter.sent(4096 * 3, 100)
@@ -166,7 +168,7 @@ def test_readers_are_held_back_and_told_for_how_long() -> None:
     st.floats(1.0, 1e7),
     st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 1e6)), max_size=30),
 )
-def test_a_bucket_keeps_its_pace(per_s: float, steps: list[tuple[float, float]]) -> None:
+def test_a_bucket_never_exceeds_its_rate(per_s: float, steps: list[tuple[float, float]]) -> None:
     """Whatever is taken when, it is a second's worth, its pace and one last helping at most."""
     bucket, now, taken, largest = TokenBucket(per_s, 0.0), 0.0, 0.0, 0.0
     for pause, amount in steps:
@@ -178,7 +180,7 @@ def test_a_bucket_keeps_its_pace(per_s: float, steps: list[tuple[float, float]])
 
 
 @given(st.floats(1.0, 1e7), st.floats(0.0, 1e8), st.floats(0.0, 1e6))
-def test_whoever_waits_as_told_finds_the_bucket_open(per_s: float, debt: float, now: float) -> None:
+def test_the_bucket_is_open_after_the_computed_wait(per_s: float, debt: float, now: float) -> None:
     bucket = TokenBucket(per_s, now)
     bucket.take(debt)
     wait_s = bucket.wait_s(now)
@@ -210,7 +212,7 @@ def client_of(hub: EmbeddedHub) -> NativeClient:
     )
 
 
-async def test_events_that_come_too_fast_are_refused() -> None:
+async def test_sends_above_the_rate_are_refused() -> None:
     clock = StandingClock()
     async with EmbeddedHub({"eh": 1}, throughput_units=1, clock=clock) as hub:
         await check_refusal(hub, clock)
@@ -232,10 +234,10 @@ async def check_refusal(hub: EmbeddedHub, clock: StandingClock) -> None:
         await sender.send([Event(b"x")])
 
 
-@pytest.mark.parametrize("face", ["sync", "aio"])
-async def test_the_official_client_is_told(face: str) -> None:
+@pytest.mark.parametrize("sdk_name", ["sync", "aio"])
+async def test_the_official_client_gets_server_busy(sdk_name: str) -> None:
     async with EmbeddedHub({"eh": 1}, throughput_units=1, clock=StandingClock(time.time())) as hub:
-        sdk = SDKS[face](BackgroundCloser())
+        sdk = SDKS[sdk_name](BackgroundCloser())
         async with sdk.producer(hub.connection_string("eh"), retry_total=0) as producer:
             await producer.send_batch([EventData(b"x") for _ in range(1000)])
             with pytest.raises(EventHubError, match="Error code : 50002") as refused:
@@ -243,7 +245,7 @@ async def test_the_official_client_is_told(face: str) -> None:
     assert refused.value.error == "server-busy"
 
 
-async def test_readers_get_no_more_than_their_pace() -> None:
+async def test_readers_get_no_more_than_the_rate() -> None:
     clock = StandingClock()
     async with (
         EmbeddedHub({"eh": 1}, throughput_units=1, clock=clock) as hub,

@@ -30,7 +30,7 @@ VECTORS: list[dict[str, Any]] = json.loads(
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: repr(v["key"])[:24])
-def test_a_key_goes_where_the_javascript_client_sends_it(vector: dict[str, Any]) -> None:
+def test_keys_have_the_partition_of_the_javascript_client(vector: dict[str, Any]) -> None:
     assert hash_code(vector["key"]) == vector["hash"]
     assert partition_for(vector["key"], vector["partitions"]) == vector["partition"]
 
@@ -42,7 +42,7 @@ def test_the_vectors_cover_every_tail_length_and_both_signs() -> None:
 
 
 @given(st.text(), st.integers(1, 2000))
-def test_every_key_has_a_partition_and_keeps_it(key: str, partitions: int) -> None:
+def test_every_key_has_one_partition(key: str, partitions: int) -> None:
     assert 0 <= partition_for(key, partitions) < partitions
     assert partition_for(key, partitions) == partition_for(key, partitions)
     assert -0x8000 <= hash_code(key) <= 0x7FFF
@@ -123,7 +123,7 @@ RECEIVER = Address("receiver", hub="eh1", group="$Default", partition="0")
          Address("receiver", hub="eh1", group="consumergroups", partition="1")),
     ],
 )  # fmt: skip
-def test_an_address_means_a_node(text: str, address: Address) -> None:
+def test_an_address_is_parsed(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
@@ -150,14 +150,14 @@ def test_an_address_means_a_node(text: str, address: Address) -> None:
         ("eh1/ConsumerGroups/$Other/Partitions/0", "amqp:not-found"),
     ],
 )
-def test_a_bad_address_is_refused_by_name(text: str, condition: str) -> None:
+def test_an_invalid_address_is_refused(text: str, condition: str) -> None:
     with pytest.raises(AmqpError) as refusal:
         parse_address(text)
     assert refusal.value.condition == condition
     assert f"'{text}'" in refusal.value.description
 
 
-def test_an_unknown_name_is_refused_in_the_words_of_the_service() -> None:
+def test_an_impossible_name_is_refused_with_the_text_of_the_service() -> None:
     with pytest.raises(AmqpError) as refusal:
         parse_address("no such hub")
     assert refusal.value.description == ("The messaging entity 'no such hub' could not be found.")
@@ -174,7 +174,7 @@ group_names = hub_names | st.just("$Default")
 
 
 @given(hub_names, group_names, st.integers(0, 2000).map(str), st.sampled_from(["", "sb://h:1/"]))
-def test_an_address_is_read_back_as_it_was_written(
+def test_the_path_of_an_address_is_parsed_back(
     hub: str, group: str, partition: str, start: str
 ) -> None:
     check_hub_name(hub)
@@ -221,7 +221,7 @@ def test_the_path_of_a_resource(text: str, path: str) -> None:
 @pytest.mark.parametrize(
     "name", ["a", "7", "eh1", "a-b_c.d", "site/doors", "x" * 256, "Partitions"]
 )
-def test_good_hub_names(name: str) -> None:
+def test_valid_hub_names(name: str) -> None:
     check_hub_name(name)
 
 
@@ -230,18 +230,18 @@ def test_good_hub_names(name: str) -> None:
     ["", "-a", "a-", "a b", "дом", "a//b", "a/../b", "/a", "a/", "$Default", "a\n", "x" * 257,
      "a/Partitions/0", "a/publishers"],
 )  # fmt: skip
-def test_bad_hub_names_are_refused_with_the_rule(name: str) -> None:
+def test_invalid_hub_names_are_refused_with_the_rule(name: str) -> None:
     with pytest.raises(OptionError, match="for a hub: use 1 to 256 letters") as refusal:
         check_hub_name(name)
     assert repr(name) in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ["$Default", "$default", "g", "stage-2", "x" * 50])
-def test_good_group_names(name: str) -> None:
+def test_valid_group_names(name: str) -> None:
     check_group_name(name)
 
 
 @pytest.mark.parametrize("name", ["", "$Other", "x" * 51, "a b", "g/Partitions/1"])
-def test_bad_group_names_are_refused_with_the_rule(name: str) -> None:
+def test_invalid_group_names_are_refused_with_the_rule(name: str) -> None:
     with pytest.raises(OptionError, match="for a consumer group: use 1 to 50 letters"):
         check_group_name(name)

@@ -132,7 +132,7 @@ class AdminApi:
             return Response(CREATED, self.describe(hub))
         if partitions not in (None, len(hub.partitions)):
             raise HubExists(
-                f"hub {hub.name!r} exists already, with {len(hub.partitions)} partitions"
+                f"hub {hub.name!r} already exists, with {len(hub.partitions)} partitions"
             )
         for group in groups:
             self.put_group(request, name, group)

@@ -1,0 +1,179 @@
+"""HTTP as it comes over the wire, whatever comes; and the arithmetic of rates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumphouse.hub.access.auth import AccessRule, sign_sas
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.listeners import http
+from pumphouse.hub.listeners.admin_api import AdminApi, Request
+from pumphouse.hub.namespace import Namespace
+from tests.hub.listeners.http_client import DEADLINE_S, HttpClient
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[EmbeddedHub]:
+    async with EmbeddedHub({"eh": 2}, http_port=0) as hub:
+        yield hub
+
+
+@pytest.fixture
+async def api(hub: EmbeddedHub) -> AsyncIterator[HttpClient]:
+    async with HttpClient(hub) as caller:
+        yield caller
+
+
+# -- the wire -------------------------------------------------------------------------------------
+
+
+async def test_one_connection_serves_many_requests(api: HttpClient) -> None:
+    for _ in range(3):
+        await api.get("/health")
+    request = f"GET /health HTTP/1.1\r\nHost: localhost:{api.hub.http_port}\r\n\r\n".encode()
+    api.writer.write(request * 5)  # without waiting for answers
+    assert [(await api.reply()).status for _ in range(5)] == [200] * 5
+
+
+async def test_connection_close_is_honoured(api: HttpClient) -> None:
+    reply = await api.call("GET", "/health", headers={"Connection": "close"})
+    assert reply.status == 200
+    assert await api.is_closed()
+
+
+async def test_a_chunked_body_after_100_continue_is_read(api: HttpClient) -> None:
+    body = b'e\r\n{"partitions":\r\n3\r\n 7}\r\n0\r\n\r\n'
+    head = {**api.key(), "Transfer-Encoding": "chunked", "Expect": "100-continue"}
+    assert (await api.call("PUT", "/hubs/x", None, head)).status == 100
+    api.writer.write(body)
+    assert (await api.reply()).json["partitions"] == 7
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"what is this?\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),  # no Host
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 400),
+        (b"GET /" + b"x" * 20_000, 431),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a: b\r\n" * 5000, 431),
+        (b"GET / HTTP/1.0\r\n\r\n", 403),  # as no Host is this address
+        (b"\x16\x03\x01\x00\x00\r\n\r\n", 400),
+    ],
+)
+async def test_an_invalid_request_is_refused_and_the_connection_closed(
+    said: bytes, status: int, api: HttpClient
+) -> None:
+    api.writer.write(said)
+    reply = await api.reply()
+    assert reply.status == status
+    assert reply.error
+    assert await api.is_closed()
+
+
+async def test_a_body_above_the_limit_is_refused(api: HttpClient) -> None:
+    reply = await api.call("PUT", "/hubs/x", b"x" * (http.BODY_BYTES_MAX + 1), api.key())
+    assert (reply.status, reply.error) == (413, "the body is larger than 65536 bytes")
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET / HT", b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"]
+)
+async def test_an_incomplete_request_times_out(
+    said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "REQUEST_S", 0.05)
+    async with EmbeddedHub(http_port=0) as hub, HttpClient(hub) as api:
+        api.writer.write(said)
+        assert await api.is_closed()
+
+
+async def test_an_idle_connection_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "KEEP_OPEN_S", 0.05)
+    async with EmbeddedHub(http_port=0) as hub, HttpClient(hub) as api:
+        await api.get("/health")
+        assert await api.is_closed()
+
+
+async def test_connections_above_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
+    async with EmbeddedHub(http_port=0) as hub:
+        async with HttpClient(hub) as first, HttpClient(hub) as second:
+            await first.get("/health")
+            await second.get("/health")
+            async with HttpClient(hub) as third:
+                assert await third.is_closed()
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                async with HttpClient(hub) as next_one:
+                    next_one.writer.write(b"x\r\n\r\n")
+                    if not await next_one.is_closed():
+                        break
+
+
+async def test_a_client_that_does_not_read_does_not_block_others(
+    hub: EmbeddedHub, api: HttpClient
+) -> None:
+    hub.create_hub("wide", 500)
+    request = f"GET /hubs/wide/partitions HTTP/1.1\r\nHost: localhost:{hub.http_port}\r\n\r\n"
+    api.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    api.writer.write(request.encode() * 300)  # some 20 MB of answers
+    await asyncio.sleep(0)
+    async with HttpClient(hub) as other:
+        assert (await other.call("GET", "/health")).status == 200  # others are served meanwhile
+    api.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    for _ in range(300):
+        assert len((await api.reply()).json["partitions"]) == 500
+
+
+async def test_requests_of_a_client_that_does_not_read_stay_in_its_buffer(
+    hub: EmbeddedHub, api: HttpClient
+) -> None:
+    hub.create_hub("wide", 500)
+    request = f"GET /hubs/wide/partitions HTTP/1.1\r\nHost: localhost:{hub.http_port}\r\n\r\n"
+    transport = api.writer.transport
+    transport.pause_reading()  # type: ignore[attr-defined]
+    api.writer.write(request.encode() * 400_000)  # more than any socket takes
+    async with HttpClient(hub) as other:
+        for _ in range(200):
+            await other.get("/health")
+    assert transport.get_write_buffer_size() > 10_000_000
+    transport.abort()
+
+
+async def test_a_stopping_hub_closes_http_connections(api: HttpClient) -> None:
+    await api.get("/health")
+    async with asyncio.timeout(5):
+        await api.hub.stop()
+    assert await api.is_closed()
+
+
+# -- whatever comes -------------------------------------------------------------------------------
+
+
+@given(
+    st.sampled_from(["GET", "HEAD", "PUT", "DELETE", "POST", "x"]),
+    st.lists(st.sampled_from(["hubs", "groups", "partitions", "eh", "%2F", "..", "%", "%ff", ""])),
+    st.binary(max_size=20),
+    st.booleans(),
+)
+def test_every_request_gets_a_response(
+    method: str, parts: list[str], body: bytes, signed: bool
+) -> None:
+    root = AccessRule("root", "key")
+    namespace = Namespace([root])
+    namespace.create_hub("eh", 1)
+    admin = AdminApi(namespace)
+    headers = {"host": "localhost:0"}
+    if signed:
+        headers["authorization"] = sign_sas("sb://x/", root, 1 << 40)
+    answer = admin.handle(Request(method, "/" + "/".join(parts), headers, body))
+    assert answer.status in (200, 201, 204, 400, 401, 404, 405, 409)
+    json.dumps(answer.body)

@@ -1,0 +1,312 @@
+"""AMQP over WebSocket: the official clients come in, with and without TLS, by the same port."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+
+import pytest
+from azure.eventhub.exceptions import EventHubError
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from pumphouse.hub.connection import WRITE_HIGH_WATER, HubConnection
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.listeners import listeners, websocket
+from pumphouse.hub.listeners.websocket import PATH
+from pumphouse.websocket_transport import FRAME_BYTES_MAX, MESSAGE_BYTES
+from tests.hub.listeners.official_clients import (
+    javascript_round_trip,
+    over_websocket,
+    round_trip,
+    send,
+)
+
+DEADLINE_S = 20.0
+HEADER = b"AMQP\x03\x01\x00\x00"
+
+pytestmark = [
+    # The official client tells aiohttp "no TLS" in a way that aiohttp no longer likes.
+    pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning"),
+]
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[EmbeddedHub]:
+    async with EmbeddedHub({"eh": 1}, ws_port=0) as hub:
+        yield hub
+
+
+@pytest.fixture
+async def both() -> AsyncIterator[EmbeddedHub]:
+    """A hub whose WebSocket port is open for TLS too."""
+    async with EmbeddedHub({"eh": 1}, ws_port=0, tls_port=0) as hub:
+        yield hub
+
+
+def visit(
+    hub: EmbeddedHub, path: str = PATH, protocol: str | None = "amqp", tls: bool = False
+) -> AbstractAsyncContextManager[ClientConnection]:
+    return connect(
+        f"{'wss' if tls else 'ws'}://localhost:{hub.ws_port}{path}",
+        subprotocols=[Subprotocol(protocol)] if protocol is not None else None,
+        ssl=ssl.create_default_context(cafile=hub.ca_file) if tls else None,
+        host="127.0.0.1",
+        proxy=None,
+    )
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something that no event tells of."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def the_connection(hub: EmbeddedHub) -> HubConnection:
+    await until(lambda: hub.server.connections)
+    [connection] = hub.server.connections
+    return connection
+
+
+async def close_code(client: ClientConnection) -> int | None:
+    """With which code the hub closes the connection."""
+    async with asyncio.timeout(DEADLINE_S):
+        with suppress(ConnectionClosed):
+            while True:
+                await client.recv()
+    return client.close_code
+
+
+# -- the official client --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sdk_name", ["sync", "aio"])
+async def test_the_official_client_sends_and_receives(sdk_name: str, hub: EmbeddedHub) -> None:
+    # More than aiohttp takes in one message, so it must come in several.
+    content = [b"%d" % number + b"x" * 900_000 for number in range(6)]
+    options = over_websocket(hub)
+    assert await round_trip(sdk_name, hub.connection_string("eh"), content, options) == content
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("sdk_name", ["sync", "aio"])
+async def test_one_port_serves_clients_with_and_without_tls(
+    sdk_name: str, tls: bool, both: EmbeddedHub
+) -> None:
+    connection = both.connection_string("eh", tls=tls)
+    content = [b"hello", b"x" * 900_000]
+    assert await round_trip(sdk_name, connection, content, over_websocket(both)) == content
+
+
+async def test_the_official_javascript_client_sends_and_receives(both: EmbeddedHub) -> None:
+    assert both.ca_file is not None
+    connection = both.connection_string("eh", tls=True).replace("127.0.0.1", "localhost")
+    by_websocket = connection.replace(f":{both.tls_port};", f":{both.ws_port};")
+    assert await javascript_round_trip(by_websocket, both.ca_file, websocket=True) == "hello"
+
+
+async def test_a_client_without_the_authority_refuses_the_certificate(both: EmbeddedHub) -> None:
+    options = over_websocket(both)
+    del options["connection_verify"]
+    with pytest.raises(EventHubError, match="certificate verify failed"):
+        await send("sync", both.connection_string("eh", tls=True), [b"hello"], options)
+
+
+# -- the handshake --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/", f"{PATH}?sb-hc-action=connect"])
+@pytest.mark.parametrize("protocol", ["amqp", "AMQPWSB10"])
+async def test_both_subprotocol_names_are_accepted(
+    path: str, protocol: str, hub: EmbeddedHub
+) -> None:
+    async with visit(hub, path, protocol) as client:
+        assert client.subprotocol == protocol
+        await client.send(HEADER)
+        assert (await client.recv(decode=False))[:8] == HEADER
+
+
+@pytest.mark.parametrize(
+    ("path", "protocol", "status"), [("/", "amqp", 404), (PATH, None, 400), (PATH, "mqtt", 400)]
+)
+async def test_a_handshake_with_another_path_or_subprotocol_is_refused(
+    path: str, protocol: str | None, status: int, hub: EmbeddedHub
+) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with visit(hub, path, protocol):
+            pass
+    assert refused.value.response.status_code == status
+    assert hub.server.connections == set()
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"POST / HTTP/1.1\r\n\r\n", b"HTTP/1.1 404"),
+        (b"GET /" + b"x" * 20_000, b"HTTP/1.1 414"),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200, b"HTTP/1.1 431"),
+        (HEADER + b"\r\n\r\n", b""),
+        (b"\xff" * 100 + b"\r\n\r\n", b""),
+    ],
+)
+async def test_an_invalid_handshake_is_refused(
+    said: bytes, answer: bytes, hub: EmbeddedHub
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", hub.ws_port)
+    writer.write(said)
+    async with asyncio.timeout(DEADLINE_S):
+        assert (await reader.read())[: len(answer) or None] == answer
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /$servicebus/websocket HTTP/1.1\r\n", b"\x16\x03\x01"])
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_an_incomplete_handshake_times_out(
+    said: bytes, has_tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.05)
+    async with EmbeddedHub(ws_port=0, tls_port=0 if has_tls else None) as hub:
+        reader, writer = await asyncio.open_connection("127.0.0.1", hub.ws_port)
+        writer.write(said)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_stopping_hub_does_not_wait_for_handshakes(both: EmbeddedHub) -> None:
+    silent = [await asyncio.open_connection("127.0.0.1", both.ws_port) for _ in range(3)]
+    silent[1][1].write(b"GET /")
+    silent[2][1].write(b"\x16\x03\x01")
+    async with asyncio.timeout(5):
+        await both.stop()
+        for reader, writer in silent:
+            with suppress(ConnectionResetError):  # what it had said may not have been read
+                assert await reader.read() == b""
+            writer.close()
+            with suppress(ConnectionResetError):
+                await writer.wait_closed()
+
+
+# -- frames ---------------------------------------------------------------------------------------
+
+
+async def test_amqp_frames_may_span_websocket_messages(hub: EmbeddedHub) -> None:
+    async with visit(hub) as client:
+        await client.send(HEADER[:3])
+        await client.send([HEADER[3:4], b"", HEADER[4:]])  # one message in three fragments
+        assert (await client.recv(decode=False))[:8] == HEADER
+
+
+async def test_a_ping_is_answered(hub: EmbeddedHub) -> None:
+    async with visit(hub) as client, asyncio.timeout(DEADLINE_S):
+        await (await client.ping(b"there?"))
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_text_messages_are_refused(tls: bool, both: EmbeddedHub) -> None:
+    async with visit(both, tls=tls) as client:
+        await client.send("AMQP, is it?")
+        assert await close_code(client) == 1003
+    await until(lambda: not both.server.connections)
+
+
+async def test_a_frame_above_the_limit_is_refused(hub: EmbeddedHub) -> None:
+    async with visit(hub) as client:
+        with suppress(ConnectionClosed):  # it may hear of it while it is still sending
+            await client.send(b"\x00" * (FRAME_BYTES_MAX + 1))
+        assert await close_code(client) == 1009
+
+
+async def test_an_amqp_violation_closes_the_websocket(hub: EmbeddedHub) -> None:
+    async with visit(hub) as client:
+        await client.send(b"HTTP/1.1 ")
+        assert await close_code(client) == 1001
+    await until(lambda: not hub.server.connections)
+
+
+async def test_a_closed_websocket_removes_the_connection(hub: EmbeddedHub) -> None:
+    async with visit(hub) as client:
+        await client.send(HEADER)
+        await the_connection(hub)
+    await until(lambda: not hub.server.connections)
+
+
+async def test_a_broken_websocket_removes_the_connection(hub: EmbeddedHub) -> None:
+    async with visit(hub) as client:
+        await client.send(HEADER)
+        await the_connection(hub)
+        client.transport.abort()
+        await until(lambda: not hub.server.connections)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_stopping_hub_closes_websockets(tls: bool, both: EmbeddedHub) -> None:
+    async with visit(both, tls=tls) as client:
+        await client.send(HEADER)
+        await the_connection(both)
+        async with asyncio.timeout(5):
+            await both.stop()
+        assert await close_code(client) == 1001
+
+
+async def test_a_client_that_does_not_read_does_not_delay_the_stop(hub: EmbeddedHub) -> None:
+    async with visit(hub) as client:
+        await client.send(HEADER)
+        await the_connection(hub)
+        client.transport.pause_reading()
+        async with asyncio.timeout(5):
+            await hub.stop()
+        client.transport.abort()
+
+
+# -- bounds ---------------------------------------------------------------------------------------
+
+
+async def test_sent_messages_have_a_bounded_size(hub: EmbeddedHub) -> None:
+    async with visit(hub) as client:
+        connection = await the_connection(hub)
+        content = bytes(range(256)) * 1000
+        connection.transport.write(content)
+        connection.transport.writelines([content, b"", memoryview(content)])
+        got: list[bytes] = []
+        async with asyncio.timeout(DEADLINE_S):
+            while sum(map(len, got)) < 3 * len(content):
+                got.append(await client.recv(decode=False))
+        assert b"".join(got) == content * 3
+        assert max(map(len, got)) == MESSAGE_BYTES
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_writing_pauses_for_a_client_that_does_not_read(tls: bool, both: EmbeddedHub) -> None:
+    async with visit(both, tls=tls) as client:
+        connection = await the_connection(both)
+        client.transport.pause_reading()
+        piece, written = b"x" * 256 * 1024, 0
+        async with asyncio.timeout(DEADLINE_S):
+            while connection.writable:
+                connection.transport.write(piece)
+                written += len(piece)
+                await asyncio.sleep(0)
+        assert connection.transport.get_write_buffer_size() <= WRITE_HIGH_WATER + 2 * len(piece)
+        assert not connection.transport.is_reading()
+        client.transport.resume_reading()
+        got = 0
+        async with asyncio.timeout(DEADLINE_S):
+            while got < written:
+                got += len(await client.recv(decode=False))
+        await until(lambda: connection.writable and connection.transport.is_reading())
+
+
+async def test_the_connection_has_the_clients_address(hub: EmbeddedHub) -> None:
+    async with visit(hub) as client:
+        connection = await the_connection(hub)
+        assert connection.peer == client.local_address
+        low, high = connection.transport.get_write_buffer_limits()
+        assert (high, low < high) == (WRITE_HIGH_WATER, True)
