@@ -80,10 +80,10 @@ PURE = """amqp errors events logs hub.epochs hub.routing hub.filters hub.access.
     leases.stores.blob.responses leases.stores.blob_lease.body
     leases.stores.blob_lease.steps processor.plan processor.options
     processor.admin.overview processor.admin.resets spark.offsets spark.planner
-    spark.positions spark.options spark.catalogue spark.durations
+    spark.positions spark.options spark.catalogue spark.option_values
     spark.lag.known_positions spark.deduplication spark.advice spark.tenancy.journal
-    spark.tenancy.options homes.schema homes.simulator.sensors homes.simulator.people
-    homes.simulator.incidents homes.simulator.incident_values
+    spark.tenancy.states spark.tenancy.options homes.schema homes.simulator.sensors
+    homes.simulator.people homes.simulator.incidents homes.simulator.incident_values
     homes.simulator.reading_faults homes.simulator.record_encoding
     homes.simulator.day_cache homes.simulator.hashed_random homes.simulator.replay
     homes.simulator.time_slices homes.partition_hash homes.duplicates

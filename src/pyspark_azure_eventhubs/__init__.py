@@ -1,7 +1,7 @@
-"""Where Spark finds `format("azure_eventhubs")`: it takes one source of each module pyspark_*.
+"""Registers `format("azure_eventhubs")`: Spark takes one source of each module named pyspark_*.
 
-The same as `format("eventhubs")`, for class paths on which the Scala connector still lies: there
-its name wins.
+It is the same source as `format("eventhubs")`, for class paths that still have the Scala connector:
+there the Scala connector takes the name `eventhubs`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(pyspark_eventhubs.DefaultSource):
-    """Events of an event hub, by a name that nobody else has."""
+    """Events of an event hub, under a name that no other connector has."""
 
     @classmethod
     def name(cls) -> str:

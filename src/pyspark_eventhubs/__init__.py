@@ -1,6 +1,6 @@
-"""Where Spark finds `format("eventhubs")`: it imports every module named pyspark_*.
+"""Registers `format("eventhubs")`: Spark imports every module named pyspark_*.
 
-That happens in every session's first look-up, so nothing heavy is imported here.
+Every session does that at its first look-up, so nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCHEMA = (
 
 
 class DefaultSource(DataSource):
-    """Events of an event hub, as a stream or a batch; and a hub to write rows to."""
+    """The source and the sink: events of a hub as a stream or a batch, and rows to a hub."""
 
     @classmethod
     def name(cls) -> str:

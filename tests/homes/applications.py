@@ -14,7 +14,7 @@ from typing import Any
 
 from pumphouse.homes.schema import GROUPS, HUBS
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.spark.test_places import ENVIRONMENT, UNTIL_S, descendants, kill, until
+from tests.spark.processes import ENVIRONMENT, UNTIL_S, descendants, kill, until_job
 
 PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
 
@@ -89,4 +89,4 @@ def until_running(process: subprocess.Popen[bytes], data: Path, *stages: str) ->
             return False  # what one has left that was killed
         return all(told["stages"].get(name, {}).get("state") == "running" for name in stages)
 
-    until(run)
+    until_job(run)

@@ -45,15 +45,15 @@ from tests.homes.applications import (
 from tests.homes.record.postgres_server import PostgresServer
 from tests.homes.record.recount import recount
 from tests.homes.record.rows import activity
-from tests.spark.test_places import (
+from tests.spark.processes import (
     PYSPARK,
     UNTIL_S,
-    command_of,
+    command_line,
     descendants,
     kill,
     line_with,
     running,
-    until,
+    until_job,
 )
 
 pytestmark = [
@@ -148,10 +148,10 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(
         for victim in ("both", "python", "jvm"):
             before = len(stored(database))
             with pipeline(hub, data, *words) as process:
-                until(lambda: len(stored(database)) > before)  # noqa: B023
+                until_job(lambda: len(stored(database)) > before)  # noqa: B023
                 time.sleep(random.random() * 4)  # chance, not waiting: any moment will do
                 below = descendants(process.pid)
-                jvms = [one for one in below if "java" in command_of(one).split(" ")[0]]
+                jvms = [one for one in below if "java" in command_line(one).split(" ")[0]]
                 for one in jvms if victim == "jvm" else [process.pid]:
                     kill(one)
                 if victim == "both":
@@ -159,7 +159,7 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(
                         kill(one)
                 process.wait(UNTIL_S)
     with pipeline(hub, data, *words) as process:
-        until(lambda: len(stored(database)) >= sender.sent)
+        until_job(lambda: len(stored(database)) >= sender.sent)
         end(process, data)
     rows = stored(database)
     assert len(rows) == sender.sent
@@ -221,7 +221,7 @@ def works(hub: EmbeddedHub, data: Path, *words: str, before: tuple[object, ...])
     fill(hub)
     wanted = sorted(kept())
     with pipeline(hub, data, "--accelerated", *words, before=before) as process:
-        until(lambda: process.poll() is not None or len(identities(data)) >= len(wanted))
+        until_job(lambda: process.poll() is not None or len(identities(data)) >= len(wanted))
         assert process.poll() is None, data.with_suffix(".log").read_text()[-3000:]
         states = {name: one["state"] for name, one in status(data).items()}
         assert states == dict.fromkeys(("sift", "watch", "record"), "running")
@@ -242,14 +242,14 @@ def cluster(folder: Path, cores: int) -> Iterator[str]:
     logs = {name: folder / f"{name}.log" for name in ("master", "worker")}
     with ExitStack() as stack:
         head = stack.enter_context(
-            running(spark_class, f"{deploy}.master.Master", *here, said=logs["master"])
+            running(spark_class, f"{deploy}.master.Master", *here, log=logs["master"])
         )
         told = line_with("Starting Spark master at", logs["master"], head)
         address = told.split(" at ")[1].split()[0]
-        until(lambda: "I have been elected leader" in logs["master"].read_text(), head)
+        until_job(lambda: "I have been elected leader" in logs["master"].read_text(), head)
         room = ("--cores", cores, "--memory", "3g", "--work-dir", folder / "work")
         worker = (spark_class, f"{deploy}.worker.Worker", *here, *room, address)
-        hand = stack.enter_context(running(*worker, said=logs["worker"]))
+        hand = stack.enter_context(running(*worker, log=logs["worker"]))
         line_with("Successfully registered with master", logs["worker"], hand)
         yield address
 
@@ -272,7 +272,7 @@ def test_each_stage_as_an_application_of_its_own(hub: EmbeddedHub, tmp_path: Pat
             words = ("--stages", name, "--accelerated", *shared)
             stages[name] = stack.enter_context(pipeline(hub, tmp_path / name, *words))
             until_running(stages[name], tmp_path / name, name)
-        until(lambda: len(identities(record)) >= len(wanted))
+        until_job(lambda: len(identities(record)) >= len(wanted))
         for name, process in stages.items():
             end(process, tmp_path / name)
     assert identities(record) == wanted
@@ -287,7 +287,7 @@ def goes_down_with_its_jvm(hub: EmbeddedHub, data: Path, before: tuple[object, .
         driver = report(data)["pid"]
         process.terminate()
         assert process.wait(UNTIL_S) == 128 + signal.SIGTERM
-        until(lambda: is_gone(driver))
+        until_job(lambda: is_gone(driver))
     assert identities(data) == recorded
 
 
@@ -300,17 +300,17 @@ def test_a_stage_that_dies_is_started_again_later_each_time(
         database = server.database()
         words = ("--stages", "record", "--master", "local[2]", "--database", database)
         with pipeline(hub, data, *words) as process:
-            until(lambda: len(stored(database)) > 0)
+            until_job(lambda: len(stored(database)) > 0)
             server.stop()
-            until(lambda: status(data)["record"]["restarts"] >= 3)
+            until_job(lambda: status(data)["record"]["restarts"] >= 3)
             told = status(data)["record"]
             server.go_on()
-            until(lambda: status(data)["record"]["state"] == "running")
+            until_job(lambda: status(data)["record"]["state"] == "running")
             before = len(stored(database))
-            until(lambda: len(stored(database)) > before)
+            until_job(lambda: len(stored(database)) > before)
             sender.enough.set()
             sender.thread.join()
-            until(lambda: len(stored(database)) >= sender.sent)
+            until_job(lambda: len(stored(database)) >= sender.sent)
             end(process, data)
         rows = stored(database)
     assert "connection" in told["error"]
@@ -327,7 +327,7 @@ def test_ctrl_c_stops_it_and_it_goes_on(hub: EmbeddedHub, tmp_path: Path) -> Non
         for _ in range(2):
             before = len(stored(str(data / "homes.db")))
             with pipeline(hub, data, *words) as process:
-                until(lambda: len(stored(str(data / "homes.db"))) > before)  # noqa: B023
+                until_job(lambda: len(stored(str(data / "homes.db"))) > before)  # noqa: B023
                 end(process, data, signal.SIGINT)
     assert "stopped" in data.with_suffix(".log").read_text()
     assert os.path.exists(data / "status.json")

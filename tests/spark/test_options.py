@@ -1,4 +1,4 @@
-"""The options of a query: every mistake has an error that names the option and the way out."""
+"""The options of a query: every error names the option and what to do."""
 
 import pickle
 
@@ -8,8 +8,8 @@ from pumphouse.client.bulk.blocking_connection import READ_BYTES_MIN
 from pumphouse.client.bulk.ranges import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Position
-from pumphouse.spark.catalogue import BY_NAME, CATALOGUE, REMOVED, RemovedOption
-from pumphouse.spark.durations import read_duration, read_size
+from pumphouse.spark.catalogue import BY_NAME, CATALOGUE, FIXED, REMOVED
+from pumphouse.spark.option_values import read_duration, read_size
 from pumphouse.spark.options import SourceOptions, read_partitions, read_sink, read_source
 
 SECRET = "c2VjcmV0"
@@ -41,7 +41,7 @@ def test_defaults_of_a_stream() -> None:
     assert options.limits.delay_max_s == 900
 
 
-def test_a_batch_starts_at_the_beginning() -> None:
+def test_a_batch_query_starts_at_the_earliest_event() -> None:
     assert source(streaming=False).start == EARLIEST
 
 
@@ -54,16 +54,16 @@ def test_a_batch_starts_at_the_beginning() -> None:
         "EventHubs.MAXEVENTSPERTRIGGER",
     ],
 )
-def test_names_in_any_case_with_and_without_the_prefix(name: str) -> None:
+def test_option_names_are_read_in_any_case_with_and_without_the_prefix(name: str) -> None:
     assert with_string({name: "500"}).limits.events == 500
 
 
-def test_the_same_said_twice_is_said_once() -> None:
+def test_an_option_may_be_given_twice_with_the_same_value() -> None:
     twice = {"maxEventsPerTrigger": "500", "eventhubs.MaxEventsPerTrigger": "500"}
     assert with_string(twice).limits.events == 500
 
 
-def test_a_secret_that_is_given_twice_is_not_told() -> None:
+def test_a_secret_that_is_given_twice_is_not_in_the_error() -> None:
     other = STRING.replace(SECRET, "aHVzaA==")
     with pytest.raises(OptionError, match="connectionString is given twice") as failed:
         with_string({"eventhubs.connectionString": other})
@@ -71,47 +71,53 @@ def test_a_secret_that_is_given_twice_is_not_told() -> None:
     assert "aHVzaA==" not in str(failed.value)
 
 
-def test_spark_has_options_of_its_own() -> None:
+def test_options_of_spark_itself_are_accepted() -> None:
     source(checkpointLocation="somewhere", path="")
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("given", "reason"),
     [
         ({"maxEventsPerTriger": "1"}, "maxEventsPerTriger; did you mean maxEventsPerTrigger?"),
-        ({"zzz": "1"}, "there is no option zzz; see the option table"),
+        ({"zzz": "1"}, "unknown option zzz; docs/spark.md lists the options"),
         ({"maxInFlight": "4"}, "maxInFlight is for writing"),
         (
             {"maxEventsPerTrigger": "0"},
-            "maxEventsPerTrigger is '0'; it must be a whole .* at least 1",
+            "invalid maxEventsPerTrigger '0': use a whole number, at least 1",
         ),
-        ({"maxEventsPerTrigger": "-5"}, "maxEventsPerTrigger is '-5'"),
-        ({"prefetchCount": "1000000"}, "prefetchCount is '1000000'.*at most 100,000"),
-        ({"failOnDataLoss": "yes"}, "failOnDataLoss is 'yes'; it is either true or false"),
+        ({"maxEventsPerTrigger": "-5"}, "invalid maxEventsPerTrigger '-5'"),
+        ({"prefetchCount": "1000000"}, "invalid prefetchCount '1000000'.*at most 100,000"),
+        ({"failOnDataLoss": "yes"}, "invalid failOnDataLoss 'yes': use true or false"),
         (
             {"unavailablePartitions": "ignore"},
-            "unavailablePartitions is 'ignore'; it is one of fail, skip",
+            "invalid unavailablePartitions 'ignore': use one of fail, skip",
         ),
-        ({"receiverTimeout": "soon"}, "receiverTimeout is 'soon', which is no length of time"),
-        ({"maxBytesPerTrigger": "many"}, "maxBytesPerTrigger is 'many', which is no size"),
-        ({"startingPosition": "soon"}, "startingPosition is 'soon', which is no position"),
+        ({"receiverTimeout": "soon"}, "invalid receiverTimeout 'soon': use a duration such as 30s"),
+        (
+            {"maxBytesPerTrigger": "many"},
+            "invalid maxBytesPerTrigger 'many': use a size such as 16m",
+        ),
+        ({"startingPosition": "soon"}, "invalid startingPosition 'soon': use earliest"),
         ({"endingPosition": "latest"}, "a stream has no end"),
         ({"endingPositions": '{"0": 4}'}, "a stream has no end"),
-        ({"partitions": "a-b"}, "partitions is 'a-b'; write numbers and ranges"),
+        ({"partitions": "a-b"}, "invalid partitions 'a-b': use numbers and ranges"),
         ({"minPartitions": "9"}, "set useExclusiveReceiver=false or leave minPartitions out"),
         (
             {"startingPosition": "earliest", "startingTimestamp": "2025-11-15T09:00:00Z"},
             "exclude each other",
         ),
         ({"fullyQualifiedNamespace": "ns"}, "exclude each other"),
-        ({"credential": "magic"}, "credential is 'magic'; it is one of none, default"),
+        ({"credential": "magic"}, "invalid credential 'magic': use one of none, default"),
         ({"credential": "client_secret", "tenantId": "t"}, "needs the option clientId"),
         ({"maxRatePerPartition": "9"}, "it is for DStreams; use maxEventsPerPartition"),
-        ({"receiverTimeout": "0"}, "receiverTimeout is '0'; it must be longer than nothing"),
-        ({"arrowBatchBytes": "1k"}, "arrowBatchBytes is '1k'; it must be at least 65,536 bytes"),
+        ({"receiverTimeout": "0"}, "invalid receiverTimeout '0': use a duration above zero"),
+        (
+            {"arrowBatchBytes": "1k"},
+            "invalid arrowBatchBytes '1k': use at least 65,536 and at most 67,108,864 bytes",
+        ),
         ({"arrowBatchRows": "40000"}, "at least 1 and at most 32,768"),
-        ({"metricPlugin": "os.system"}, "metricPlugin is 'os.system'; write module:callable"),
-        ({"retry.backoff": "0"}, "retry.backoff is '0'; it must be longer than nothing"),
+        ({"metricPlugin": "os.system"}, "invalid metricPlugin 'os.system': use module:callable"),
+        ({"retry.backoff": "0"}, "invalid retry.backoff '0': use a duration above zero"),
         ({"consumerGroup": " "}, "consumerGroup is empty; name one"),
         (
             {"maxEventsPerTrigger": "1", "eventhubs.maxEventsPerTrigger": "2"},
@@ -119,50 +125,53 @@ def test_spark_has_options_of_its_own() -> None:
         ),
         (
             {"maxBytesPerTrigger": "1m", "taskFeedback": "false"},
-            "maxBytesPerTrigger needs what tasks tell .*taskFeedback=true",
+            "maxBytesPerTrigger needs the reports of earlier tasks: set taskFeedback=true",
         ),
         (
             {"slowPartitionAdjustment": "true", "taskFeedback": "false"},
-            "slowPartitionAdjustment needs what tasks tell .*taskFeedback=true",
+            "slowPartitionAdjustment needs the reports of earlier tasks: set taskFeedback=true",
         ),
     ],
 )
-def test_mistakes(given: dict[str, str], why: str) -> None:
-    with pytest.raises(OptionError, match=why.replace("?", r"\?")):
+def test_an_invalid_option_is_named(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason.replace("?", r"\?")):
         with_string(given)
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("given", "reason"),
     [
-        ({}, "no hub to talk to: set connectionString"),
+        ({}, "no hub is given: set connectionString"),
         ({"connectionString": "Endpoint=sb://ns"}, "has neither SharedAccessKey nor"),
         (
             {"connectionString": STRING.partition(";Entity")[0]},
-            "no hub is named: add EntityPath=HUB",
+            "the hub is not named: add EntityPath=HUB",
         ),
         (
             {"connectionString": "rHQ0c2VjcmV0cmVjZWl2ZQ=="},
             "if it was encrypted for the Scala connector",
         ),
         ({"fullyQualifiedNamespace": "ns", "name": "h"}, "needs credential=default"),
-        ({"fullyQualifiedNamespace": "ns:x", "name": "h", "credential": "default"}, "is no host"),
+        (
+            {"fullyQualifiedNamespace": "ns:x", "name": "h", "credential": "default"},
+            "use HOST or HOST:PORT",
+        ),
     ],
 )
-def test_no_hub(given: dict[str, str], why: str) -> None:
-    with pytest.raises(OptionError, match=why) as failed:
+def test_a_query_without_a_usable_hub_is_refused(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason) as failed:
         read_source(given, streaming=True, now_ms=0)
     assert SECRET not in str(failed.value)
 
 
-@pytest.mark.parametrize("gone", REMOVED, ids=lambda option: option.name)
-def test_options_that_have_no_meaning_here(gone: RemovedOption) -> None:
-    with pytest.raises(OptionError, match=f"option {gone.name} is not known here: ") as failed:
-        with_string({gone.name: "x"})
-    assert gone.instead in str(failed.value)
+def test_an_option_that_is_not_supported_names_its_replacement() -> None:
+    for removed in REMOVED:
+        with pytest.raises(OptionError, match=f"{removed.name} is not supported: ") as failed:
+            with_string({removed.name: "x"})
+        assert removed.instead in str(failed.value)
 
 
-def test_a_hub_in_parts() -> None:
+def test_a_hub_can_be_given_in_parts() -> None:
     parts = {
         "fullyQualifiedNamespace": "ns.servicebus.windows.net",
         "name": "sensors",
@@ -178,7 +187,7 @@ def test_a_hub_in_parts() -> None:
     assert identity.connection.tls
 
 
-def test_secrets_are_in_no_repr_and_travel_to_the_executors() -> None:
+def test_secrets_are_pickled_and_not_in_the_repr() -> None:
     options = source(
         credential="client_secret",
         tenantId="t",
@@ -201,7 +210,7 @@ def test_secrets_are_in_no_repr_and_travel_to_the_executors() -> None:
         ("1,1", ("1",)),
     ],
 )
-def test_a_subset_of_partitions(text: str, partitions: tuple[str, ...]) -> None:
+def test_partitions_are_numbers_and_ranges(text: str, partitions: tuple[str, ...]) -> None:
     assert read_partitions(text) == partitions
 
 
@@ -221,24 +230,24 @@ def test_a_subset_of_partitions(text: str, partitions: tuple[str, ...]) -> None:
         ("1 day", 86400),
     ],
 )
-def test_lengths_of_time(text: str, seconds: float) -> None:
+def test_durations_have_several_forms(text: str, seconds: float) -> None:
     assert read_duration("receiverTimeout", text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "s", "P", "PT", "1 fortnight", "-5s", "5 5"])
-def test_what_is_no_length_of_time(text: str) -> None:
-    with pytest.raises(OptionError, match=r"receiverTimeout is .* no length of time"):
+def test_an_invalid_duration_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"invalid receiverTimeout .*: use a duration"):
         read_duration("receiverTimeout", text)
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("16m", 16 << 20), ("512KB", 512 << 10), ("1GiB", 1 << 30), ("7", 7)]
 )
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_have_units(text: str, size: int) -> None:
     assert read_size("arrowBatchBytes", text) == size
 
 
-def test_a_sink() -> None:
+def test_the_options_of_a_sink() -> None:
     sink = read_sink(
         {"eventhubs.connectionString": STRING, "partitionKey": "home", "maxInFlight": "2"}
     )
@@ -255,21 +264,27 @@ def test_per_partition_positions_reach_the_options() -> None:
     assert options.start == EARLIEST
 
 
-def test_every_default_can_be_read() -> None:
+def test_every_default_is_valid() -> None:
+    """Read with the options that it may need beside it."""
     for option in CATALOGUE:
-        if option.default and option.side != "write" and option.kind != "secret":
-            with_string({option.name: option.default})
+        for case, default in {"": option.default, **option.default_for}.items():
+            if default and option.side != "write":
+                assignment = "fixed:4" if case == FIXED else "steady"
+                shared = {"assignment": assignment, "store": "sqlite:///x.db"}
+                with_string(
+                    (shared if FIXED in option.default_for else {}) | {option.name: default}
+                )
 
 
-def test_a_batch_throws_nobody_out_unless_it_is_told_to() -> None:
+def test_a_batch_query_is_exclusive_only_on_request() -> None:
     given = {"connectionString": STRING}
     assert read_source(given, streaming=True, now_ms=0).reading.exclusive
     assert not read_source(given, streaming=False, now_ms=0).reading.exclusive
-    told = given | {"useExclusiveReceiver": "true"}
-    assert read_source(told, streaming=False, now_ms=0).reading.exclusive
+    exclusive = given | {"useExclusiveReceiver": "true"}
+    assert read_source(exclusive, streaming=False, now_ms=0).reading.exclusive
 
 
-def test_who_writes_is_more_patient() -> None:
+def test_a_writer_retries_more_often_than_a_reader() -> None:
     given = {"connectionString": STRING}
     assert read_source(given, streaming=True, now_ms=0).identity.retry.attempts == 3
     assert read_sink(given).identity.retry.attempts == 8
@@ -277,7 +292,7 @@ def test_who_writes_is_more_patient() -> None:
     assert read_sink(given | {"onThrottle": "fail"}).identity.retry.attempts == 0
 
 
-def test_bounds_are_those_of_the_range_reader() -> None:
+def test_the_bounds_are_those_of_the_range_reader() -> None:
     assert BY_NAME["arrowbatchrows"].most == BATCH_ROWS_MAX
     assert BY_NAME["arrowbatchbytes"].least == READ_BYTES_MIN
     assert BY_NAME["arrowbatchbytes"].most == BATCH_BYTES_MAX

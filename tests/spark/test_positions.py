@@ -1,4 +1,4 @@
-"""Positions as Spark users write them, the Scala connector's JSON included."""
+"""Positions in the forms of an option, with the JSON of the Scala connector."""
 
 import json
 
@@ -49,7 +49,7 @@ def scala(**fields: object) -> str:
         (scala(), EARLIEST),
     ],
 )
-def test_one_position(written: str, position: Position) -> None:
+def test_a_position_has_several_forms(written: str, position: Position) -> None:
     assert read_position("startingPosition", written, NOW_MS) == position
 
 
@@ -73,10 +73,8 @@ def test_one_position(written: str, position: Position) -> None:
         "7up",
     ],
 )
-def test_what_is_no_position(written: str) -> None:
-    with pytest.raises(
-        OptionError, match=r"startingPosition is .*which is no position; use earliest"
-    ):
+def test_an_invalid_position_is_refused(written: str) -> None:
+    with pytest.raises(OptionError, match=r"invalid startingPosition .*: use earliest"):
         read_position("startingPosition", written, NOW_MS)
 
 
@@ -90,7 +88,7 @@ def test_an_unknown_field_is_named() -> None:
         read_position("startingPosition", '{"sequence": 4}', NOW_MS)
 
 
-def test_by_partition() -> None:
+def test_positions_by_partition() -> None:
     written = json.dumps({"0": "earliest", "1": {"seqNo": 7}, "2": 9, "3": -1, "4": "seq:3"})
     assert read_positions("startingPositions", written, "sensors", NOW_MS) == {
         "0": EARLIEST,
@@ -101,17 +99,17 @@ def test_by_partition() -> None:
     }
 
 
-def test_the_keys_of_the_scala_connector() -> None:
+def test_positions_with_the_keys_of_the_scala_connector() -> None:
     key = json.dumps({"ehName": "Sensors", "partitionId": 3})
     written = json.dumps({key: {"offset": "-1", "seqNo": -1, "enqueuedTime": None}})
     assert read_positions("startingPositions", written, "sensors", NOW_MS) == {"3": EARLIEST}
-    with pytest.raises(OptionError, match="speaks of hub Sensors, and the query reads hub meters"):
+    with pytest.raises(OptionError, match="is for hub Sensors, and the query reads hub meters"):
         read_positions("startingPositions", written, "meters", NOW_MS)
 
 
 @pytest.mark.parametrize(
     "written", ["earliest", "[]", "7", '"earliest"', '{"{\\"ehName\\":\\"sensors\\"}": "earliest"}']
 )
-def test_what_is_no_map_of_positions(written: str) -> None:
+def test_an_invalid_map_of_positions_is_refused(written: str) -> None:
     with pytest.raises(OptionError, match="startingPositions"):
         read_positions("startingPositions", written, "sensors", NOW_MS)

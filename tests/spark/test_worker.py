@@ -1,29 +1,29 @@
-"""A worker process keeps what it has imported out of the garbage collector's way."""
+"""A worker process excludes imported modules from garbage collections."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-LOOK = """
+SCRIPT = """
 import gc
 import pyarrow
 from pumphouse.spark.worker import freeze_imported_modules
 assert gc.get_freeze_count() == 0
 freeze_imported_modules()
-settled = gc.get_freeze_count()
+frozen = gc.get_freeze_count()
 later = [[] for _ in range(1000)]
 freeze_imported_modules()
-print(settled, gc.get_freeze_count(), len(gc.get_objects()))
+print(frozen, gc.get_freeze_count(), len(gc.get_objects()))
 """
 
 
-def test_what_was_imported_is_frozen_once() -> None:
-    # In a process of its own: ours shall not be frozen.
-    told = subprocess.run(
-        [sys.executable, "-c", LOOK], capture_output=True, text=True, check=True, timeout=60
+def test_imported_modules_are_frozen_once() -> None:
+    # In a process of its own: the tests are not frozen.
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
     )
-    settled, again, left = map(int, told.stdout.split())
-    assert settled > 5_000
-    assert again <= settled  # of what came later nothing was added
-    assert left < settled  # what the daemon looks at after every task
+    frozen, frozen_later, examined = map(int, done.stdout.split())
+    assert frozen > 5_000
+    assert frozen_later <= frozen  # later objects were not added
+    assert examined < frozen  # what the daemon examines after every task

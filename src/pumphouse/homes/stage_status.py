@@ -105,7 +105,7 @@ class ProgressReader:
         for source in progress_of_sources(progress):
             taken[source.hub] = sum(source.end.values())
             positions = self._positions.setdefault(source.hub, PositionHistory())
-            positions.learn(source.marks)
+            positions.add(source.positions)
             lags += partition_lags(source, positions)
         seconds = [lag.seconds for lag in lags if lag.seconds is not None]
         operators = progress.get("stateOperators", ())

@@ -13,7 +13,7 @@ __all__ = ["EventHubsLagListener", "JavaMissing", "Lag", "PartitionLag", "drop_r
 
 
 def __getattr__(name: str) -> Any:
-    """A listener is a class of PySpark's; importing that waits until somebody wants one."""
+    """Import the listener, and with it PySpark, when it is first used."""
     if name == "EventHubsLagListener":
         from pumphouse.spark.lag.listener import EventHubsLagListener
 

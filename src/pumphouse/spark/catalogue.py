@@ -1,113 +1,157 @@
-"""Every option of the source and the sink: its name, its default, and what it is for.
+"""Every option of the source and the sink: its name, its default, and what it means.
 
-The table in docs/spark.md is compared with this one by a test. Names are those of Azure's Scala
-connector where it has the option; they are read in any case, with or without `eventhubs.` before
-them.
+This is the only list. Parsing, defaults and error texts come from it (option_values.py), and
+`scripts/spark_options.py` writes the table of docs/spark.md from it. Names are those of Azure's
+Scala connector where it has the option. They are read in any case, with or without the prefix
+`eventhubs.`.
 
-    options of a query -> CATALOGUE -> options.py
+    options of a query -> CATALOGUE -> OptionValues -> options.py
                           ^^^^^^^^^ this module
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pumphouse.leases.strategies import strategy_forms
 
 BOTH, READ, WRITE = "both", "read", "write"
+SIDES = {BOTH: "both", READ: "reading", WRITE: "writing"}
+# Cases in which an option has another default.
+STREAM, BATCH, FIXED = "stream", "batch", "fixed:N"
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`kind` is how it is read: text, secret, flag, count, size, duration, position(s), words.
+    """`kind` is how the value is parsed: text, secret, flag, count, size, duration, position,
+    positions, words.
 
     `least` and `most` bound counts and sizes; a duration with a `least` must be above zero.
     """
 
     name: str
     kind: str
-    default: str = ""  # "" is none
+    default: str = ""  # "": none
     side: str = READ
     help: str = ""
     words: tuple[str, ...] = ()
     least: int = 0
     most: int | None = None
+    default_for: Mapping[str, str] = field(default_factory=dict)  # case -> default
+
+    def table_row(self) -> str:
+        """Its line in the table of docs/spark.md."""
+        words = f": {', '.join(self.words)}" if self.words else ""
+        by_case = [f"{value} ({case})" for case, value in self.default_for.items()]
+        default = ", ".join([self.default, *by_case] if self.default else by_case) or "-"
+        return f"| `{self.name}` | {default} | {SIDES[self.side]} | {self.help}{words} |"
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedOption:
-    """An option of the Scala connector that has no meaning here, and what to do instead."""
+    """An option of the Scala connector that is not supported, and what to do instead."""
 
     name: str
     instead: str
+
+    def table_row(self) -> str:
+        return f"| `{self.name}` | {self.instead} |"
 
 
 CREDENTIALS = ("none", "default", "managed_identity", "client_secret", "environment", "azure_cli")
 
 CATALOGUE = (
-    # which hub, and as whom
+    # the hub and the identity
     Option(
-        "connectionString", "secret", side=BOTH, help="of the hub, or of a namespace with `name`"
+        "connectionString",
+        "secret",
+        side=BOTH,
+        help="of the hub, or of the namespace if `name` is given",
     ),
     Option("fullyQualifiedNamespace", "text", side=BOTH, help="instead of a connection string"),
-    Option("name", "text", side=BOTH, help="the hub, if the string has no EntityPath"),
+    Option("name", "text", side=BOTH, help="the hub, if connectionString has no EntityPath"),
     Option("sharedAccessKeyName", "text", side=BOTH, help="with `fullyQualifiedNamespace`"),
     Option("sharedAccessKey", "secret", side=BOTH, help="with `sharedAccessKeyName`"),
     Option("credential", "words", "none", BOTH, "an azure-identity credential", CREDENTIALS),
     Option("tenantId", "text", side=BOTH, help="for credential=client_secret"),
     Option("clientId", "text", side=BOTH, help="for client_secret and managed_identity"),
     Option("clientSecret", "secret", side=BOTH, help="for credential=client_secret"),
-    Option("caFile", "text", side=BOTH, help="whom to trust, in place of the system's authorities"),
+    Option(
+        "caFile",
+        "text",
+        side=BOTH,
+        help="a file of certificate authorities, in place of the system's",
+    ),
     Option(
         "transport", "words", "tcp", BOTH, "AMQP over TCP or over WebSocket", ("tcp", "websocket")
     ),
-    Option("driver", "words", "native", BOTH, "who speaks to the hub", ("native", "azure")),
+    Option("driver", "words", "native", BOTH, "the client library", ("native", "azure")),
     # what to read
-    Option("consumerGroup", "text", "$Default", help="whose readers these are"),
-    Option("partitions", "text", help="only these, such as `0,1,5-7`; all by default"),
-    Option("startingPosition", "position", help="latest for a stream, earliest for a batch"),
-    Option("startingPositions", "positions", help="by partition, before `startingPosition`"),
-    Option("startingTimestamp", "position", help="the same as startingPosition with a time"),
-    Option("endingPosition", "position", help="of a batch; latest by default"),
-    Option("endingPositions", "positions", help="by partition, before `endingPosition`"),
+    Option("consumerGroup", "text", "$Default", help="the consumer group that reads"),
+    Option("partitions", "text", help="the partitions to read, such as `0,1,5-7`; all by default"),
     Option(
-        "failOnDataLoss", "flag", "true", help="fail if events left the hub before they were read"
+        "startingPosition",
+        "position",
+        help="where to start",
+        default_for={STREAM: "latest", BATCH: "earliest"},
+    ),
+    Option(
+        "startingPositions", "positions", help="by partition; the others use `startingPosition`"
+    ),
+    Option("startingTimestamp", "position", help="startingPosition as a time"),
+    Option("endingPosition", "position", help="where a batch query ends; latest by default"),
+    Option("endingPositions", "positions", help="by partition; the others use `endingPosition`"),
+    Option(
+        "failOnDataLoss",
+        "flag",
+        "true",
+        help="fail if retention removed events before they were read",
     ),
     Option(
         "unavailablePartitions",
         "words",
         "fail",
-        help="what to do about a partition that does not answer",
+        help="what to do about a partition that does not respond",
         words=("fail", "skip"),
     ),
     # how much at once
     Option(
         "maxEventsPerTrigger",
         "count",
-        help="of all partitions; 10,000 for each by default",
+        help="the most events of all partitions together; 10,000 for each by default",
         least=1,
     ),
-    Option("maxEventsPerPartition", "count", help="of each partition", least=1),
+    Option("maxEventsPerPartition", "count", help="the most events of each partition", least=1),
     Option(
-        "minEventsPerTrigger", "count", help="wait until so many wait, or maxTriggerDelay", least=1
+        "minEventsPerTrigger",
+        "count",
+        help="delay a batch until this many events wait, or for maxTriggerDelay",
+        least=1,
     ),
-    Option("maxTriggerDelay", "duration", "15m", help="how long minEventsPerTrigger may hold back"),
-    Option("maxBytesPerTrigger", "size", help="about so many, by the mean size seen so far"),
+    Option("maxTriggerDelay", "duration", "15m", help="the longest delay by minEventsPerTrigger"),
     Option(
-        "slowPartitionAdjustment", "flag", "false", help="take less from partitions that are slow"
+        "maxBytesPerTrigger", "size", help="approximate, by the mean size of the events read so far"
     ),
-    Option("maxAcceptableBatchReceiveTime", "duration", "30s", help="slower than this is slow"),
-    # how it is read
+    Option("slowPartitionAdjustment", "flag", "false", help="take fewer events of slow partitions"),
+    Option(
+        "maxAcceptableBatchReceiveTime",
+        "duration",
+        "30s",
+        help="a partition that takes longer is slow",
+    ),
+    # how tasks read
     Option(
         "useExclusiveReceiver",
         "flag",
-        help="with an epoch, so that nobody else reads; true for a stream, false for a batch",
+        help="read with an epoch, which excludes other readers",
+        default_for={STREAM: "true", BATCH: "false"},
     ),
     Option(
         "prefetchCount",
         "count",
         "2000",
-        help="events asked for ahead with driver=azure; native asks for the whole range",
+        help="events requested ahead with driver=azure; native requests the whole range",
         least=1,
         most=100_000,
     ),
@@ -115,14 +159,24 @@ CATALOGUE = (
         "receiverTimeout",
         "duration",
         "60s",
-        help="to wait for an event that must be there",
+        help="the longest wait for an event that must exist",
         least=1,
     ),
-    Option("operationTimeout", "duration", "300s", BOTH, "for a connection or a question", least=1),
-    Option("maxSilentTime", "duration", help="connect anew if nothing comes for so long"),
+    Option(
+        "operationTimeout",
+        "duration",
+        "300s",
+        BOTH,
+        "the longest wait for a connection or a request",
+        least=1,
+    ),
+    Option("maxSilentTime", "duration", help="reconnect after a silence of this length"),
     Option("partitionsPerTask", "count", "1", help="partitions that one task reads", least=1),
     Option(
-        "minPartitions", "count", help="tasks at least; only without exclusive receivers", least=1
+        "minPartitions",
+        "count",
+        help="the fewest tasks; only with useExclusiveReceiver=false",
+        least=1,
     ),
     Option(
         "threadPoolSize", "count", "16", help="partitions a task reads at the same time", least=1
@@ -131,65 +185,110 @@ CATALOGUE = (
         "metadataRefreshInterval",
         "duration",
         "100ms",
-        help="while nothing new comes, how often the hub is asked",
+        help="how often the hub is asked while no event arrives",
     ),
-    Option("dynamicPartitionDiscovery", "flag", "true", help="notice new partitions"),
-    Option("partitionDiscoveryInterval", "duration", "300s", help="how often they are looked for"),
-    Option("includeProperties", "flag", "true", help="false leaves the column properties null"),
-    Option("includeSystemProperties", "flag", "true", help="the same for systemProperties"),
+    Option("dynamicPartitionDiscovery", "flag", "true", help="read new partitions"),
+    Option(
+        "partitionDiscoveryInterval",
+        "duration",
+        "300s",
+        help="how often new partitions are looked for",
+    ),
+    Option("includeProperties", "flag", "true", help="false: the column properties is null"),
+    Option(
+        "includeSystemProperties", "flag", "true", help="false: the column systemProperties is null"
+    ),
     Option("arrowBatchRows", "count", "4000", help="rows of a record batch", least=1, most=32_768),
     Option(
         "arrowBatchBytes",
         "size",
         "16m",
-        help="bytes of a record batch, about",
+        help="approximate bytes of a record batch",
         least=64 << 10,
         most=64 << 20,
     ),
     Option(
-        "taskFeedback", "flag", "true", help="tasks tell the planner what they read, over a socket"
+        "taskFeedback",
+        "flag",
+        "true",
+        help="tasks report what they read to the driver, over a socket",
     ),
-    Option("metricPlugin", "text", help="module:callable, called with what each task measured"),
+    Option(
+        "metricPlugin", "text", help="module:callable, called with the measurements of each task"
+    ),
     Option(
         "checkpointStore",
         "secret",
-        help="mirror committed batches to a store; the last one needs EventHubsLagListener",
+        help="mirror the positions of committed batches; the last needs EventHubsLagListener",
     ),
     # sharing a consumer group
     Option(
         "assignment",
         "text",
         "all",
-        help=f"which partitions are read: all, or a share by {strategy_forms(grabbing=False)}",
+        help=f"all partitions, or a share by {strategy_forms(grabbing=False)}",
     ),
-    Option("store", "secret", help="where the hosts of the group keep their leases"),
-    Option("host", "text", help="our name there; made up once and journalled if it is not given"),
-    Option("leaseDuration", "duration", help="30s; 60s with fixed:N", least=1),
-    Option("renewInterval", "duration", help="10s; 20s with fixed:N", least=1),
-    Option("cycleInterval", "duration", help="10s; 1s with fixed:N", least=1),
+    Option("store", "secret", help="the store of the leases, for all hosts of the group"),
     Option(
-        "handOff", "duration", help="what owners that we ask have to finish; what their lease has"
+        "host",
+        "text",
+        help="the name of this host in the store; generated and journalled by default",
+    ),
+    Option(
+        "leaseDuration",
+        "duration",
+        "30s",
+        help="how long an owner keeps a partition without renewal",
+        least=1,
+        default_for={FIXED: "60s"},
+    ),
+    Option(
+        "renewInterval",
+        "duration",
+        "10s",
+        help="how often leases are renewed",
+        least=1,
+        default_for={FIXED: "20s"},
+    ),
+    Option(
+        "cycleInterval",
+        "duration",
+        "10s",
+        help="how often partitions are balanced",
+        least=1,
+        default_for={FIXED: "1s"},
+    ),
+    Option(
+        "handOff",
+        "duration",
+        help="how long an owner may take to hand over; by default until its lease expires",
     ),
     Option(
         "tenantCheckpoints",
         "flag",
         "true",
-        help="false: none is written, and what comes starts at startingPosition",
+        help="false: no checkpoints; a claimed partition starts at startingPosition",
     ),
-    # patience
+    # retries
     Option(
-        "retry.total", "count", side=BOTH, help="attempts after the first; 3 to read, 8 to write"
+        "retry.total",
+        "count",
+        side=BOTH,
+        help="attempts after the first",
+        default_for={READ: "3", WRITE: "8"},
     ),
-    Option("retry.backoff", "duration", "0.8s", BOTH, "before the first of them", least=1),
-    Option("retry.max", "duration", "120s", BOTH, "at most between two", least=1),
+    Option("retry.backoff", "duration", "0.8s", BOTH, "the delay before the first retry", least=1),
+    Option(
+        "retry.max", "duration", "120s", BOTH, "the longest delay between two attempts", least=1
+    ),
     # writing
-    Option("partitionId", "text", side=WRITE, help="all rows to this partition"),
-    Option("partitionKey", "text", side=WRITE, help="all rows with this key"),
+    Option("partitionId", "text", side=WRITE, help="the partition for all rows"),
+    Option("partitionKey", "text", side=WRITE, help="the key of all rows"),
     Option(
         "maxBatchBytes",
         "size",
         side=WRITE,
-        help="of a message; the hub's own limit by default",
+        help="the largest message; the limit of the hub by default",
         least=1 << 10,
     ),
     Option(
@@ -197,21 +296,29 @@ CATALOGUE = (
         "count",
         "4",
         WRITE,
-        "messages of a task not yet acknowledged",
+        "unacknowledged messages of a task",
         least=1,
         most=8,
     ),
-    Option("sendTimeout", "duration", "60s", WRITE, "for an acknowledgement", least=1),
+    Option(
+        "sendTimeout", "duration", "60s", WRITE, "the longest wait for an acknowledgement", least=1
+    ),
     Option("maxSendRate", "count", side=WRITE, help="events per second and task", least=1),
     Option(
         "onThrottle",
         "words",
         "retry",
         WRITE,
-        "when the hub is busy; fail lets Spark decide",
+        "what to do while the hub is busy; fail leaves retries to Spark",
         ("retry", "fail"),
     ),
-    Option("dedupProperties", "flag", "false", WRITE, "write query, batch, partition and row"),
+    Option(
+        "dedupProperties",
+        "flag",
+        "false",
+        WRITE,
+        "add query, batch, task and row as properties, for drop_repeats",
+    ),
 )
 
 REMOVED = (
@@ -221,7 +328,7 @@ REMOVED = (
     RemovedOption("useAadAuth", "use credential=default, managed_identity or client_secret"),
     RemovedOption("aadAuthCallback", "it is a JVM class; use credential=default or client_secret"),
     RemovedOption("AadAuthCallbackParams", "use tenantId, clientId and clientSecret"),
-    RemovedOption("partitionPreferredLocationStrategy", "Spark places Python tasks as it likes"),
+    RemovedOption("partitionPreferredLocationStrategy", "Spark decides where Python tasks run"),
     RemovedOption("useSimulatedClient", "start an embedded hub: pumphouse.EmbeddedHub"),
 )
 

@@ -1,4 +1,4 @@
-"""Who a query is: from its options to a client that may speak to the hub."""
+"""Opens the hub that a query's options name, with the identity that they name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pumphouse.spark.options import HubIdentity
 
 
 def open_hub(identity: HubIdentity) -> HubClient:
-    """An asyncio client of the hub that the options name."""
+    """An asyncio client of the hub."""
     return open_client(
         identity.connection,
         identity.hub,
@@ -25,7 +25,7 @@ def open_hub(identity: HubIdentity) -> HubClient:
 
 
 def make_credential(identity: HubIdentity) -> TokenCredential | None:
-    """A credential of azure-identity, by the name in the options; None for keys."""
+    """The azure-identity credential that the options name; None if they give a key."""
     if identity.credential == "none":
         return None
     try:

@@ -1,8 +1,7 @@
-"""What a query's options say, read and checked once, with an error that names the option.
+"""The options of a query as data, read and checked before anything is read or written.
 
-Spark hands over names in any case; the Scala connector's prefix `eventhubs.` is taken off. A value
-that makes no sense, a name that is unknown and a combination that cannot work all fail before
-anything is read or written.
+A value that cannot be parsed, an unknown name and a combination that cannot work raise an error
+that names the option.
 
     spark.readStream.options(...) -> read_source -> SourceOptions -> planner, tasks
     df.writeStream.options(...)   -> read_sink   -> SinkOptions   -> writer
@@ -13,40 +12,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import Any
 
 from pumphouse.client.base import ConnectionString, RetryOptions, parse_connection_string
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Position
-from pumphouse.spark.catalogue import BOTH, BY_NAME, READ, REMOVED_BY_NAME, WRITE, Option
-from pumphouse.spark.durations import read_duration, read_size
-from pumphouse.spark.positions import read_position, read_positions
-from pumphouse.spark.tenancy.journal import Tenancy
-from pumphouse.spark.tenancy.options import read_tenancy
+from pumphouse.spark.catalogue import BATCH, READ, STREAM, WRITE
+from pumphouse.spark.option_values import OptionValues, invalid
+from pumphouse.spark.tenancy.options import TenancyOptions, read_tenancy
 
-PREFIX = "eventhubs."
-# Spark puts options of its own beside ours.
-SPARK_OPTIONS = {"path", "__paths__", "checkpointlocation", "queryname", "outputmode"}
-RETRIES = {READ: 3, WRITE: 8}  # a hub that is busy must be waited for, or rows are sent twice
 EVENTS_PER_PARTITION = 10_000  # per trigger; the Scala connector's 1,000 keeps no stream busy
 
 
 @dataclass(frozen=True, slots=True)
 class HubIdentity:
-    """Which hub, and who we are. Its repr holds no secret; pickled, it goes to the executors."""
+    """The hub, and the identity to use there. It is pickled and sent to the executors.
+
+    Its repr holds no secret.
+    """
 
     connection: ConnectionString
     hub: str
-    credential: str = "none"
-    tenant_id: str = ""
-    client_id: str = ""
-    client_secret: str = field(default="", repr=False)
-    ca_file: str = ""
-    transport: str = "tcp"
-    driver: str = "native"
-    operation_timeout_s: float = 300.0
-    retry: RetryOptions = field(default_factory=RetryOptions)
+    credential: str
+    tenant_id: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    ca_file: str
+    transport: str
+    driver: str
+    operation_timeout_s: float
+    retry: RetryOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +51,25 @@ class Limits:
     events_per_partition: int | None = None
     bytes: int | None = None
     events_min: int | None = None
-    delay_max_s: float = 900.0
+    delay_max_s: float = 0.0
     slow_adjustment: bool = False
-    acceptable_s: float = 30.0
+    acceptable_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """How tasks read."""
 
-    exclusive: bool = True
-    prefetch: int = 2000
-    receiver_timeout_s: float = 60.0
-    silent_max_s: float | None = None
-    at_once: int = 16
-    batch_rows: int = 4000
-    batch_bytes: int = 16 << 20
-    properties: bool = True
-    system_properties: bool = True
-    metric_plugin: str = ""
+    exclusive: bool
+    prefetch: int
+    receiver_timeout_s: float
+    silent_max_s: float | None
+    threads: int
+    batch_rows: int
+    batch_bytes: int
+    properties: bool
+    system_properties: bool
+    metric_plugin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +90,9 @@ class SourceOptions:
     discovery_s: float
     limits: Limits
     reading: ReadOptions
-    feedback: bool = True
-    store: str = field(default="", repr=False)
-    tenancy: Tenancy | None = None  # None: it reads all partitions, whoever else does
+    feedback: bool
+    store: str = field(repr=False)
+    tenancy: TenancyOptions | None  # None: the query reads all partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +109,16 @@ class SinkOptions:
 
 def read_source(given: Mapping[str, str], *, streaming: bool, now_ms: int) -> SourceOptions:
     """The options of a query that reads."""
-    values = OptionValues(given, READ)
+    values, case = OptionValues(given, READ), STREAM if streaming else BATCH
     identity = read_identity(values)
     starts = values.positions("startingPositions", identity.hub, now_ms)
     ends = values.positions("endingPositions", identity.hub, now_ms)
-    start = read_start(values, streaming, now_ms)
+    start = read_start(values, case, now_ms)
     end = values.position("endingPosition", now_ms)
     if streaming and (end is not None or ends):
         raise OptionError("endingPosition and endingPositions are for batches: a stream has no end")
-    # A batch that somebody reads on the side must not throw out a stream that runs all year.
-    exclusive = (
-        values.flag("useExclusiveReceiver") if values.given("useExclusiveReceiver") else streaming
-    )
+    # By default a batch query does not evict the readers of a stream.
+    exclusive = values.flag("useExclusiveReceiver", case)
     tasks_min = values.count("minPartitions")
     if exclusive and tasks_min is not None:
         raise OptionError(
@@ -174,7 +166,7 @@ def read_sink(given: Mapping[str, str]) -> SinkOptions:
     )
 
 
-# -- parts ----------------------------------------------------------------------------------------
+# -- the hub --------------------------------------------------------------------------------------
 
 
 def read_identity(values: OptionValues) -> HubIdentity:
@@ -182,7 +174,7 @@ def read_identity(values: OptionValues) -> HubIdentity:
     hub = values.text("name") or connection.hub
     if not hub:
         raise OptionError(
-            "no hub is named: add EntityPath=HUB to connectionString, or set the option name"
+            "the hub is not named: add EntityPath=HUB to connectionString, or set the option name"
         )
     credential = values.text("credential")
     if credential == "client_secret":
@@ -205,11 +197,14 @@ def read_identity(values: OptionValues) -> HubIdentity:
 
 
 def read_retry(values: OptionValues) -> RetryOptions:
-    total, backoff_s = values.count("retry.total"), values.duration("retry.backoff")
-    if values.side == WRITE and values.text("onThrottle") == "fail":
-        total = 0
-    attempts = RETRIES[values.side] if total is None else total
-    return RetryOptions(attempts, backoff_s, max(values.duration("retry.max"), backoff_s))
+    # A writer waits longer for a busy hub: a task that fails sends all of its rows again.
+    attempts, backoff_s = values.count("retry.total", values.side), values.duration("retry.backoff")
+    throttle_fails = values.side == WRITE and values.text("onThrottle") == "fail"
+    return RetryOptions(
+        0 if throttle_fails else attempts or 0,
+        backoff_s,
+        max(values.duration("retry.max"), backoff_s),
+    )
 
 
 def read_connection(values: OptionValues) -> ConnectionString:
@@ -219,13 +214,13 @@ def read_connection(values: OptionValues) -> ConnectionString:
     if text:
         if "=" not in text.rstrip("="):
             raise OptionError(
-                "connectionString is not one (no Name=Value in it); if it was encrypted for the "
-                "Scala connector, give it as it was before: nothing here writes it anywhere"
+                "invalid connectionString: it has no Name=Value; if it was encrypted for the Scala "
+                "connector, give the decrypted one, which is written nowhere"
             )
         return parse_connection_string(text)
     if not namespace:
         raise OptionError(
-            "no hub to talk to: set connectionString, or fullyQualifiedNamespace with a credential"
+            "no hub is given: set connectionString, or fullyQualifiedNamespace with a credential"
         )
     return connection_from_parts(values, namespace)
 
@@ -237,19 +232,22 @@ def connection_from_parts(values: OptionValues, namespace: str) -> ConnectionStr
             "fullyQualifiedNamespace needs credential=default (or another), or "
             "sharedAccessKeyName and sharedAccessKey"
         )
-    host = namespace.removeprefix("sb://").strip("/")
-    name, _, port = host.partition(":")
+    authority = namespace.removeprefix("sb://").strip("/")
+    host, _, port = authority.partition(":")
     if port and not port.isdecimal():
-        raise OptionError(f"fullyQualifiedNamespace is {namespace!r}, which is no host")
-    return ConnectionString(name, int(port or 5671), host, key_name=key_name, key=key)
+        raise invalid("fullyQualifiedNamespace", namespace, "HOST or HOST:PORT")
+    return ConnectionString(host, int(port or 5671), authority, key_name=key_name, key=key)
 
 
-def read_start(values: OptionValues, streaming: bool, now_ms: int) -> Position:
-    start = values.position("startingPosition", now_ms)
-    stamp = values.position("startingTimestamp", now_ms)
-    if start is not None and stamp is not None:
+# -- reading --------------------------------------------------------------------------------------
+
+
+def read_start(values: OptionValues, case: str, now_ms: int) -> Position:
+    time = values.position("startingTimestamp", now_ms)
+    if time is not None and values.text("startingPosition"):
         raise OptionError("startingPosition and startingTimestamp exclude each other")
-    return start or stamp or (LATEST if streaming else EARLIEST)
+    default = LATEST if case == STREAM else EARLIEST
+    return time or values.position("startingPosition", now_ms, case) or default
 
 
 def read_group(text: str) -> str:
@@ -270,7 +268,7 @@ def read_limits(values: OptionValues) -> Limits:
     )
     if not values.flag("taskFeedback") and (limits.bytes or limits.slow_adjustment):
         name = "maxBytesPerTrigger" if limits.bytes else "slowPartitionAdjustment"
-        raise OptionError(f"{name} needs what tasks tell of earlier batches: taskFeedback=true")
+        raise OptionError(f"{name} needs the reports of earlier tasks: set taskFeedback=true")
     return limits
 
 
@@ -280,7 +278,7 @@ def read_reading(values: OptionValues, exclusive: bool) -> ReadOptions:
         prefetch=values.count("prefetchCount") or 1,
         receiver_timeout_s=values.duration("receiverTimeout"),
         silent_max_s=values.duration("maxSilentTime") or None,
-        at_once=values.count("threadPoolSize") or 1,
+        threads=values.count("threadPoolSize") or 1,
         batch_rows=values.count("arrowBatchRows") or 1,
         batch_bytes=values.size("arrowBatchBytes") or 1,
         properties=values.flag("includeProperties"),
@@ -292,139 +290,19 @@ def read_reading(values: OptionValues, exclusive: bool) -> ReadOptions:
 def read_plugin(text: str) -> str:
     module, colon, function = text.strip().partition(":")
     if text and not (colon and module and function.isidentifier()):
-        raise OptionError(
-            f"metricPlugin is {text!r}; write module:callable, such as my.metrics:on_read"
-        )
+        raise invalid("metricPlugin", text, "module:callable, such as my.metrics:on_read")
     return text.strip()
 
 
 def read_partitions(text: str) -> tuple[str, ...]:
     """Partitions out of `0,1,5-7`."""
-    found: list[str] = []
-    for word in (word.strip() for word in text.strip("[] ").split(",")):
-        first, dash, last = word.partition("-")
+    partitions: list[str] = []
+    for part in (part.strip() for part in text.strip("[] ").split(",")):
+        first, dash, last = part.partition("-")
         if dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last):
-            found += map(str, range(int(first), int(last) + 1))
-        elif word.strip('"').isdecimal():
-            found.append(word.strip('"'))
-        elif word:
-            raise OptionError(f"partitions is {text!r}; write numbers and ranges such as 0,1,5-7")
-    return tuple(dict.fromkeys(found))
-
-
-# -- reading values -------------------------------------------------------------------------------
-
-
-class OptionValues:
-    """The options that were given, checked for their names; the others have their defaults."""
-
-    def __init__(self, given: Mapping[str, str], side: str) -> None:
-        self.side = side
-        self._given: dict[str, str] = {}
-        self._own: dict[str, str] = {}
-        for written, value in given.items():
-            option = recognise(written, side)
-            if option is not None:
-                self.keep(option.name, str(value))
-            else:
-                self._own[written.strip().lower().removeprefix(PREFIX)] = str(value)
-
-    def keep(self, name: str, value: str) -> None:
-        """With and without the prefix it is one option, and has one value."""
-        if self._given.setdefault(name, value) != value:
-            raise OptionError(
-                f"{name} is given twice, with and without {PREFIX}, and differs; keep one of them"
-            )
-
-    def text(self, name: str) -> str:
-        option = BY_NAME[name.lower()]
-        value = self._given.get(name, option.default)
-        if option.kind == "words":
-            return check_choice(option, value)
-        return value
-
-    def given(self, name: str) -> bool:
-        return name in self._given
-
-    def own(self, name: str) -> str:
-        """An option of Spark's own."""
-        return self._own.get(name.lower(), "")
-
-    def flag(self, name: str) -> bool:
-        value = self.text(name).strip().lower()
-        if value not in ("true", "false"):
-            raise OptionError(f"{name} is {self.text(name)!r}; it is either true or false")
-        return value == "true"
-
-    def count(self, name: str) -> int | None:
-        option, value = BY_NAME[name.lower()], self.text(name).strip().replace("_", "")
-        if not value:
-            return None
-        number = int(value) if value.isdecimal() else -1
-        if number < option.least or (option.most is not None and number > option.most):
-            most = f" and at most {option.most:,}" if option.most is not None else ""
-            raise OptionError(
-                f"{name} is {self.text(name)!r}; it must be a whole number, at least "
-                f"{option.least:,}{most}"
-            )
-        return number
-
-    def size(self, name: str) -> int | None:
-        option, value = BY_NAME[name.lower()], self.text(name)
-        if not value:
-            return None
-        size = read_size(name, value)
-        if size < option.least or (option.most is not None and size > option.most):
-            most = f" and at most {option.most:,}" if option.most is not None else ""
-            raise OptionError(
-                f"{name} is {value!r}; it must be at least {option.least:,} bytes{most}"
-            )
-        return size
-
-    def duration(self, name: str) -> float:
-        option, value = BY_NAME[name.lower()], self.text(name)
-        seconds = read_duration(name, value) if value else 0.0
-        if option.least and not seconds:
-            raise OptionError(f"{name} is {value!r}; it must be longer than nothing")
-        return seconds
-
-    def position(self, name: str, now_ms: int) -> Position | None:
-        value = self.text(name)
-        return read_position(name, value, now_ms) if value else None
-
-    def positions(self, name: str, hub: str, now_ms: int) -> dict[str, Position]:
-        value = self.text(name)
-        return read_positions(name, value, hub, now_ms) if value else {}
-
-
-def recognise(written: str, side: str) -> Option | None:
-    """The option that a name means; None for Spark's own."""
-    name = written.strip().lower().removeprefix(PREFIX)
-    if name in SPARK_OPTIONS:
-        return None
-    if name in REMOVED_BY_NAME:
-        raise OptionError(
-            f"the option {written} is not known here: {REMOVED_BY_NAME[name].instead}"
-        )
-    option = BY_NAME.get(name)
-    if option is None:
-        raise OptionError(f"there is no option {written}{nearest(name, side)}")
-    if option.side not in (BOTH, side):
-        verb = {READ: "reading", WRITE: "writing"}
-        raise OptionError(f"the option {option.name} is for {verb[option.side]}")
-    return option
-
-
-def nearest(name: str, side: str) -> str:
-    known = {
-        one.lower(): option.name for one, option in BY_NAME.items() if option.side in (BOTH, side)
-    }
-    found = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {known[found[0]]}?" if found else "; see the option table in the docs"
-
-
-def check_choice(option: Option, value: Any) -> str:
-    word = str(value).strip().lower()
-    if word not in option.words:
-        raise OptionError(f"{option.name} is {value!r}; it is one of {', '.join(option.words)}")
-    return word
+            partitions += map(str, range(int(first), int(last) + 1))
+        elif part.strip('"').isdecimal():
+            partitions.append(part.strip('"'))
+        elif part:
+            raise invalid("partitions", text, "numbers and ranges such as 0,1,5-7")
+    return tuple(dict.fromkeys(partitions))

@@ -1,12 +1,12 @@
-"""What the next micro-batch reads: decided from where we are, what the hub holds, and the limits.
+"""Decides what the next micro-batch reads, from the offsets, the state of the hub and the limits.
 
-Spark asks the same questions again and again, sometimes twice, and repeats a batch after a crash.
-So an answer once given stays: the first positions are remembered, and positions that might be
-others a second later (`latest`, fifteen minutes ago) are pinned: the first batch is empty, which
-makes Spark write them down.
+Spark asks the same question several times, and replays a batch after a crash. So an answer stays:
+the first positions are remembered, and positions that would resolve to another event a second later
+(`latest`, fifteen minutes ago) are pinned: the first batch is empty, which makes Spark journal
+them.
 
-    View, start, limit -> Planner.latest -> end -> Planner.work -> spans for the tasks
-                          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    HubSnapshot, start, limit -> Planner.plan_end -> end -> Planner.plan_spans -> spans of the tasks
+                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pumphouse.spark.offsets import (
     Span,
     available_part,
     backlog,
-    check_present,
+    check_available,
     earliest,
     latest,
     limit_per_partition,
@@ -32,18 +32,17 @@ from pumphouse.spark.offsets import (
     prorate,
     recreated_error,
     scale_by_factors,
-    spans,
-    with_new_partitions,
+    spans_between,
 )
 from pumphouse.spark.options import EVENTS_PER_PARTITION, Limits, SourceOptions
 
-Resolve = Callable[[str, Position], int]  # the sequence number at a position, asked of the hub
-Warn = Callable[[str], object]  # somebody should know
+Resolve = Callable[[str, Position], int]  # the sequence number at a position, read from the hub
+Warn = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
 class HubSnapshot:
-    """What the hub holds, as it was seen last. Partitions that did not answer are named apart."""
+    """What the hub holds at one moment. Partitions that did not respond are listed apart."""
 
     partitions: Mapping[str, PartitionProperties]
     unavailable: tuple[str, ...] = ()
@@ -63,56 +62,62 @@ NO_STATISTICS = ReadStatistics()
 # -- pure decisions -------------------------------------------------------------------------------
 
 
-def wanted(view: HubSnapshot, chosen: tuple[str, ...]) -> dict[str, PartitionProperties]:
-    """The partitions that the query reads, of those that answer."""
-    known = {**view.partitions, **dict.fromkeys(view.unavailable)}
-    if missing := [one for one in chosen if one not in known]:
-        there = ", ".join(sorted(known, key=order))
-        raise OptionError(f"partitions names {missing[0]}, and the hub has {there}")
-    return {one: found for one, found in view.partitions.items() if not chosen or one in chosen}
+def partitions_to_read(
+    snapshot: HubSnapshot, chosen: tuple[str, ...]
+) -> dict[str, PartitionProperties]:
+    """The partitions that the query reads and that respond."""
+    known = {**snapshot.partitions, **dict.fromkeys(snapshot.unavailable)}
+    if missing := [name for name in chosen if name not in known]:
+        raise OptionError(
+            f"invalid partitions: the hub has no partition {missing[0]}; it has "
+            f"{', '.join(sorted(known, key=order))}"
+        )
+    return {
+        name: state for name, state in snapshot.partitions.items() if not chosen or name in chosen
+    }
 
 
-def known_sequence(position: Position, found: PartitionProperties) -> int | None:
-    """The sequence number at a position that needs no asking; None if an event must be found."""
+def known_sequence(position: Position, state: PartitionProperties) -> int | None:
+    """The sequence number at a position, if it can be told without reading the hub."""
     if position == EARLIEST:
-        return earliest(found)
+        return earliest(state)
     if position == LATEST:
-        return latest(found)
+        return latest(state)
     if position.kind == "sequence":
         return int(position.value) + (not position.inclusive)
     return None
 
 
-def place(position: Position, found: PartitionProperties, resolve: Resolve) -> int:
-    """The sequence number to be read first for a position, within what is there."""
-    number = known_sequence(position, found)
-    if number is None:
-        number = resolve(found.partition, position)
-    return min(max(number, earliest(found)), latest(found))
+def sequence_at(position: Position, state: PartitionProperties, resolve: Resolve) -> int:
+    """The first sequence number to read for a position, within what the partition holds."""
+    sequence = known_sequence(position, state)
+    if sequence is None:
+        sequence = resolve(state.partition, position)
+    return min(max(sequence, earliest(state)), latest(state))
 
 
-def is_unstable(position: Position, found: PartitionProperties) -> bool:
-    """Whether the same option may mean another event when it is read again after a crash.
+def is_unstable(position: Position, state: PartitionProperties) -> bool:
+    """Whether the option may resolve to another event when it is read again after a crash.
 
-    A time may have been written as so long ago, and a number that is not there yet means the end.
+    A time may be relative to now, and a sequence number beyond the newest event means the end.
     """
     if position == EARLIEST:
         return False
-    return position.kind != "sequence" or int(position.value) >= latest(found)
+    return position.kind != "sequence" or int(position.value) >= latest(state)
 
 
 def position_for_later(position: Position, now_ms: int) -> Position:
-    """A position as it was meant now, for a partition that can be asked only later."""
+    """The position as it is meant now, for a partition that responds only later."""
     return Position("time", str(now_ms), inclusive=True) if position == LATEST else position
 
 
 def limit_events(
-    limits: Limits, rows: int | None, partitions: int, seen: ReadStatistics
+    limits: Limits, rows: int | None, partitions: int, statistics: ReadStatistics
 ) -> int | None:
-    """How many events a batch takes at the most; `rows` is what Spark allows."""
+    """The most events that a batch takes; `rows` is Spark's limit."""
     most = [count for count in (rows, limits.events) if count is not None]
-    if limits.bytes is not None and seen.event_bytes:
-        most.append(max(partitions, int(limits.bytes / seen.event_bytes)))
+    if limits.bytes is not None and statistics.event_bytes:
+        most.append(max(partitions, int(limits.bytes / statistics.event_bytes)))
     return min(most, default=None)
 
 
@@ -121,208 +126,208 @@ def default_limit(limits: Limits, partitions: int) -> int:
 
 
 def next_end(
-    start: Offsets, ends: Offsets, limits: Limits, rows: int | None, seen: ReadStatistics
+    start: Offsets, ends: Offsets, limits: Limits, rows: int | None, statistics: ReadStatistics
 ) -> dict[str, int]:
     """The end of a batch that starts at `start`, if everything up to `ends` may be read."""
-    end = not_before({one: start[one] for one in ends}, ends)
+    end = not_before({name: start[name] for name in ends}, ends)
     if limits.events_per_partition is not None:
         end = limit_per_partition(start, end, limits.events_per_partition)
-    most = limit_events(limits, rows, len(end), seen)
+    most = limit_events(limits, rows, len(end), statistics)
     if most is not None:
         end = prorate(start, end, most)
     if limits.slow_adjustment:
-        end = scale_by_factors(end, start, seen.factors)
+        end = scale_by_factors(end, start, statistics.factors)
     return end
 
 
-# -- the driver's memory --------------------------------------------------------------------------
+def plan_batch_query(
+    options: SourceOptions, snapshot: HubSnapshot, resolve: Resolve
+) -> tuple[Offsets, Offsets]:
+    """Start and end of a batch query."""
+    states = partitions_to_read(snapshot, options.partitions)
+    start = {
+        name: sequence_at(options.starts.get(name, options.start), state, resolve)
+        for name, state in states.items()
+    }
+    end = {
+        name: sequence_at(options.ends.get(name, options.end), state, resolve)
+        for name, state in states.items()
+    }
+    for name in sorted(states, key=order):
+        if start[name] > end[name]:
+            raise OptionError(
+                f"partition {name}: the start (event {start[name]}) lies after the end "
+                f"(event {end[name]}); check startingPosition and endingPosition"
+            )
+    return start, end
+
+
+# -- the planner of a stream ----------------------------------------------------------------------
 
 
 class Planner:
     """Plans the batches of one run of a query."""
 
     def __init__(
-        self, options: SourceOptions, resolve: Resolve, warn: Warn = lambda said: None
+        self, options: SourceOptions, resolve: Resolve, warn: Warn = lambda message: None
     ) -> None:
         self.options = options
         self.resolve = resolve
         self.warn = warn
         self._initial: dict[str, int] | None = None
-        # Whether the initial positions must be journalled before anything is read.
-        self._pin = False
-        self._late: dict[str, Position] = {}  # where partitions start that could not be asked
-        self._target: dict[str, int] | None = None  # of a run that ends when it is reached
-        self._held_since_s: float | None = None  # since when too few events wait
+        self._pin = False  # the initial positions must be journalled before anything is read
+        self._late: dict[str, Position] = {}  # where partitions start that did not respond
+        self._target: dict[str, int] | None = None  # of a run that ends there
+        self._waiting_since_s: float | None = None  # for minEventsPerTrigger
 
-    def initial(self, view: HubSnapshot, now_ms: int) -> dict[str, int]:
+    def initial_offsets(self, snapshot: HubSnapshot, now_ms: int) -> dict[str, int]:
         """Where a query without a checkpoint starts. The same answer every time."""
         if self._initial is None:
-            there = wanted(view, self.options.partitions)
-            self.check_starts(view)
+            states = partitions_to_read(snapshot, self.options.partitions)
+            self.check_position_options(snapshot)
             self._initial = {
-                one: place(self.position(one), found, self.resolve) for one, found in there.items()
+                name: sequence_at(self.start_position(name), state, self.resolve)
+                for name, state in states.items()
             }
-            self._pin = any(is_unstable(self.position(one), found) for one, found in there.items())
+            self._pin = any(
+                is_unstable(self.start_position(name), state) for name, state in states.items()
+            )
             self._late = {
-                one: position_for_later(self.position(one), now_ms)
-                for one in view.unavailable
-                if not self.options.partitions or one in self.options.partitions
+                name: position_for_later(self.start_position(name), now_ms)
+                for name in snapshot.unavailable
+                if not self.options.partitions or name in self.options.partitions
             }
         return dict(self._initial)
 
-    def position(self, partition: str) -> Position:
+    def start_position(self, partition: str) -> Position:
         return self.options.starts.get(partition, self.options.start)
 
-    def check_starts(self, view: HubSnapshot) -> None:
-        known = {*wanted(view, self.options.partitions), *view.unavailable}
-        for option, named in (
+    def check_position_options(self, snapshot: HubSnapshot) -> None:
+        """Raise if an option names the position of a partition that is not read."""
+        read = {*partitions_to_read(snapshot, self.options.partitions), *snapshot.unavailable}
+        for option, positions in (
             ("startingPositions", self.options.starts),
             ("endingPositions", self.options.ends),
         ):
-            if unknown := sorted(set(named) - known, key=order):
+            if unknown := sorted(set(positions) - read, key=order):
                 raise OptionError(
                     f"{option} names partition {unknown[0]}, which the query does not read; it "
-                    f"reads {', '.join(sorted(known, key=order))}"
+                    f"reads {', '.join(sorted(read, key=order))}"
                 )
 
-    def latest(
+    def plan_end(
         self,
         start: Offsets,
         rows: int | None,
-        view: HubSnapshot,
+        snapshot: HubSnapshot,
         now_s: float,
-        seen: ReadStatistics = NO_STATISTICS,
+        statistics: ReadStatistics = NO_STATISTICS,
         *,
         everything: bool = False,
     ) -> dict[str, int]:
-        """The end of the batch that starts at `start`; `start` itself if nothing is to be read.
+        """The end of the batch that starts at `start`; `start` itself if nothing is read.
 
-        `everything` is what Spark asks for when a query runs for one batch only: no limit holds.
+        Spark asks for `everything` if a query runs for one batch only: no limit applies.
         """
         if self._pin and start == self._initial:
             self._pin = False
             return dict(start)
-        begin = self.beginning(start, view)
-        ends = self.ends(view)
+        begin = self.complete_start(start, snapshot)
+        ends = self.newest_ends(snapshot)
         if self._target is not None:
-            ends = {one: min(number, self._target.get(one, 0)) for one, number in ends.items()}
-        elif not everything and self.held_back(begin, ends, now_s):
+            ends = {name: min(number, self._target.get(name, 0)) for name, number in ends.items()}
+        elif not everything and self._waits_for_more(begin, ends, now_s):
             return dict(start)
         if not everything:
-            ends |= self.unwritten(start, begin)
+            # A new partition is journalled before it is read: after a crash its oldest event,
+            # or `latest`, may be another.
+            ends |= {name: number for name, number in begin.items() if name not in start}
         limits = Limits() if everything else self.options.limits
-        return begin | next_end(begin, ends, limits, rows, seen)
+        return begin | next_end(begin, ends, limits, rows, statistics)
 
-    def unwritten(self, start: Offsets, begin: Offsets) -> dict[str, int]:
-        """Where partitions begin that no journal has: it is written there before they are read.
+    def complete_start(self, start: Offsets, snapshot: HubSnapshot) -> dict[str, int]:
+        """The start with new partitions added, from their oldest event.
 
-        Asked for again after a crash, the oldest event may be another, and so may `latest`.
+        A start beyond the newest event means that the hub was re-created: all its events are new.
         """
-        return {one: number for one, number in begin.items() if one not in start}
-
-    def beginning(self, start: Offsets, view: HubSnapshot) -> dict[str, int]:
-        """The start with new partitions in it, from their oldest event.
-
-        A start beyond the end is of a hub that was re-created: everything in it is new.
-        """
-        there = wanted(view, self.options.partitions)
-        self.check_all_there(start, view)
-        new = {one: self.first_of(found) for one, found in there.items() if one not in start}
-        begin = with_new_partitions(start, new)
-        for one, found in there.items():
-            if begin[one] > latest(found):
+        states = partitions_to_read(snapshot, self.options.partitions)
+        self._check_no_partition_missing(start, snapshot)
+        new = {
+            name: self._start_of_new(state) for name, state in states.items() if name not in start
+        }
+        begin = {**new, **start}
+        for name, state in states.items():
+            if begin[name] > latest(state):
                 if self.options.fail_on_data_loss:
-                    raise recreated_error(one, begin[one], found)
-                begin[one] = earliest(found)
+                    raise recreated_error(name, begin[name], state)
+                begin[name] = earliest(state)
         return begin
 
-    def check_all_there(self, start: Offsets, view: HubSnapshot) -> None:
-        """A hub never has fewer partitions than it had; one that has is another."""
-        known = {*view.partitions, *view.unavailable}
-        if self.options.fail_on_data_loss and (gone := sorted(set(start) - known, key=order)):
+    def _check_no_partition_missing(self, start: Offsets, snapshot: HubSnapshot) -> None:
+        """A hub never loses partitions: one that has fewer was re-created."""
+        known = {*snapshot.partitions, *snapshot.unavailable}
+        missing = sorted(set(start) - known, key=order)
+        if self.options.fail_on_data_loss and missing:
             raise DataLoss(
-                f"partition {gone[0]} is in the checkpoint, and the hub has "
+                f"partition {missing[0]} is in the checkpoint, and the hub has "
                 f"{', '.join(sorted(known, key=order))}: the hub was re-created; start with a new "
-                "checkpointLocation, or set failOnDataLoss=false to go on with what is there"
+                "checkpointLocation, or set failOnDataLoss=false to read what it holds now"
             )
 
-    def first_of(self, found: PartitionProperties) -> int:
-        """Where a partition starts that is not in the offsets: it is new, or was not to be had."""
-        late = self._late.get(found.partition)
-        return earliest(found) if late is None else place(late, found, self.resolve)
+    def _start_of_new(self, state: PartitionProperties) -> int:
+        """Where a partition starts that is not in the offsets: it is new, or did not respond."""
+        late = self._late.get(state.partition)
+        return earliest(state) if late is None else sequence_at(late, state, self.resolve)
 
-    def ends(self, view: HubSnapshot) -> dict[str, int]:
-        there = wanted(view, self.options.partitions)
-        return {one: latest(found) for one, found in there.items()}
+    def newest_ends(self, snapshot: HubSnapshot) -> dict[str, int]:
+        """The end of each partition that the query reads."""
+        states = partitions_to_read(snapshot, self.options.partitions)
+        return {name: latest(state) for name, state in states.items()}
 
-    def held_back(self, start: Offsets, ends: Offsets, now_s: float) -> bool:
-        """Whether too few events wait, and have not waited for too long."""
+    def _waits_for_more(self, start: Offsets, ends: Offsets, now_s: float) -> bool:
+        """Whether fewer than `minEventsPerTrigger` wait, for less than `maxTriggerDelay`."""
         least = self.options.limits.events_min
         count = sum(backlog(start, ends).values())
         if least is None or count >= least or count == 0:
-            self._held_since_s = None
+            self._waiting_since_s = None
             return False
-        if self._held_since_s is None:
-            self._held_since_s = now_s
-        if now_s - self._held_since_s < self.options.limits.delay_max_s:
+        if self._waiting_since_s is None:
+            self._waiting_since_s = now_s
+        if now_s - self._waiting_since_s < self.options.limits.delay_max_s:
             return True
-        self._held_since_s = None
+        self._waiting_since_s = None
         return False
 
-    def freeze(self, view: HubSnapshot) -> None:
-        """From now on the target is what is there now: a run that ends when it is reached."""
-        self._target = self.ends(view)
+    def end_at_newest(self, snapshot: HubSnapshot) -> None:
+        """End the run at what the hub holds now."""
+        self._target = self.newest_ends(snapshot)
 
-    def report(self, view: HubSnapshot) -> dict[str, int]:
-        """The newest that could be read, for the progress of the query."""
-        return self.ends(view)
-
-    def work(self, start: Offsets, end: Offsets, view: HubSnapshot) -> list[Span]:
-        """What the tasks of a batch read: exactly the range, or an error if part of it has gone."""
-        begins = self.beginning(start, view)
-        for moved in (partition for partition in start if begins[partition] != start[partition]):
+    def plan_spans(self, start: Offsets, end: Offsets, snapshot: HubSnapshot) -> list[Span]:
+        """What the tasks of a batch read: exactly the range, or an error if events are gone."""
+        begin = self.complete_start(start, snapshot)
+        for moved in (name for name in start if begin[name] != start[name]):
             self.warn(
-                f"partition {moved} has no event {start[moved]} any more and is read from "
-                f"{begins[moved]}: the hub was re-created (failOnDataLoss=false)"
+                f"partition {moved} no longer has event {start[moved]} and is read from "
+                f"{begin[moved]}: the hub was re-created (failOnDataLoss=false)"
             )
-        found = spans({one: begins.get(one, start.get(one, 0)) for one in end}, end)
-        return [one for span in found if (one := self.checked(span, view)).count]
+        spans = spans_between({name: begin.get(name, start.get(name, 0)) for name in end}, end)
+        available = [self.check_span(span, snapshot) for span in spans]
+        return [span for span in available if span.count]
 
-    def checked(self, span: Span, view: HubSnapshot) -> Span:
-        properties = view.partitions.get(span.partition)
-        if properties is None:
-            return span  # it does not answer now; the task will find out
+    def check_span(self, span: Span, snapshot: HubSnapshot) -> Span:
+        """The part of a span that the hub still holds; DataLoss if that is not allowed."""
+        state = snapshot.partitions.get(span.partition)
+        if state is None:
+            return span  # the partition does not respond now; the task will find out
         try:
-            check_present(span, properties)
+            check_available(span, state)
         except DataLoss:
             if self.options.fail_on_data_loss:
                 raise
-            left = available_part(span, properties)
+            available = available_part(span, state)
             self.warn(
                 f"partition {span.partition}: of events {span.first} to {span.last - 1} only "
-                f"{left.count} are left (failOnDataLoss=false)"
+                f"{available.count} are left (failOnDataLoss=false)"
             )
-            return left
+            return available
         return span
-
-
-def batch_range(
-    options: SourceOptions, view: HubSnapshot, resolve: Resolve
-) -> tuple[Offsets, Offsets]:
-    """Start and end of a query that is no stream."""
-    there = wanted(view, options.partitions)
-    start = {
-        one: place(options.starts.get(one, options.start), found, resolve)
-        for one, found in there.items()
-    }
-    end = {
-        one: place(options.ends.get(one, options.end), found, resolve)
-        for one, found in there.items()
-    }
-    for one in sorted(there, key=order):
-        if start[one] > end[one]:
-            raise OptionError(
-                f"partition {one}: the start (event {start[one]}) lies after the end "
-                f"(event {end[one]}); look at startingPosition and endingPosition"
-            )
-    return start, end

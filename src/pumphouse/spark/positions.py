@@ -1,12 +1,12 @@
-"""Where reading starts or ends, in the words of a Spark option.
+"""Parses the positions at which reading starts or ends.
 
-The Scala connector's JSON is understood, and shorter forms beside it:
+The forms are the Scala connector's JSON and shorter ones:
 
     earliest | latest | -1 | @latest | seq:120 | offset:8192 | 2026-11-15T09:00:00Z | time:-15m
     {"seqNo": 120} | {"offset": "8192"} | {"enqueuedTime": "2026-11-15T09:00:00Z"}
     {"offset": "@latest", "seqNo": -1, "enqueuedTime": null, "isInclusive": true}
 
-and one for each of some partitions:
+and a position for each of some partitions:
 
     {"0": "earliest", "1": {"seqNo": 120}}
     {"{\"ehName\":\"sensors\",\"partitionId\":0}": {"offset": "-1", "seqNo": -1, ...}}
@@ -39,7 +39,7 @@ KEYS = {"offset", "seqno", "enqueuedtime", "isinclusive"}
 
 
 def read_position(option: str, text: str, now_ms: int) -> Position:
-    """One position, as a user wrote it; `option` is named in the error."""
+    """One position; `option` is named in the error."""
     written = text.strip()
     if written.lower() in WORDS:
         return WORDS[written.lower()]
@@ -60,22 +60,22 @@ def from_words(option: str, written: str, now_ms: int) -> Position:
     except OptionError as wrong:
         raise OptionError(f"{option}: {wrong}") from None
     except ValueError:
-        raise bad(option, written) from None
+        raise invalid_position(option, written) from None
 
 
 def at_time(written: str) -> Position:
-    """A time with its zone; the event that arrived at it is itself read."""
+    """A time with its zone, inclusive."""
     return Position("time", str(to_ms(datetime.fromisoformat(written))), inclusive=True)
 
 
-def from_object(option: str, found: Mapping[str, Any]) -> Position:
-    """The Scala connector's form: of three fields the one that says something counts."""
-    parts = {str(key).lower(): value for key, value in found.items()}
+def from_object(option: str, fields: Mapping[str, Any]) -> Position:
+    """The Scala connector's form: the one of three fields that is set counts."""
+    parts = {str(key).lower(): value for key, value in fields.items()}
     if unknown := sorted(set(parts) - KEYS):
         raise OptionError(f"{option} has an unknown field {unknown[0]!r}; use one of {FORMS}")
     inclusive = parts.get("isinclusive", True)
     if not isinstance(inclusive, bool):
-        raise bad(option, json.dumps(found))
+        raise invalid_position(option, json.dumps(fields))
     offset, number, when = parts.get("offset"), parts.get("seqno"), parts.get("enqueuedtime")
     try:
         if when not in (None, ""):
@@ -91,11 +91,11 @@ def from_object(option: str, found: Mapping[str, Any]) -> Position:
         raise OptionError(f"{option}: {wrong}") from None
     except (ValueError, TypeError):
         pass
-    raise bad(option, json.dumps(found))
+    raise invalid_position(option, json.dumps(fields))
 
 
 def whole(number: Any) -> int:
-    """A whole number, perhaps as text; ValueError for what would have to be cut to be one."""
+    """A whole number, perhaps as text; ValueError for a fraction."""
     if isinstance(number, bool) or not isinstance(number, int | str):
         raise ValueError(number)
     return int(number)
@@ -110,17 +110,17 @@ def from_offset(offset: str, inclusive: bool) -> Position:
 
 
 def read_positions(option: str, text: str, hub: str, now_ms: int) -> dict[str, Position]:
-    """Positions by partition, as a user wrote them."""
-    found = load(option, text)
-    if not isinstance(found, dict):
-        raise bad(option, text)
+    """Positions by partition."""
+    fields = load(option, text)
+    if not isinstance(fields, dict):
+        raise invalid_position(option, text)
     return {
-        partition_of(option, str(key), hub): one_position(option, value, now_ms)
-        for key, value in found.items()
+        partition_of(option, str(key), hub): position_from_json(option, value, now_ms)
+        for key, value in fields.items()
     }
 
 
-def one_position(option: str, value: Any, now_ms: int) -> Position:
+def position_from_json(option: str, value: Any, now_ms: int) -> Position:
     if isinstance(value, dict):
         return from_object(option, value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -129,13 +129,13 @@ def one_position(option: str, value: Any, now_ms: int) -> Position:
 
 
 def partition_of(option: str, key: str, hub: str) -> str:
-    """A partition's name: as it is, or inside the JSON that the Scala connector used for a key."""
+    """The name of a partition: the key itself, or inside the JSON of the Scala connector."""
     if not key.lstrip().startswith("{"):
         return key.strip()
     parts = {str(name).lower(): value for name, value in load(option, key).items()}
     named = str(parts.get("ehname", hub))
     if named.lower() != hub.lower():
-        raise OptionError(f"{option} speaks of hub {named}, and the query reads hub {hub}")
+        raise OptionError(f"{option} is for hub {named}, and the query reads hub {hub}")
     if parts.get("partitionid") is None:
         raise OptionError(f'{option} has a key without "partitionId": {key}')
     return str(parts["partitionid"])
@@ -143,15 +143,13 @@ def partition_of(option: str, key: str, hub: str) -> str:
 
 def load(option: str, text: str) -> Any:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        raise bad(option, text) from None
-    if text.lstrip().startswith('"'):
-        return found
-    if not isinstance(found, dict):
-        raise bad(option, text)
-    return found
+        raise invalid_position(option, text) from None
+    if not (isinstance(value, dict) or text.lstrip().startswith('"')):
+        raise invalid_position(option, text)
+    return value
 
 
-def bad(option: str, found: str) -> OptionError:
-    return OptionError(f"{option} is {found!r:.200}, which is no position; use {FORMS}")
+def invalid_position(option: str, text: str) -> OptionError:
+    return OptionError(f"invalid {option} {text!r:.200}: use {FORMS}")

@@ -1,9 +1,9 @@
-"""A Spark session set up as Python sources want it.
+"""Makes a Spark session with settings that suit Python data sources.
 
     from pumphouse.spark import session
     spark = session("my job")
 
-Every setting may be overridden; each has its reason below.
+Every setting can be overridden.
 """
 
 from __future__ import annotations
@@ -23,28 +23,32 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REMOTE = "SPARK_REMOTE"
-SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has started the JVM, and then us
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has started the JVM, and then this process
 JAVA_MIN = 17
-JAVA_ANSWERS_S = 30.0
+JAVA_VERSION_S = 30.0
+INSTALL_JAVA = (
+    "On Debian or Ubuntu: apt install openjdk-17-jre-headless. Elsewhere install a JDK and set "
+    "JAVA_HOME"
+)
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 SETTINGS = {
-    # Some 40 ms less per task than over TCP: most of what a small task costs.
+    # About 40 ms less per task than TCP: most of the cost of a small task.
     "spark.python.unix.domain.socket.enabled": "true",
     # State larger than memory, and small snapshots.
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-    # A task that runs twice at once would evict its own readers.
+    # Two attempts of one task at the same time would evict each other's readers.
     "spark.speculation": "false",
-    # On a busy machine a worker may need longer than the usual 15 s to start.
+    # On a loaded machine a worker may need longer than the default of 15 s to start.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
 }
-# On one machine, also.
+# In addition, on one machine.
 LOCAL_SETTINGS = {
-    # The default of 200 is for clusters: with two cores it is all overhead.
+    # The default of 200 suits clusters: on two cores it is overhead.
     "spark.sql.shuffle.partitions": "8",
-    # Names of the machine need not resolve, and nobody else need reach us.
+    # The name of the machine need not resolve, and no other machine connects.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -52,7 +56,7 @@ LOCAL_SETTINGS = {
 
 
 class JavaMissing(PumphouseError):
-    """Spark needs Java, and there is none, or one that is too old."""
+    """Java is missing, or older than Spark needs."""
 
 
 def session(
@@ -60,24 +64,26 @@ def session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A new session, or the one there is; `settings` go before ours.
+    """A new session, or the present one; `settings` override ours.
 
-    Without a `master` it runs where spark-submit or SPARK_REMOTE say, else on this machine.
+    Without a `master` it runs where spark-submit or SPARK_REMOTE name one, else on this machine.
     """
     given = dict(settings or {})
     if master is None and REMOTE in os.environ:
-        return build(name, None, given)  # the server has been set up by whoever started it
+        return build(name, None, given)  # the server has its own settings
     find_java()
     if SUBMITTED not in os.environ:
-        master = master or "local[*,4]"  # four tries of a task, as on a cluster; `local[*]` has one
-        # Workers are other processes: without this they are whatever `python3` means on the path.
+        master = (
+            master or "local[*,4]"
+        )  # four attempts of a task, as on a cluster; `local[*]` makes one
+        # Otherwise worker processes run the first `python3` of the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     return build(name, master, {**settings_for(master), **given})
 
 
 def settings_for(master: str | None) -> dict[str, str]:
-    """What a session is set up with, by where it runs; None is where spark-submit says."""
+    """The settings for a master; None is the one of spark-submit."""
     local = master is not None and master.startswith("local")
     return {**SETTINGS, **(LOCAL_SETTINGS if local else {})}
 
@@ -94,39 +100,32 @@ def build(name: str, master: str | None, settings: Mapping[str, str]) -> SparkSe
 
 
 def find_java() -> int:
-    """The version of Java that Spark will use; JavaMissing says how to get one."""
+    """The version of Java that Spark will use; JavaMissing if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
-        where = f"JAVA_HOME is {home}, and there is none" if home else "there is none"
-        raise JavaMissing(f"Spark needs Java {JAVA_MIN} or newer: {where}. {how_to_get_it()}")
+        where = f"not found in JAVA_HOME={home}" if home else "not found"
+        raise JavaMissing(f"Spark needs Java {JAVA_MIN} or newer: {where}. {INSTALL_JAVA}")
     version = version_of(java)
     if version is None or version < JAVA_MIN:
         raise JavaMissing(
-            f"Spark needs Java {JAVA_MIN} or newer, and {java} is {version or 'unknown'}."
-            f" {how_to_get_it()}"
+            f"Spark needs Java {JAVA_MIN} or newer: {java} has version {version or 'unknown'}."
+            f" {INSTALL_JAVA}"
         )
     return version
 
 
 def version_of(java: str) -> int | None:
     try:
-        said = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=JAVA_ANSWERS_S, check=False
+        done = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=JAVA_VERSION_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return parse_version(said.stderr)
+    return parse_version(done.stderr)
 
 
-def parse_version(said: str) -> int | None:
+def parse_version(output: str) -> int | None:
     """The major version: `17.0.15` is 17, and `1.8.0` is 8."""
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(found[1]) if found else None
-
-
-def how_to_get_it() -> str:
-    return (
-        "On Debian or Ubuntu: apt install openjdk-17-jre-headless. Elsewhere install a JDK and set "
-        "JAVA_HOME"
-    )
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(match[1]) if match else None

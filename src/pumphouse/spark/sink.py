@@ -1,8 +1,8 @@
-"""The sink as Spark sees it: thin, since rows and sending stand elsewhere.
+"""The sink as Spark sees it: writers of batches and streams.
 
-Everything that can be known when a query starts is checked when it starts: options and columns.
-Delivery is at least once: if Spark runs a task again, its rows are sent again. With
-`dedupProperties=true` each event says which row it is, and a reader can drop repeats.
+Options and columns are checked when a query starts. Delivery is at least once: if Spark runs a task
+again, its rows are sent again. With `dedupProperties=true` each event names its row, and a reader
+can drop duplicates.
 
     Spark -> StreamWriter, BatchWriter -> write_rows
              ^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -32,7 +32,7 @@ from pumphouse.spark.write.task import WriteTotals, check_hub_accepts_sender, wr
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What one task sent; Spark carries it to the driver."""
+    """What one task sent; Spark passes it to the driver."""
 
     events: int
     bytes: int
@@ -41,57 +41,58 @@ class TaskCommit(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """`df.write.format("eventhubs")`."""
 
-    def __init__(self, shape: RowFormat, options: SinkOptions) -> None:
-        self.shape = shape
+    def __init__(self, row_format: RowFormat, options: SinkOptions) -> None:
+        self.row_format = row_format
         self.options = options
-        self.job = uuid4().hex  # made once: its tasks, and their repetitions, all have the same
+        self.job = uuid4().hex  # the same in all tasks and their repetitions
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         origin = row_origin(self.options, self.job)
-        return sent(write_rows(iterator, self.shape, self.options, origin))
+        return commit_message(write_rows(iterator, self.row_format, self.options, origin))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("eventhubs")`."""
 
-    def __init__(self, shape: RowFormat, options: SinkOptions) -> None:
-        self.shape = shape
+    def __init__(self, row_format: RowFormat, options: SinkOptions) -> None:
+        self.row_format = row_format
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return sent(write_rows(iterator, self.shape, self.options, row_origin(self.options)))
+        origin = row_origin(self.options)
+        return commit_message(write_rows(iterator, self.row_format, self.options, origin))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Everything was acknowledged before the tasks ended."""
+        """Nothing is left to do: the hub acknowledged every row before the tasks ended."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was sent stays sent; Spark runs the batch again."""
+        """Sent rows cannot be withdrawn; Spark runs the batch again."""
 
 
 def batch_writer(given: dict[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
     if overwrite:
-        raise OptionError("a hub cannot be overwritten; use mode append")
+        raise OptionError("invalid mode overwrite: a hub cannot be overwritten; use mode append")
     options = read_sink(given)
     return BatchWriter(read_row_format(schema, options), options)
 
 
 def stream_writer(given: dict[str, str], schema: StructType) -> StreamWriter:
     options = read_sink(given)
-    shape = read_row_format(schema, options)
+    row_format = read_row_format(schema, options)
     check_hub_accepts_sender(options.identity)
-    return StreamWriter(shape, options)
+    return StreamWriter(row_format, options)
 
 
-def sent(written: WriteTotals) -> TaskCommit:
-    """What Spark is told at the end of a task."""
+def commit_message(totals: WriteTotals) -> TaskCommit:
+    """The message to Spark at the end of a task."""
     freeze_imported_modules()
-    return TaskCommit(written.events, written.bytes)
+    return TaskCommit(totals.events, totals.bytes)
 
 
 def row_origin(options: SinkOptions, job: str = "") -> RowOrigin | None:
-    """Who the rows of this task are; None if nobody asked.
+    """What identifies the rows of this task; None without `dedupProperties`.
 
-    A batch that is written inside of foreachBatch belongs to the query: it is repeated with it.
+    A batch written inside foreachBatch belongs to the query: it is replayed with it.
     """
     if not options.dedup:
         return None

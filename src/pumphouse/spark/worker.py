@@ -1,11 +1,11 @@
-"""What a worker process of Spark does once, for all tasks that it will ever run.
+"""Keeps imported modules out of the garbage collections of a Spark worker process.
 
-Spark's daemon collects garbage after every task, before the worker can have the next one. With
-pyarrow, numpy and pyspark imported that takes 10 to 20 ms, far longer than a small range does, and
-it never finds anything there: modules stay. Frozen, they are not looked at again.
+Spark's daemon collects garbage after every task, before the worker gets the next one. With pyarrow,
+numpy and pyspark imported that takes 10 to 20 ms, far longer than reading a small range, and it
+frees nothing: modules stay. Frozen objects are not examined again.
 
-    read_task, writers -> settle_in
-                          ^^^^^^^^^ this module
+    read_task, writers -> freeze_imported_modules
+                          ^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from functools import cache
 
 @cache
 def freeze_imported_modules() -> None:
-    """Called at the end of a task, when everything is imported; only the first call does something.
+    """Call at the end of a task, when everything is imported; only the first call has an effect.
 
-    What is freed by its last reference still is; only rings of what exists now would stay.
+    Only cycles of objects that exist now would not be freed any more.
     """
     gc.collect()
     gc.freeze()

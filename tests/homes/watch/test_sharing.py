@@ -33,7 +33,7 @@ from pumphouse.leases.store_url import open_store
 from tests.homes.applications import destroy, end, hub_of, pipeline, status, until_running
 from tests.homes.streams import put_in_turn, read_all
 from tests.homes.watch.activity_columns import FIRST_MINUTE, activities
-from tests.spark.test_places import until
+from tests.spark.processes import until_job
 
 PARTITIONS, EACH = 16, 8
 # From four to noon: people leave, and two hours later an alert is due of a window that they forgot.
@@ -112,8 +112,8 @@ def test_each_keeps_its_partitions_and_raises_every_alert_once(
     with ExitStack() as stack:
         first = street.start("first", stack)
         second = street.start("second", stack)
-        until(lambda: len(street.owned("first")) == len(street.owned("second")) == EACH)
-        until(lambda: street.recall(due(HALF)) == 1.0)
+        until_job(lambda: len(street.owned("first")) == len(street.owned("second")) == EACH)
+        until_job(lambda: street.recall(due(HALF)) == 1.0)
         mine, others = street.owned("first"), street.owned("second")
         assert not mine & others
         windows = [one for one in TOWN.truth(START, HALF) if one.kind == "forgotten-window"]
@@ -123,29 +123,29 @@ def test_each_keeps_its_partitions_and_raises_every_alert_once(
         destroy(first)
         street.send(HALF, LATER)
         theirs = [one for one in due(LATER) if partition_of(one.home) in others]
-        until(lambda: street.recall(theirs) == 1.0)  # meanwhile the other one goes on
+        until_job(lambda: street.recall(theirs) == 1.0)  # meanwhile the other one goes on
         assert street.owned("second") == others
         first = street.start("first", stack)
-        until(lambda: street.recall(due(LATER)) == 1.0)
+        until_job(lambda: street.recall(due(LATER)) == 1.0)
         assert (street.owned("first"), street.owned("second")) == (mine, others)
 
         before = {one.id for one in street.alerts()}
         end(second, tmp_path / "second")  # as one restarts for a new version
         second = street.start("second", stack)
-        until(lambda: street.is_done("second", others))
+        until_job(lambda: street.is_done("second", others))
         assert (street.owned("first"), street.owned("second")) == (mine, others)
         assert len(street.alerts()) == len(before)
 
         third = street.start("third", stack)  # one more than is needed stands by
         street.send(LATER, END)
-        until(lambda: street.recall(due(END)) == 1.0)
+        until_job(lambda: street.recall(due(END)) == 1.0)
         assert street.owned("third") == set()
         alerts = street.alerts()
         new = [one for one in alerts if one.id not in before]
         assert any(partition_of(one.home) in mine for one in new)
         destroy(first)
-        until(lambda: street.owned("third") == mine)
-        until(lambda: street.is_done("third", mine))
+        until_job(lambda: street.owned("third") == mine)
+        until_job(lambda: street.is_done("third", mine))
         assert len(street.alerts()) == len(alerts)
         for process, name in ((second, "second"), (third, "third")):
             end(process, tmp_path / name)

@@ -1,9 +1,9 @@
-"""A job for the tests: copies a hub to another, in small batches, until it is told to end.
+"""A job for the tests: copies a hub to another in small batches, until it is stopped.
 
     copy_events.py MASTER IN OUT CHECKPOINT [availableNow]
 
-MASTER is a master of Spark, `connect` for Spark Connect, or `submit` for what spark-submit says.
-A query that fails is started again, as a supervisor would.
+MASTER is a master of Spark, `connect` for Spark Connect, or `submit` for the one of spark-submit.
+A query that fails is restarted, as a supervisor does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STARTS_MAX = 12  # Spark has a daemon for each kind of Python work; each that died costs a start
+STARTS_MAX = 12  # Spark has a daemon for each kind of Python work; each kill costs a start
 
 
 def open_session(master: str) -> SparkSession:
@@ -24,8 +24,8 @@ def open_session(master: str) -> SparkSession:
         return SparkSession.builder.remote("local[2]").getOrCreate()
     from pumphouse.spark import session
 
-    quiet = {"spark.log.level": "ERROR", "spark.task.maxFailures": "8"}
-    return session("copy", None if master == "submit" else master, quiet)
+    settings = {"spark.log.level": "ERROR", "spark.task.maxFailures": "8"}
+    return session("copy", None if master == "submit" else master, settings)
 
 
 def copy(spark: SparkSession, source: str, target: str, checkpoint: str, ends: bool) -> None:

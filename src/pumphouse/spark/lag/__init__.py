@@ -1,1 +1,1 @@
-"""How far a query is behind: listener, mirrored checkpoints, known positions and task reports."""
+"""The lag of a query: listener, mirrored checkpoints, known positions and reports of tasks."""

@@ -1,14 +1,14 @@
-"""Events that are known by number, offset and time; and how far behind a query is, from them.
+"""Positions whose offset and time are known, and the lag of a query computed from them.
 
-Spark tells in its progress where a batch ended, as sequence numbers. How many events wait is then
-plain; for how long, and with which offset a checkpoint would name the place, must be known of
-single events: of the newest, which the hub tells, and of the last ones read, which tasks tell. In
-the progress they stand beside the hub, under a name that no hub can have:
+Spark's progress has the end of a batch as sequence numbers, which give the lag in events. The lag
+in seconds, and the offset for a checkpoint, need the time and the offset of single events: of the
+newest, which the hub reports, and of the last ones read, which tasks report. The progress has them
+beside the hub, under a key that is not a valid name of a hub:
 
     {"sensors": {"0": 120}, "@marks": {"0": {"newest": [119, "8192", 1763...], "read": [...]}}}
 
-    progress -> sources_of -> Memory.learn -> lag_of -> EventHubsLagListener
-                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    progress -> progress_of_sources -> PositionHistory.add -> partition_lags -> listener
+                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ POSITIONS_KEY, UNAVAILABLE_KEY, TENANCY_KEY, READER_KEY = (
     "@tenancy",
     "@reader",
 )
-POSITIONS_MAX = 256  # marks of a partition
+POSITIONS_MAX = 256  # remembered of a partition
 
 
 @dataclass(frozen=True, slots=True)
 class KnownPosition:
-    """One event, known."""
+    """The position of one event: its sequence number and, if known, its offset and time."""
 
     sequence: int
     offset: str | None = None
@@ -42,8 +42,8 @@ class KnownPosition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a partition is behind: events that wait, and how much older than the newest one the
-    last one read is. None if that is not known (yet)."""
+    """The lag of a partition: the unread events, and the age of the last event read compared with
+    the newest one. None if that is not known yet."""
 
     partition: str
     events: int
@@ -52,7 +52,7 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a query is behind in one hub, after a batch."""
+    """The lag of a query in one hub, after a batch."""
 
     query: str
     name: str | None
@@ -63,137 +63,141 @@ class Lag:
 
     @property
     def events(self) -> int:
-        return sum(one.events for one in self.partitions)
+        return sum(partition.events for partition in self.partitions)
 
     @property
     def seconds(self) -> float | None:
-        """That of the partition which is furthest behind; None if one is not known."""
-        found = [one.seconds for one in self.partitions]
-        known = [seconds for seconds in found if seconds is not None]
-        return max(known, default=0.0) if len(known) == len(found) else None
+        """The largest lag of a partition; None if the lag of any is not known."""
+        lags = [partition.seconds for partition in self.partitions]
+        known = [seconds for seconds in lags if seconds is not None]
+        return max(known, default=0.0) if len(known) == len(lags) else None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """What a progress says of one source of ours."""
+    """What a progress contains about one source of ours."""
 
     hub: str
-    end: Mapping[str, int]  # the next event to be read
+    end: Mapping[str, int]  # the next event to read
     latest: Mapping[str, int]
-    marks: Mapping[str, tuple[KnownPosition, ...]]
+    positions: Mapping[str, tuple[KnownPosition, ...]]
     unavailable: tuple[str, ...]
     epochs: Mapping[str, int] = field(default_factory=dict)  # of a tenant, at the end of the batch
-    reader: str = ""  # as whom the query reads: see `reader_of`
+    reader: str = ""  # see `reader_name`
 
 
 def progress_of_sources(progress: Mapping[str, Any]) -> list[SourceProgress]:
-    """The sources of a query that are ours; classic Spark and Connect write them differently."""
-    found = []
+    """The sources of a query that are ours, in the form of classic Spark or of Connect."""
+    sources = []
     for source in progress.get("sources", ()):
-        end, latest = (
-            parse_nested_json(source.get("endOffset")),
-            parse_nested_json(source.get("latestOffset")),
-        )
+        end = parse_nested_json(source.get("endOffset"))
+        latest = parse_nested_json(source.get("latestOffset"))
         if end is None or latest is None or POSITIONS_KEY not in latest:
             continue
         for hub in (name for name in latest if not name.startswith("@")):
-            found.append(
+            sources.append(
                 SourceProgress(
                     hub,
                     end=end.get(hub, {}),
                     latest=latest[hub],
-                    marks={
-                        one: positions_from_json(told)
-                        for one, told in latest[POSITIONS_KEY].items()
+                    positions={
+                        partition: positions_from_json(fields)
+                        for partition, fields in latest[POSITIONS_KEY].items()
                     },
                     unavailable=tuple(latest.get(UNAVAILABLE_KEY, ())),
                     epochs=epochs_in_offset(end),
                     reader=latest.get(READER_KEY, ""),
                 )
             )
-    return found
+    return sources
 
 
-def reader_name(place: str, group: str) -> str:
-    """A consumer group and where it is: hubs of one name may be in several places."""
-    return f"{place}/{group}".lower()
+def reader_name(address: str, group: str) -> str:
+    """A consumer group and its namespace: several namespaces may have hubs of one name."""
+    return f"{address}/{group}".lower()
 
 
 def epochs_in_offset(end: Mapping[str, Any]) -> dict[str, int]:
-    """The epochs under which a tenant has read a batch; none if the query is no tenant."""
-    stretches = end.get(TENANCY_KEY, {}).get("stretches", {})
-    return {one: epoch for one, (_, _, epoch) in stretches.items() if epoch is not None}
+    """The epochs with which a tenant has read a batch; none if the query is not a tenant."""
+    ranges = end.get(TENANCY_KEY, {}).get("stretches", {})
+    return {name: epoch for name, (_, _, epoch) in ranges.items() if epoch is not None}
 
 
-def parse_nested_json(told: Any) -> dict[str, Any] | None:
-    """JSON, perhaps as text, perhaps as text within text."""
-    while isinstance(told, str):
+def parse_nested_json(value: Any) -> dict[str, Any] | None:
+    """A JSON object, which may be text, or text inside text; None for anything else."""
+    while isinstance(value, str):
         try:
-            told = json.loads(told)
+            value = json.loads(value)
         except ValueError:
             return None
-    return told if isinstance(told, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def positions_from_json(told: Mapping[str, Any]) -> tuple[KnownPosition, ...]:
-    return tuple(KnownPosition(*one) for one in told.values() if one is not None)
+def positions_from_json(fields: Mapping[str, Any]) -> tuple[KnownPosition, ...]:
+    return tuple(KnownPosition(*values) for values in fields.values() if values is not None)
 
 
 class PositionHistory:
-    """Marks of the partitions of one hub, as progress told of them."""
+    """The known positions in the partitions of one hub, collected from progress."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, list[KnownPosition]] = {}  # by sequence
+        self._positions: dict[str, list[KnownPosition]] = {}  # by sequence number
 
-    def learn(self, marks: Mapping[str, tuple[KnownPosition, ...]]) -> None:
-        for partition, told in marks.items():
-            # Nothing lies behind the newest event, unless it is of a hub that was re-created.
-            newest = max((mark.sequence for mark in told), default=-1)
-            before = [mark for mark in self._marks.get(partition, ()) if mark.sequence <= newest]
-            known = {mark.sequence: mark for mark in (*before, *told)}
-            rising = sorted(known.values(), key=lambda mark: mark.sequence)
-            self._marks[partition] = rising[-POSITIONS_MAX:]
+    def add(self, positions: Mapping[str, tuple[KnownPosition, ...]]) -> None:
+        for partition, new in positions.items():
+            # A position beyond the newest event is of a hub that was re-created since.
+            newest = max((position.sequence for position in new), default=-1)
+            old = [each for each in self._positions.get(partition, ()) if each.sequence <= newest]
+            known = {position.sequence: position for position in (*old, *new)}
+            rising = sorted(known.values(), key=sequence_of)
+            self._positions[partition] = rising[-POSITIONS_MAX:]
 
     def at(self, partition: str, sequence: int) -> KnownPosition | None:
-        """The mark of exactly this event."""
-        known = self._marks.get(partition, [])
-        place = bisect_left(known, sequence, key=lambda mark: mark.sequence)
-        found = place < len(known) and known[place].sequence == sequence
-        return known[place] if found else None
+        """The position of exactly this event, if it is known."""
+        known = self._positions.get(partition, [])
+        index = bisect_left(known, sequence, key=sequence_of)
+        is_known = index < len(known) and known[index].sequence == sequence
+        return known[index] if is_known else None
 
     def enqueued_ms(self, partition: str, sequence: int) -> float | None:
-        """When an event was enqueued: known, or between the events next to it that are known."""
-        known = [mark for mark in self._marks.get(partition, ()) if mark.enqueued_ms is not None]
-        place = bisect_left(known, sequence, key=lambda mark: mark.sequence)
-        if place < len(known) and known[place].sequence == sequence:
-            return known[place].enqueued_ms
-        if place in (0, len(known)):
+        """When an event was enqueued: known, or interpolated between its known neighbours."""
+        known = [
+            each for each in self._positions.get(partition, ()) if each.enqueued_ms is not None
+        ]
+        index = bisect_left(known, sequence, key=sequence_of)
+        if index < len(known) and known[index].sequence == sequence:
+            return known[index].enqueued_ms
+        if index in (0, len(known)):
             return None
-        before, after = known[place - 1], known[place]
+        before, after = known[index - 1], known[index]
         assert before.enqueued_ms is not None
         assert after.enqueued_ms is not None
         part = (sequence - before.sequence) / (after.sequence - before.sequence)
         return before.enqueued_ms + part * (after.enqueued_ms - before.enqueued_ms)
 
 
-def partition_lags(source: SourceProgress, memory: PositionHistory) -> tuple[PartitionLag, ...]:
-    """How far each partition is behind."""
+def sequence_of(position: KnownPosition) -> int:
+    return position.sequence
+
+
+def partition_lags(source: SourceProgress, history: PositionHistory) -> tuple[PartitionLag, ...]:
+    """The lag of each partition."""
     return tuple(
-        partition_lag(partition, source.end.get(partition), latest, memory)
+        partition_lag(partition, source.end.get(partition), latest, history)
         for partition, latest in source.latest.items()
     )
 
 
 def partition_lag(
-    partition: str, following: int | None, latest: int, memory: PositionHistory
+    partition: str, following: int | None, latest: int, history: PositionHistory
 ) -> PartitionLag:
     waiting = max(0, latest - (following or 0))
     if not waiting:
         return PartitionLag(partition, 0, 0.0)
     if not following:
         return PartitionLag(partition, waiting, None)
-    newest = memory.enqueued_ms(partition, latest - 1)
-    read = memory.enqueued_ms(partition, following - 1)
+    newest = history.enqueued_ms(partition, latest - 1)
+    read = history.enqueued_ms(partition, following - 1)
     known = newest is not None and read is not None
     seconds = max(0.0, (newest - read) / 1000) if known else None  # type: ignore[operator]
     return PartitionLag(partition, waiting, seconds)

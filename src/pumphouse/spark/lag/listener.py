@@ -1,13 +1,13 @@
-"""How far queries are behind, told after every batch; and their progress mirrored elsewhere.
+"""A listener that reports the lag of queries after every batch, and mirrors their progress.
 
     listener = EventHubsLagListener(print)
     spark.streams.addListener(listener)
 
-Works with classic Spark and with Spark Connect. The lag in events is exact. In seconds it says how
-much older than the newest event the last one read is; between events whose time is known it is
-taken from the line between them, and it is None before the first is known.
+Works with classic Spark and with Spark Connect. The lag in events is exact. The lag in seconds is
+the age of the last event read, compared with the newest; times between known events are
+interpolated. It is None until a time is known.
 
-    progress of Spark -> EventHubsLagListener -> on_lag, Mirror
+    progress of Spark -> EventHubsLagListener -> on_lag, CheckpointMirror
                          ^^^^^^^^^^^^^^^^^^^^ this module
 """
 
@@ -30,8 +30,8 @@ from pumphouse.client.base import (
 )
 from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError, PumphouseError
-from pumphouse.events import Position
 from pumphouse.leases.model import Group
+from pumphouse.logs import line
 from pumphouse.spark.lag.known_positions import (
     KnownPosition,
     Lag,
@@ -41,21 +41,21 @@ from pumphouse.spark.lag.known_positions import (
     progress_of_sources,
     reader_name,
 )
-from pumphouse.spark.lag.mirror import CheckpointMirror
+from pumphouse.spark.lag.lookup import find_known_position
+from pumphouse.spark.lag.mirror import CheckpointMirror, mirror_failed
 
 log = logging.getLogger("pumphouse.spark")
 
-LOOK_S = 10.0  # for one event that must be there
-LOOK_ALL_S = 60.0  # Spark's other listeners wait for us meanwhile
+LOOK_UP_ALL_S = 60.0  # Spark's other listeners wait meanwhile
 
 
 class EventHubsLagListener(StreamingQueryListener):
-    """Tells the lag of every query that reads from a hub.
+    """Reports the lag of every query that reads from a hub.
 
     `on_lag` is called after each batch with a `Lag`; without it a line is logged. `lags` has the
-    last one of each query and hub. With a `store` (as for `pumphouse checkpoints`) progress in the
-    hub of `connection` is mirrored into it after every batch, the last one included: that of the
-    queries which read there as `group`.
+    last one of each query and hub. With a `store` (as for `pumphouse checkpoints`) the progress of
+    queries that read the hub of `connection` as `group` is written to it after every batch, the
+    last one included.
     """
 
     def __init__(
@@ -68,131 +68,129 @@ class EventHubsLagListener(StreamingQueryListener):
         credential: Any = None,
     ) -> None:
         if store and not connection:
-            raise OptionError("a store needs a connection too: it files checkpoints under the hub")
-        self.on_lag = on_lag or tell
+            raise OptionError("store needs a connection too: checkpoints are stored by hub")
+        self.on_lag = on_lag or log_lag
         self.lags: dict[tuple[str, str], Lag] = {}
         self._mirrored: MirroredHub | None = None
         if store:
             place = read_connection_string(connection, keyless=credential is not None)
             self._mirrored = MirroredHub(place, group, store, credential)
-        self._memories: dict[tuple[str, str], PositionHistory] = {}
+        self._histories: dict[tuple[str, str], PositionHistory] = {}
 
     # -- what Spark calls -------------------------------------------------------------------------
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing is known yet."""
+        """There is no progress yet."""
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing has changed."""
+        """The lag is unchanged."""
 
     def onQueryProgress(self, event: Any) -> None:
         progress = json.loads(event.progress.json)
         for source in progress_of_sources(progress):
-            self.learn(progress, source)
+            self._record(progress, source)
 
     def onQueryTerminated(self, event: Any) -> None:
         query = str(event.id)
-        self._memories = {key: kept for key, kept in self._memories.items() if key[0] != query}
+        self._histories = {key: kept for key, kept in self._histories.items() if key[0] != query}
         if self._mirrored is not None:
             self._mirrored.finish()
 
-    # -- what we make of it -----------------------------------------------------------------------
+    # -- lag and mirror ---------------------------------------------------------------------------
 
-    def learn(self, progress: Mapping[str, Any], source: SourceProgress) -> None:
+    def _record(self, progress: Mapping[str, Any], source: SourceProgress) -> None:
         query = str(progress["id"])
-        memory = self._memories.setdefault((query, source.hub), PositionHistory())
-        memory.learn(source.marks)
+        history = self._histories.setdefault((query, source.hub), PositionHistory())
+        history.add(source.positions)
         lag = Lag(
             query,
             progress.get("name"),
             int(progress["batchId"]),
             source.hub,
-            partition_lags(source, memory),
+            partition_lags(source, history),
             source.unavailable,
         )
         self.lags[query, source.hub] = lag
         if self._mirrored is not None:
-            self._mirrored.follow(source, memory)
+            self._mirrored.follow(source, history)
         try:
             self.on_lag(lag)
-        except Exception:
-            log.warning("on_lag failed", exc_info=True)
+        except Exception as failed:
+            event = line("callback_failed", callback="on_lag", error=failed, todo="fix on_lag")
+            log.warning("%s", event, exc_info=True)
 
 
 class MirroredHub:
-    """One hub whose progress is mirrored, and places that are not known well enough yet."""
+    """One hub whose progress is mirrored, and the positions whose offset is not known yet."""
 
     def __init__(
         self, place: ConnectionString, group: str, store: str, credential: Any = None
     ) -> None:
         if not place.hub:
-            raise OptionError("the connection of a mirror must name its hub: add EntityPath=HUB")
+            raise OptionError(
+                "the connection of a mirror does not name its hub: add EntityPath=HUB"
+            )
         self.place, self.group, self.credential = place, group, credential
         self.mirror = CheckpointMirror(store, Group(place.authority, place.hub, group))
         self.reader = reader_name(place.address, group)
         self._unknown: dict[str, int] = {}
         self._epochs: Mapping[str, int] = {}
 
-    def follow(self, source: SourceProgress, memory: PositionHistory) -> None:
-        """Write the places that are known exactly; the others wait for the next progress."""
+    def follow(self, source: SourceProgress, history: PositionHistory) -> None:
+        """Write the positions that are known exactly; the others wait for the next progress."""
         if source.hub.lower() != self.place.hub.lower() or source.reader != self.reader:
-            return  # the checkpoints of a group must not move with what another has read
-        ends = {one: following - 1 for one, following in source.end.items() if following > 0}
+            return  # another group, or another hub
+        lasts = {name: following - 1 for name, following in source.end.items() if following > 0}
         self._epochs = source.epochs
         if source.epochs:
-            # A tenant writes its checkpoints itself, and nobody else may while it runs: only of
-            # the last batch of a run it may not have heard.
-            self._unknown = ends
+            # A tenant writes its own checkpoints while it runs. It may not know of the commit of
+            # its last batch, which `finish` writes.
+            self._unknown = lasts
             return
-        marks = {one: memory.at(one, last) for one, last in ends.items()}
-        # Of a batch before this one the place may have become known, which is better than none.
-        early = {one: memory.at(one, last) for one, last in self._unknown.items()}
-        known = {one: mark for one, mark in {**early, **marks}.items() if mark is not None}
-        self._unknown = {one: last for one, last in ends.items() if marks[one] is None}
-        self.mirror.write(known)
+        current = {name: history.at(name, last) for name, last in lasts.items()}
+        # The end of an earlier batch may have become known: better than no checkpoint.
+        earlier = {name: history.at(name, last) for name, last in self._unknown.items()}
+        self._unknown = {name: last for name, last in lasts.items() if current[name] is None}
+        self.mirror.write(without_unknown({**earlier, **current}))
 
     def finish(self) -> None:
-        """The last batch: what nobody told is asked of the hub."""
+        """Write the last batch; positions that no task reported are read from the hub."""
         unknown, self._unknown = self._unknown, {}
         if not unknown:
             return
         try:
-            found = asyncio.run(asyncio.wait_for(self.look(unknown), LOOK_ALL_S))
-            self.mirror.write(found, self._epochs)
+            positions = asyncio.run(asyncio.wait_for(self.look_up_all(unknown), LOOK_UP_ALL_S))
+            self.mirror.write(positions, self._epochs)
         except (PumphouseError, OSError) as failed:
-            log.warning("mirror group=%s last batch not written: %s", self.group, failed)
+            log.warning("%s", mirror_failed(self.mirror.group, failed))
 
-    async def look(self, wanted: Mapping[str, int]) -> dict[str, KnownPosition]:
+    async def look_up_all(self, sequences: Mapping[str, int]) -> dict[str, KnownPosition]:
         async with open_client(self.place, credential=self.credential) as client:
-            found = {one: await self.look_at(client, one, last) for one, last in wanted.items()}
-        return {one: mark for one, mark in found.items() if mark is not None}
+            return without_unknown(
+                {name: await self.look_up(client, name, last) for name, last in sequences.items()}
+            )
 
-    async def look_at(
+    async def look_up(
         self, client: HubClient, partition: str, sequence: int
     ) -> KnownPosition | None:
-        """One event; None if it cannot be had, which is no reason to leave out the others."""
-        at = Position("sequence", str(sequence), inclusive=True)
+        """One event; None if it cannot be read, so that the others are still written."""
         try:
-            reader = await client.reader(ReaderOptions(partition, self.group, at, prefetch=1))
-            try:
-                events = await reader.receive(1, LOOK_S)
-            finally:
-                await reader.close()
+            options = ReaderOptions(partition, self.group)
+            return await find_known_position(client, options, sequence)
         except PumphouseError as failed:
-            log.warning("mirror group=%s partition=%s: %s", self.group, partition, failed)
+            log.warning("%s", mirror_failed(self.mirror.group, failed, partition=partition))
             return None
-        if not events or events[0].sequence != sequence:
-            return None
-        return KnownPosition(sequence, events[0].offset, events[0].enqueued_ms)
 
 
-def tell(lag: Lag) -> None:
-    seconds = "?" if lag.seconds is None else f"{lag.seconds:.1f}"
+def without_unknown(positions: Mapping[str, KnownPosition | None]) -> dict[str, KnownPosition]:
+    return {name: position for name, position in positions.items() if position is not None}
+
+
+def log_lag(lag: Lag) -> None:
     log.info(
-        "lag query=%s hub=%s batch=%d events=%d seconds=%s",
-        lag.name or lag.query,
-        lag.hub,
-        lag.batch,
-        lag.events,
-        seconds,
-    )
+        "%s",
+        line(
+            "lag_measured", query=lag.name or lag.query, hub=lag.hub, batch=lag.batch,
+            events=lag.events, seconds=lag.seconds,
+        ),
+    )  # fmt: skip

@@ -1,11 +1,11 @@
-"""Progress of a query, written into a checkpoint store where other tools look for it.
+"""Writes the progress of a query to a checkpoint store, for other tools.
 
-Spark keeps its own offsets and never reads these. They are for dashboards, for lag alarms, and for
-a processor that takes over. They are written in the form that the official SDKs share, so a place
-is written only if its offset is known; and never backwards.
+Spark keeps its own offsets and does not read these. They serve dashboards, lag alarms, and a
+processor that takes over. They have the form of the official SDKs, so a position is written only if
+its offset is known; and a checkpoint never moves back.
 
-    commit(end), progress -> Mirror.write -> CheckpointStore
-                             ^^^^^^ this module
+    commit(end), progress -> CheckpointMirror.write -> CheckpointStore
+                             ^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -20,106 +20,117 @@ from pumphouse.errors import PumphouseError
 from pumphouse.leases.model import Checkpoint, Granted, Group, Refused, advance, goes_back
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.store_url import StoreUrl, open_store, parse_store_url
+from pumphouse.logs import RepeatedFailures, line
 from pumphouse.spark.lag.known_positions import KnownPosition
 
 log = logging.getLogger("pumphouse.spark")
 
-TRIES = 3  # somebody else may write at the same time
+ATTEMPTS = 3  # another process may write at the same time
 WRITE_S = 60.0
-LAST_S = 10.0
+CLOSE_S = 10.0
 
 
 class CheckpointMirror:
-    """Writes the last events read of one consumer group."""
+    """Writes the last positions read by one consumer group."""
 
     def __init__(self, store: str | StoreUrl, group: Group) -> None:
         self.place = parse_store_url(store) if isinstance(store, str) else store
         self.group = group
         self._written: dict[str, int] = {}
+        self._failures = RepeatedFailures()
 
     def __repr__(self) -> str:
-        return f"<Mirror of {self.group} in {self.place.kind}>"
+        return f"<CheckpointMirror of {self.group} in {self.place.kind}>"
 
     def write(
-        self, marks: Mapping[str, KnownPosition], epochs: Mapping[str, int] | None = None
+        self, positions: Mapping[str, KnownPosition], epochs: Mapping[str, int] | None = None
     ) -> None:
-        """Write what is new; what goes wrong is logged, since a query must not fail for it.
+        """Write the new positions; a failure is logged, since it must not fail the query.
 
-        With `epochs`, those of a tenant, nothing is written that a later owner has fenced off.
+        With the `epochs` of a tenant, a checkpoint that a later owner has fenced is not written.
         """
-        new = {one: mark for one, mark in marks.items() if self.is_new(one, mark)}
+        new = {
+            name: position for name, position in positions.items() if self.is_new(name, position)
+        }
         if not new:
             return
         try:
             asyncio.run(asyncio.wait_for(self.write_all(new, epochs or {}), WRITE_S))
         except (PumphouseError, OSError, TimeoutError) as failed:
-            log.warning("mirror group=%s not written: %s", self.group, failed)
+            count = self._failures.failed("write", failed)
+            if count is not None:
+                log.warning("%s", mirror_failed(self.group, failed, count=count))
+        else:
+            self._failures.succeeded("write")
 
-    def is_new(self, partition: str, mark: KnownPosition) -> bool:
-        return mark.offset is not None and mark.sequence > self._written.get(partition, -1)
+    def is_new(self, partition: str, position: KnownPosition) -> bool:
+        return position.offset is not None and position.sequence > self._written.get(partition, -1)
 
     async def write_all(
-        self, marks: Mapping[str, KnownPosition], epochs: Mapping[str, int]
+        self, positions: Mapping[str, KnownPosition], epochs: Mapping[str, int]
     ) -> None:
         async with open_store(self.place) as store:
-            known = {one.partition: one for one in await store.list_checkpoints(self.group)}
-            for partition, mark in marks.items():
-                current = known.get(partition) or Checkpoint(self.group, partition)
-                if await write_one(store, current, mark, epochs.get(partition)):
-                    self._written[partition] = mark.sequence
+            stored = {row.partition: row for row in await store.list_checkpoints(self.group)}
+            for partition, position in positions.items():
+                current = stored.get(partition) or Checkpoint(self.group, partition)
+                if await write_position(store, current, position, epochs.get(partition)):
+                    self._written[partition] = position.sequence
 
 
-async def write_one(
-    store: CheckpointStore, current: Checkpoint, mark: KnownPosition, epoch: int | None = None
+async def write_position(
+    store: CheckpointStore, current: Checkpoint, position: KnownPosition, epoch: int | None = None
 ) -> bool:
-    """Whether the place is written, or one behind it already was."""
-    for _ in range(TRIES):
+    """Write one position; whether the store has it now, or a later one."""
+    for _ in range(ATTEMPTS):
         if epoch is not None and current.epoch != epoch:
-            log.info("checkpoint partition=%s of epoch %s is fenced off", current.partition, epoch)
+            log.info("%s", line("checkpoint_fenced", partition=current.partition, epoch=epoch))
             return False
-        wanted = advance(current, mark.sequence, mark.offset, mark.enqueued_ms)
-        if goes_back(current, wanted):
+        new = advance(current, position.sequence, position.offset, position.enqueued_ms)
+        if goes_back(current, new):
             return True
-        match await store.update_checkpoint(wanted):
+        match await store.update_checkpoint(new):
             case Granted():
                 return True
-            case Refused(current=Checkpoint() as theirs):
-                current = theirs
+            case Refused(current=Checkpoint() as stored):
+                current = stored
             case _:
                 return False
     return False
 
 
 class BackgroundMirror:
-    """A mirror that nobody waits for: what has not been written when more comes is left out."""
+    """Writes in a thread, so that Spark does not wait. Only the newest positions are kept."""
 
     def __init__(self, mirror: CheckpointMirror) -> None:
         self._mirror = mirror
-        self._waiting: queue.Queue[Mapping[str, KnownPosition] | None] = queue.Queue(1)
+        self._queue: queue.Queue[Mapping[str, KnownPosition] | None] = queue.Queue(1)
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
         self._thread.start()
 
-    def write(self, marks: Mapping[str, KnownPosition]) -> None:
-        self._put(marks)
-
-    def close(self) -> None:
-        """Let what waits be written, if that does not take too long."""
-        try:
-            self._waiting.put(None, timeout=LAST_S)
-        except queue.Full:
-            return
-        self._thread.join(LAST_S)
-
-    def _put(self, item: Mapping[str, KnownPosition]) -> None:
+    def write(self, positions: Mapping[str, KnownPosition]) -> None:
+        """Queue the positions in place of those that still wait."""
         while True:
             try:
-                return self._waiting.put_nowait(item)
+                return self._queue.put_nowait(positions)
             except queue.Full:
                 try:
-                    self._waiting.get_nowait()
+                    self._queue.get_nowait()
                 except queue.Empty:
                     continue
 
+    def close(self) -> None:
+        """Write what is queued. Bounded."""
+        try:
+            self._queue.put(None, timeout=CLOSE_S)
+        except queue.Full:
+            return
+        self._thread.join(CLOSE_S)
+
     def _run(self) -> None:
-        while (marks := self._waiting.get()) is not None:
-            self._mirror.write(marks)
+        while (positions := self._queue.get()) is not None:
+            self._mirror.write(positions)
+
+
+def mirror_failed(group: Group, failed: object, **fields: object) -> line:
+    todo = "check that the store is reachable; the query itself is not affected"
+    return line("mirror_failed", group=group, error=failed, **fields, todo=todo)

@@ -1,1 +1,1 @@
-"""What a Spark task does to read events."""
+"""What a Spark task does to read events, and the columns of the source."""

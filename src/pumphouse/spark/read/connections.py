@@ -1,8 +1,8 @@
-"""Connections of a worker process, kept for its next task.
+"""A pool of connections in a worker process, kept open for its next task.
 
-Spark uses a worker again for later tasks, and opening a connection costs several round trips. One
-that was used to the end of a range can be used again; one that failed cannot. Those that nobody
-uses for a while are closed by whoever comes next.
+Spark reuses a worker for later tasks, and opening a connection costs several round trips. A
+connection that has read its range to the end can be reused; one that failed cannot. The next
+borrower closes connections that were idle for too long.
 
     read_task -> connections.borrow -> BulkClient
                  ^^^^^^^^^^^ this module
@@ -22,7 +22,7 @@ from pumphouse.errors import PumphouseError
 from pumphouse.spark.identity import make_credential
 from pumphouse.spark.options import HubIdentity
 
-IDLE_S = 60.0  # far below the 240 s after which a hub hangs up
+IDLE_S = 60.0  # far below the 240 s after which a hub closes an idle connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class IdleConnection:
 
 
 class ConnectionPool:
-    """Open connections by identity. Safe for threads; a forked child starts with none."""
+    """Idle connections by identity. Thread-safe; a forked child starts with none."""
 
     def __init__(
         self,
@@ -47,36 +47,36 @@ class ConnectionPool:
 
     @contextmanager
     def borrow(self, identity: HubIdentity) -> Iterator[BulkClient]:
-        """A connection for one range; it comes back unless that failed or was left early."""
+        """A connection for one range; it is kept unless the read failed or ended early."""
         client = self._take(identity) or self._connect(identity)
         try:
             yield client
         except BaseException:
-            hang_up(client)
+            close_quietly(client)
             raise
         self._put(identity, client)
 
     def _take(self, identity: HubIdentity) -> BulkClient | None:
         with self._lock:
             stale = self._sweep()
-            waiting = self._idle.get(identity)
-            found = waiting.pop().client if waiting else None
+            idle = self._idle.get(identity)
+            borrowed = idle.pop().client if idle else None
         for client in stale:
-            hang_up(client)
-        return found
+            close_quietly(client)
+        return borrowed
 
     def _sweep(self) -> list[BulkClient]:
-        """Those that nobody has used for too long, taken out."""
-        if self._process != os.getpid():  # sockets of the parent are not ours to use or close
+        """Take out and return the connections that were idle for too long."""
+        if self._process != os.getpid():  # the sockets belong to the parent process
             self._process, self._idle = os.getpid(), {}
         before = self._monotonic() - IDLE_S
-        stale = [one for idle in self._idle.values() for one in idle if one.since_s < before]
+        stale = [entry for idle in self._idle.values() for entry in idle if entry.since_s < before]
         self._idle = {
             identity: kept
             for identity, idle in self._idle.items()
-            if (kept := [one for one in idle if one.since_s >= before])
+            if (kept := [entry for entry in idle if entry.since_s >= before])
         }
-        return [one.client for one in stale]
+        return [entry.client for entry in stale]
 
     def _put(self, identity: HubIdentity, client: BulkClient) -> None:
         with self._lock:
@@ -85,18 +85,18 @@ class ConnectionPool:
     def close(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, {}
-        for one in (one for kept in idle.values() for one in kept):
-            hang_up(one.client)
+        for entry in (entry for kept in idle.values() for entry in kept):
+            close_quietly(entry.client)
 
 
-def hang_up(client: BulkClient) -> None:
+def close_quietly(client: BulkClient) -> None:
     with suppress(PumphouseError, OSError):
         client.__exit__(None, None, None)
 
 
 def connect(identity: HubIdentity) -> BulkClient:
-    """A connection of its own, open; `operationTimeout` can only make us less patient."""
-    usual, most_s = ConnectionOptions(), identity.operation_timeout_s
+    """A new open connection; `operationTimeout` can only shorten its deadlines."""
+    defaults, most_s = ConnectionOptions(), identity.operation_timeout_s
     client = BulkClient(
         identity.connection,
         identity.hub,
@@ -105,9 +105,9 @@ def connect(identity: HubIdentity) -> BulkClient:
         ca_file=identity.ca_file or None,
         retry=identity.retry,
         options=replace(
-            usual,
-            connect_s=min(usual.connect_s, most_s),
-            answer_s=min(usual.answer_s, most_s),
+            defaults,
+            connect_s=min(defaults.connect_s, most_s),
+            answer_s=min(defaults.answer_s, most_s),
         ),
     )
     return client.__enter__()

@@ -1,10 +1,10 @@
-"""Several iterators at the same time, taken in their order: while one is taken, others get ready.
+"""Runs several iterators at the same time in threads, and yields their items in a fixed order.
 
-Each lane is a thread that works through one iterator after the other, a few items ahead. Items come
-out iterator after iterator, so the order is the same every time, however fast each of them is.
+Each thread works through one iterator after the other, a few items ahead. The items come out
+iterator after iterator, so their order does not depend on the speed of each.
 
-    SpanReading.batches, ... -> together -> items in order
-                                ^^^^^^^^ this module
+    SpanReader.batches, ... -> read_in_parallel -> items in order
+                               ^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-ITEMS_AHEAD = 2  # items that an iterator may be ahead
-LOOK_S = 0.2  # how often a lane that waits for room looks whether it is still wanted
-GIVE_UP_S = 5.0  # for all lanes together; they are daemons, and end by their own deadlines
+ITEMS_AHEAD = 2  # of each iterator
+POLL_S = 0.2  # how often a thread with a full buffer checks whether it shall stop
+JOIN_S = 5.0  # for all threads together; they are daemons, and end by their own deadlines
 
 
 class End:
-    """An iterator has ended, perhaps with an error."""
+    """The end of an iterator, with its error if it failed."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
 class BufferedIterator(Generic[T]):
-    """One iterator, and what waits of it."""
+    """One iterator, and the items that it is ahead."""
 
     def __init__(self, make: Callable[[], Iterator[T]], stop: threading.Event) -> None:
         self.make, self.stop = make, stop
-        self.waiting: queue.Queue[T | End] = queue.Queue(ITEMS_AHEAD)
+        self.buffer: queue.Queue[T | End] = queue.Queue(ITEMS_AHEAD)
 
-    def run(self) -> None:
-        """To the end of it, or until nobody wants it any more."""
+    def fill(self) -> None:
+        """Run the iterator to its end, or until `stop` is set."""
         try:
             for item in self.make():
                 if not self.put(item):
@@ -52,7 +52,7 @@ class BufferedIterator(Generic[T]):
     def put(self, item: T | End) -> bool:
         while not self.stop.is_set():
             try:
-                self.waiting.put(item, timeout=LOOK_S)
+                self.buffer.put(item, timeout=POLL_S)
             except queue.Full:
                 continue
             return True
@@ -60,7 +60,7 @@ class BufferedIterator(Generic[T]):
 
     def items(self) -> Iterator[T]:
         while True:
-            item = self.waiting.get()
+            item = self.buffer.get()
             if not isinstance(item, End):
                 yield item
             elif item.error is not None:
@@ -69,35 +69,36 @@ class BufferedIterator(Generic[T]):
                 return
 
 
-def read_in_parallel(makers: Sequence[Callable[[], Iterator[T]]], lanes: int) -> Iterator[T]:
-    """All items of all iterators, in order; at most so many of them at work."""
+def read_in_parallel(makers: Sequence[Callable[[], Iterator[T]]], threads_max: int) -> Iterator[T]:
+    """All items of all iterators, in order; at most `threads_max` iterators run at a time."""
     stop = threading.Event()
-    tracks = [BufferedIterator(make, stop) for make in makers]
-    # Lanes take tracks from the front, and so do we: what we wait for is always at work.
-    left = deque(tracks)
+    iterators = [BufferedIterator(make, stop) for make in makers]
+    # Threads take iterators from the front, and so does the loop below: the one that it waits for
+    # is always running.
+    remaining = deque(iterators)
     threads = [
-        threading.Thread(target=work, args=(left, stop), name="lane", daemon=True)
-        for _ in range(min(lanes, len(tracks)))
+        threading.Thread(target=run, args=(remaining, stop), name="parallel read", daemon=True)
+        for _ in range(min(threads_max, len(iterators)))
     ]
     with ExitStack() as ending:
         ending.callback(join, threads)
         ending.callback(stop.set)
         for thread in threads:
             thread.start()
-        for track in tracks:
-            yield from track.items()
+        for iterator in iterators:
+            yield from iterator.items()
 
 
-def work(left: deque[BufferedIterator[T]], stop: threading.Event) -> None:
+def run(remaining: deque[BufferedIterator[T]], stop: threading.Event) -> None:
     while not stop.is_set():
         try:
-            track = left.popleft()
+            iterator = remaining.popleft()
         except IndexError:
             return
-        track.run()
+        iterator.fill()
 
 
 def join(threads: Sequence[threading.Thread]) -> None:
-    deadline_s = time.monotonic() + GIVE_UP_S
+    deadline_s = time.monotonic() + JOIN_S
     for thread in threads:
         thread.join(max(0.0, deadline_s - time.monotonic()))

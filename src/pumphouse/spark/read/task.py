@@ -1,8 +1,7 @@
-"""What a task does: read its spans, several at once, straight into record batches.
+"""Reads the spans of a task, several at the same time, into record batches.
 
-A task runs in a worker process that Spark uses again for later tasks, so connections are kept for a
-while. Exactly the events of a span come out, or an exception, upon which Spark runs the task again;
-and always in the same order, so that whoever counts rows behind us counts the same ones again.
+A task returns exactly the events of its spans, or raises, and Spark runs it again. The order is
+the same each time, so a consumer that numbers the rows gives the same numbers.
 
     Task -> read_task -> BulkClient.read_range -> RecordBatch -> Spark
             ^^^^^^^^^ this module
@@ -28,6 +27,7 @@ from pumphouse.client.bulk import (
     read_range_of_messages,
 )
 from pumphouse.errors import PumphouseError, ReaderEvicted
+from pumphouse.logs import line
 from pumphouse.spark.advice import with_advice
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.lag.known_positions import KnownPosition
@@ -36,17 +36,24 @@ from pumphouse.spark.offsets import DataLoss, Span
 from pumphouse.spark.options import HubIdentity, ReadOptions
 from pumphouse.spark.read.connections import connections
 from pumphouse.spark.read.parallel import read_in_parallel
-from pumphouse.spark.tenancy.appeals import FAIL, LEAVE, Appeal, Ruling, appeal
+from pumphouse.spark.tenancy.evictions import (
+    FAIL,
+    LEAVE,
+    EvictionDecision,
+    EvictionReport,
+    report_eviction,
+)
 from pumphouse.spark.worker import freeze_imported_modules
 
 log = logging.getLogger("pumphouse.spark")
 
 Batches = Generator[pa.RecordBatch, None, None]
+FIX = "fix the plugin, or leave metricPlugin out"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Everything a task knows: it sees nothing else of the driver."""
+    """Everything that a task needs to know; it is pickled and sent to a worker process."""
 
     spans: tuple[Span, ...]
     identity: HubIdentity
@@ -56,32 +63,32 @@ class Task:
     required: tuple[str, ...] = ()  # columns that the user's schema calls NOT NULL
     epoch: int | None = None
     fail_on_data_loss: bool = True
-    feedback: DriverAddress | None = None
-    name: str = ""  # how the hub calls the reader when it tells of it to others
+    reports: DriverAddress | None = None  # where to report what was read
+    name: str = ""  # of the reader, in messages of the hub to other readers
     epochs: Mapping[str, int] = field(default_factory=dict)  # of partitions that a tenant owns
-    appeals: DriverAddress | None = None  # whom a tenant's task asks when its reader was evicted
+    evictions: DriverAddress | None = None  # where a tenant's task reports an evicted reader
 
 
 def read_task(task: Task) -> Iterator[pa.RecordBatch]:
-    """All events of the task's spans, span after span; then a report of them to the driver."""
+    """All events of the task, span after span; then a report to the driver."""
     reports: list[TaskReport] = []
-    readings = [SpanReader(task, span, reports.append) for span in task.spans]
-    if len(readings) == 1:
-        yield from readings[0].batches()
+    readers = [SpanReader(task, span, reports.append) for span in task.spans]
+    if len(readers) == 1:
+        yield from readers[0].batches()
     else:
-        yield from read_in_parallel([one.batches for one in readings], task.reading.at_once)
-    if task.feedback is not None:
-        report_sender.post(task.feedback, reports)
+        yield from read_in_parallel([each.batches for each in readers], task.reading.threads)
+    if task.reports is not None:
+        report_sender.post(task.reports, reports)
     for report in reports if task.reading.metric_plugin else ():
         call_plugin(task.reading.metric_plugin, report)
     freeze_imported_modules()
 
 
 class SpanReader:
-    """One span, and what was measured while it was read."""
+    """Reads one span, and measures it."""
 
-    def __init__(self, task: Task, span: Span, tell: Callable[[TaskReport], None]) -> None:
-        self.task, self.span, self.tell = task, span, tell
+    def __init__(self, task: Task, span: Span, report: Callable[[TaskReport], None]) -> None:
+        self.task, self.span, self.report = task, span, report
         self.events = self.bytes = 0
         self.seconds = 0.0
         self.last: KnownPosition | None = None
@@ -89,17 +96,19 @@ class SpanReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         options = range_options(self.task)
         options = replace(options, epoch=self.task.epochs.get(self.span.partition, options.epoch))
-        shape = batch_converter(self.task, options.columns)
-        with closing(read_span(self.task, self.span, options)) as found:
-            while (batch := self.timed(found)) is not None:
+        convert = batch_converter(self.task, options.columns)
+        with closing(read_span(self.task, self.span, options)) as batches:
+            while (batch := self.next_timed(batches)) is not None:
                 self.count(batch)
-                yield shape(batch)
-        self.tell(TaskReport(self.span.partition, self.events, self.bytes, self.seconds, self.last))
+                yield convert(batch)
+        self.report(
+            TaskReport(self.span.partition, self.events, self.bytes, self.seconds, self.last)
+        )
 
-    def timed(self, found: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-        """The next batch; only what we wait for counts, not how long Spark takes for the rows."""
+    def next_timed(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        """The next batch. The time that Spark needs for the rows is not measured."""
         since = time.monotonic()
-        batch = next(found, None)
+        batch = next(batches, None)
         self.seconds += time.monotonic() - since
         return batch
 
@@ -111,7 +120,7 @@ class SpanReader:
 
 
 def position_of_last_row(batch: pa.RecordBatch, sequence: int) -> KnownPosition:
-    """The last row, as far as the columns that were read tell."""
+    """The position of the last row, from the columns that were read."""
     row = batch.slice(batch.num_rows - 1)
     names = batch.schema.names
     offset = row.column("offset")[0].as_py() if "offset" in names else None
@@ -123,28 +132,28 @@ def position_of_last_row(batch: pa.RecordBatch, sequence: int) -> KnownPosition:
 
 
 def read_span(task: Task, span: Span, options: RangeOptions) -> Batches:
-    """The span, or what is left of it if that is allowed."""
-    todo = [span]
-    while todo:
-        piece = SpanProgress(todo.pop(0))
+    """The events of the span, or of what the hub still holds if that is allowed."""
+    remaining = [span]
+    while remaining:
+        piece = SpanProgress(remaining.pop(0))
         try:
             with closing(read_with_reconnects(task, piece, options)) as batches:
                 yield from batches
         except EventsGone as gone:
-            todo[:0] = spans_around_gap(task, piece, gone)
+            remaining[:0] = spans_around_gap(task, piece, gone)
         except ReaderEvicted as refused:
-            ruling = appealed(task, span, options, refused)
-            if ruling.verb == LEAVE:
+            decision = ask_driver(task, span, options, refused)
+            if decision.action == LEAVE:
                 return
-            options = replace(options, epoch=ruling.epoch)
-            todo.insert(0, Span(span.partition, piece.next, piece.span.last))
+            options = replace(options, epoch=decision.epoch)
+            remaining.insert(0, Span(span.partition, piece.next, piece.span.last))
         except PumphouseError as failed:
             raise with_advice(failed, task.identity) from failed
 
 
 @dataclass(slots=True)
 class SpanProgress:
-    """A span, and the event that comes next of it."""
+    """A span, and the next event to read of it."""
 
     span: Span
     next: int = -1
@@ -154,7 +163,7 @@ class SpanProgress:
 
 
 def read_with_reconnects(task: Task, piece: SpanProgress, options: RangeOptions) -> Batches:
-    """Over another connection after `maxSilentTime`, until `receiverTimeout` is over."""
+    """Reconnect after `maxSilentTime` without events; give up after `receiverTimeout`."""
     silent_s, since = task.reading.silent_max_s, time.monotonic()
     while piece.next < piece.span.last:
         try:
@@ -181,20 +190,22 @@ def read_once(task: Task, piece: SpanProgress, options: RangeOptions) -> Iterato
 
 
 def spans_around_gap(task: Task, piece: SpanProgress, gone: EventsGone) -> list[Span]:
-    """What there is before and behind a gap, for those who go on in spite of it."""
+    """The spans before and after events that the hub no longer holds; DataLoss if not allowed."""
     if task.fail_on_data_loss:
         raise DataLoss(
-            f"{gone}; they left the hub before they were read. Set failOnDataLoss=false to "
-            "go on without them"
+            f"{gone}; retention removed them before they were read. Set failOnDataLoss=false to "
+            "continue without them"
         ) from None
-    span, behind = piece.span, max(gone.available, gone.wanted + 1)
+    span, after = piece.span, max(gone.available, gone.wanted + 1)
     log.warning(
-        "lost partition=%s events=%d-%d (failOnDataLoss=false)",
-        span.partition,
-        gone.wanted,
-        min(behind, span.last) - 1,
-    )
-    parts = Span(span.partition, piece.next, gone.wanted), Span(span.partition, behind, span.last)
+        "%s",
+        line(
+            "events_skipped", partition=span.partition, first=gone.wanted,
+            last=min(after, span.last) - 1, reason="failOnDataLoss=false",
+            todo="lengthen the retention of the hub, or read faster",
+        ),
+    )  # fmt: skip
+    parts = Span(span.partition, piece.next, gone.wanted), Span(span.partition, after, span.last)
     return [part for part in parts if part.count > 0]
 
 
@@ -208,9 +219,9 @@ def range_options(task: Task) -> RangeOptions:
         *(() if reading.system_properties else ("systemProperties",)),
     }
     columns = [name for name in task.columns if name not in left_out]
-    if task.feedback is not None:  # the driver is told which event was the last
+    if task.reports is not None:  # the report names the last event
         columns += [name for name in ("offset", "enqueuedTime") if name not in columns]
-    patience = reading.receiver_timeout_s
+    timeout_s = reading.receiver_timeout_s
     return RangeOptions(
         group=task.group,
         epoch=task.epoch,
@@ -218,57 +229,70 @@ def range_options(task: Task) -> RangeOptions:
         columns=tuple(columns) or ("sequenceNumber",),
         batch_rows=reading.batch_rows,
         batch_bytes=reading.batch_bytes,
-        deadline_s=min(patience, reading.silent_max_s or patience),
+        deadline_s=min(timeout_s, reading.silent_max_s or timeout_s),
     )
 
 
 def batch_converter(
     task: Task, read: tuple[str, ...]
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Batches as the user's schema has them; columns that were not read are null."""
+    """Converts batches to the schema of the query; columns that were not read are null."""
     if task.columns == read and not task.required:
         return lambda batch: batch
     schema = pa.schema(
         [pa.field(name, TYPES[name], name not in task.required) for name in task.columns]
     )
 
-    def shape(batch: pa.RecordBatch) -> pa.RecordBatch:
-        there = dict(zip(read, batch.columns, strict=True))
+    def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
+        present = dict(zip(read, batch.columns, strict=True))
         columns = [
-            there[name] if name in there else pa.nulls(batch.num_rows, TYPES[name])
+            present[name] if name in present else pa.nulls(batch.num_rows, TYPES[name])
             for name in task.columns
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    return shape
+    return convert
 
 
-def appealed(task: Task, span: Span, options: RangeOptions, refused: ReaderEvicted) -> Ruling:
-    """What to do about a reader that took ours away; only a tenant has somebody to ask."""
-    if task.appeals is None:
+# -- evictions and plugins ------------------------------------------------------------------------
+
+
+def ask_driver(
+    task: Task, span: Span, options: RangeOptions, refused: ReaderEvicted
+) -> EvictionDecision:
+    """What to do after an eviction. Only the task of a tenant can ask; others fail."""
+    if task.evictions is None:
         raise evicted_error(task, span, refused) from None
-    question = Appeal(span.partition, options.epoch or 0, refused.description, refused.epoch)
-    ruling = appeal(task.appeals, question)
-    told = f"partition {span.partition}: {refused.description} {ruling.why}".rstrip()
-    if ruling.verb == FAIL:
-        raise PumphouseError(told) from None
-    log.warning("%s %s", ruling.verb, told)
-    return ruling
+    report = EvictionReport(span.partition, options.epoch or 0, refused.description, refused.epoch)
+    decision = report_eviction(task.evictions, report)
+    if decision.action == FAIL:
+        message = f"partition {span.partition}: {refused.description} {decision.reason}"
+        raise PumphouseError(message.rstrip()) from None
+    log.warning(
+        "%s",
+        line(
+            "reader_evicted", partition=span.partition, error=refused.description,
+            action=decision.action, reason=decision.reason or None,
+            todo="if this repeats, look for another reader of this consumer group",
+        ),
+    )  # fmt: skip
+    return decision
 
 
 def evicted_error(task: Task, span: Span, refused: ReaderEvicted) -> PumphouseError:
     return PumphouseError(
-        f"partition {span.partition} of consumer group {task.group} is read by somebody else with "
-        f"a higher epoch: {refused.description}. Give this query a consumer group of its own, or "
+        f"partition {span.partition} of consumer group {task.group} has another reader with a "
+        f"higher epoch: {refused.description}. Give this query a consumer group of its own, or "
         "set useExclusiveReceiver=false on both"
     )
 
 
-def call_plugin(name: str, told: TaskReport) -> None:
-    """A user's own function; its errors are its own, and do not fail the task."""
+def call_plugin(name: str, report: TaskReport) -> None:
+    """Call the user's function; its errors are logged and do not fail the task."""
     module, _, function = name.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), function)
-        found(told)
-    except Exception:
-        log.warning("metricPlugin %s failed", name, exc_info=True)
+        plugin: Any = getattr(importlib.import_module(module), function)
+        plugin(report)
+    except Exception as failed:
+        event = line("plugin_failed", option="metricPlugin", plugin=name, error=failed, todo=FIX)
+        log.warning("%s", event, exc_info=True)

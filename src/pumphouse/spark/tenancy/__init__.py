@@ -1,1 +1,1 @@
-"""A query that shares its consumer group with other hosts."""
+"""A query that shares its consumer group with other hosts. See docs/internals/tenancy.md."""

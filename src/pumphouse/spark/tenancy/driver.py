@@ -1,11 +1,11 @@
-"""The driver's side of a query that shares its consumer group: it plans only what it owns.
+"""The driver of a query that shares its consumer group: it plans only the partitions it owns.
 
-Spark asks the same questions as of any source. Each is an occasion: asked for the batch after an
-offset, we know that the one before it is committed; asked for its parts, that it is about to run,
-perhaps for a second time.
+Spark asks the same questions as of any source, and each carries news. A question for the batch
+after an offset means that the batch before it is committed. A question for the tasks of a batch
+means that it is about to run, perhaps for a second time.
 
-    Spark -> StreamReader -> TenantDriver -> Planner  (how much of what waits)
-                             ^^^^^^^^^^^^ -> Tenant   (what is ours, what is done)
+    Spark -> StreamReader -> TenantDriver -> Planner     (how much to read)
+                             ^^^^^^^^^^^^ -> TenantHost  (what is owned, what is committed)
 """
 
 from __future__ import annotations
@@ -13,212 +13,216 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from secrets import token_hex
-from typing import Any
 
 from pumphouse.events import Position
-from pumphouse.spark.lag.known_positions import POSITIONS_KEY, TENANCY_KEY, KnownPosition
-from pumphouse.spark.lag.task_reports import reachable_host
-from pumphouse.spark.offsets import assign_to_tasks
-from pumphouse.spark.options import SourceOptions
-from pumphouse.spark.planner import HubSnapshot, is_unstable, place
-from pumphouse.spark.source import (
-    AllPartitionsDriver,
+from pumphouse.spark.driver import (
     ColumnSelection,
+    Offset,
+    QueryRun,
     TaskPartition,
     make_task,
     newest_positions,
 )
+from pumphouse.spark.lag.known_positions import POSITIONS_KEY, TENANCY_KEY, KnownPosition
+from pumphouse.spark.offsets import Span, assign_to_tasks
+from pumphouse.spark.options import SourceOptions
+from pumphouse.spark.planner import HubSnapshot, is_unstable, sequence_at
+from pumphouse.spark.tenancy.batches import PlannablePartition
+from pumphouse.spark.tenancy.host import TenantHost
 from pumphouse.spark.tenancy.journal import (
     Journal,
-    Stretch,
-    Tenancy,
-    between,
+    JournalRange,
+    complete_ranges,
     from_offset,
-    kept_in_place,
+    keep_task_numbers,
     to_offset,
 )
-from pumphouse.spark.tenancy.tenant import Room, Tenant
+from pumphouse.spark.tenancy.options import TenancyOptions
 
 
-class TenantDriver(AllPartitionsDriver):
-    """The memory of one run of a query that is a tenant of its group."""
+class TenantDriver:
+    """A `SourceDriver` for a query that is a host of its consumer group."""
 
-    def __init__(self, options: SourceOptions, tenancy: Tenancy) -> None:
-        # New partitions become ours as soon as a cycle sees them: the planner must know them too.
-        brief_s = min(options.discovery_s, tenancy.interval_s)
-        super().__init__(replace(options, discovery_s=brief_s))
-        self.hub_state.epoch = None  # what is looked up, is so with the epoch of its row
+    def __init__(self, options: SourceOptions, tenancy: TenancyOptions) -> None:
+        # A cycle claims new partitions as soon as it sees them: the planner must know them too.
+        discovery_s = min(options.discovery_s, tenancy.interval_s)
+        self.options = replace(options, discovery_s=discovery_s)
         self.tenancy = tenancy
-        self._tenant: Tenant | None = None
+        # Without an epoch: look-ups use the epoch of the partition's lease.
+        self.run = QueryRun(self.options, epoch=None)
+        self._host: TenantHost | None = None
         self._name = tenancy.host or f"spark-{token_hex(4)}"
-        self._ends = False  # the run ends when everything that is there now was read
+        self._ends = False  # the run ends when everything that the hub holds now is read
         self._settled = False
 
     # -- what Spark asks --------------------------------------------------------------------------
 
-    def initial(self) -> dict[str, Any]:
-        """Nothing is ours yet: each partition starts when it becomes so."""
-        self.planner.check_starts(self.hub_state.view())
-        return to_offset(self.hub, Journal(self._name))
+    def initial_offset(self) -> Offset:
+        """No partition is ours yet: each starts when it is claimed."""
+        self.run.planner.check_position_options(self.run.hub_state.snapshot())
+        return to_offset(self.run.hub, Journal(self._name))
 
-    def latest(
-        self, start: dict[str, Any], rows: int | None, everything: bool = False
-    ) -> dict[str, Any]:
-        journal = from_offset(self.hub, start)
-        tenant = self.tenant(journal)
-        tenant.wait(tenant.heard(start))
-        self.settle(tenant)
-        rooms = tenant.wait(tenant.rooms())
+    def default_limit(self) -> int:
+        return self.run.default_limit()
+
+    def latest_offset(self, start: Offset, rows: int | None, everything: bool = False) -> Offset:
+        host = self.host_for(from_offset(self.run.hub, start))
+        host.wait(host.batches.planned_after(start))
+        self._settle(host)
+        plannable = host.wait(host.plannable())
         try:
-            end = self.plan(tenant, rooms, rows, everything)
+            journal = self._plan(host, plannable, rows, everything)
         except BaseException:
-            tenant.wait(tenant.unplanned())
+            host.wait(host.begin_nothing())
             raise
-        if end is None:
-            tenant.wait(tenant.unplanned())
+        if journal is None:
+            host.wait(host.begin_nothing())
             return start
-        offset = to_offset(self.hub, end)
-        tenant.wait(tenant.planned(offset, end))
-        return offset
+        end = to_offset(self.run.hub, journal)
+        host.wait(host.begin_batch(end, journal))
+        return end
 
-    def parts(
-        self, start: dict[str, Any], end: dict[str, Any], columns: ColumnSelection
-    ) -> list[TaskPartition]:
-        before, planned = from_offset(self.hub, start), from_offset(self.hub, end)
-        planned = between(before, planned)
-        tenant = self.tenant(quiet(planned))
-        mine = tenant.wait(tenant.rights.entitle(end, planned), self.patience_s)
-        view = self.hub_state.view()
-        tasks = kept_in_place(
-            assign_to_tasks(planned.spans(), self.options.partitions_per_task), mine
-        )
-        return [self.work(tenant, columns, spans, epochs, view) for spans, epochs in tasks]
+    def tasks(self, start: Offset, end: Offset, columns: ColumnSelection) -> list[TaskPartition]:
+        hub = self.run.hub
+        journal = complete_ranges(from_offset(hub, start), from_offset(hub, end))
+        host = self.host_for(journal.without_reads())
+        epochs = host.wait(host.batches.authorise(end, journal), self._ownership_s)
+        snapshot = self.run.hub_state.snapshot()
+        spans = assign_to_tasks(journal.spans(), self.options.partitions_per_task)
+        return [
+            self._task(host, columns, task_spans, task_epochs, snapshot)
+            for task_spans, task_epochs in keep_task_numbers(spans, epochs)
+        ]
 
-    def work(
+    def _task(
         self,
-        tenant: Tenant,
+        host: TenantHost,
         columns: ColumnSelection,
-        spans: Sequence[Any],
+        spans: Sequence[Span],
         epochs: dict[str, int],
-        view: HubSnapshot,
+        snapshot: HubSnapshot,
     ) -> TaskPartition:
-        there = tuple(one for span in spans if (one := self.planner.checked(span, view)).count)
-        task = make_task(self.options, columns, there, None, self.feedback, tenant.host)
-        return TaskPartition(replace(task, epochs=epochs, appeals=tenant.appeals.address))
+        available = [self.run.planner.check_span(span, snapshot) for span in spans]
+        present = tuple(span for span in available if span.count)
+        task = make_task(self.options, columns, present, None, self.run.reports, host.name)
+        return TaskPartition(replace(task, epochs=epochs, evictions=host.evictions))
 
-    def report(self) -> dict[str, Any]:
-        if self._tenant is None:
-            return super().report()
-        told = self._tenant.wait(self._tenant.report())
-        found = super().report()
-        return {
-            **found,
-            self.hub: {one: last for one, last in found[self.hub].items() if one in told["owns"]},
-            POSITIONS_KEY: {
-                one: mark for one, mark in found[POSITIONS_KEY].items() if one in told["owns"]
-            },
-            TENANCY_KEY: told,
-        }
+    def report(self) -> Offset:
+        report = self.run.report()
+        if self._host is None:
+            return report
+        tenancy = self._host.wait(self._host.report())
+        owned = tenancy["owns"]
+        for key in (self.run.hub, POSITIONS_KEY):
+            report[key] = {name: value for name, value in report[key].items() if name in owned}
+        return {**report, TENANCY_KEY: tenancy}
 
-    def committed(self, end: dict[str, Any]) -> None:
-        """Said too late to matter: that the next batch was planned has told it already."""
+    def committed(self, end: Offset) -> None:
+        """Spark calls this after it has planned the next batch, which has shown the commit."""
 
-    def freeze(self) -> None:
+    def end_at_newest(self) -> None:
         self._ends = True
-        super().freeze()
+        self.run.planner.end_at_newest(self.run.hub_state.refresh())
 
     def close(self) -> None:
-        if self._tenant is not None:
-            self._tenant.close()
-        super().close()
+        if self._host is not None:
+            self._host.close()
+        self.run.close()
 
-    # -- the tenant -------------------------------------------------------------------------------
+    def abandon(self) -> None:
+        """End as a crash does: nothing is written, and nothing is released."""
+        if self._host is not None:
+            self._host.abandon()
+        self.run.close()
+
+    # -- the host ---------------------------------------------------------------------------------
 
     @property
-    def patience_s(self) -> float:
-        """How long it may take until it is known whose everything is."""
+    def _ownership_s(self) -> float:
+        """How long it may take until every partition has a known owner."""
         return 2 * (self.tenancy.lease_s + 2 * self.tenancy.interval_s)
 
-    def tenant(self, journal: Journal) -> Tenant:
-        """The host that we are, by the name that we had before if none was given."""
-        if self._tenant is None:
-            place = self.options.identity.connection
-            tenant = Tenant(
+    @property
+    def host(self) -> TenantHost:
+        assert self._host is not None, "the first batch starts the host"
+        return self._host
+
+    def host_for(self, journal: Journal) -> TenantHost:
+        """The host of this run, started at the first call; it keeps the name in the journal."""
+        if self._host is None:
+            host = TenantHost(
                 self.options,
                 self.tenancy,
                 self.tenancy.host or journal.host or self._name,
                 journal,
-                marks=self.marks,
-                address=reachable_host(place.host, place.port),
-                clock=self.clock,
+                read_positions=self.run.read_positions,
+                address=self.run.host,
+                clock=self.run.clock,
             )
-            tenant.wait(tenant.start())
-            self._tenant = tenant
-        return self._tenant
+            host.wait(host.start())
+            self._host = host
+        return self._host
 
-    def settle(self, tenant: Tenant) -> None:
-        """The first batch waits until we own something; a run that ends, until we own our share."""
+    def _settle(self, host: TenantHost) -> None:
+        """The first batch waits for a partition; that of a run that ends, for our whole share."""
         if not self._settled:
-            limit_s = self.patience_s / 2
-            tenant.wait(tenant.settle(limit_s, fully=self._ends), self.patience_s)
+            limit_s = self._ownership_s / 2
+            host.wait(host.settle(limit_s, fully=self._ends), self._ownership_s)
             self._settled = True
 
     # -- planning ---------------------------------------------------------------------------------
 
-    def plan(
-        self, tenant: Tenant, rooms: Sequence[Room], rows: int | None, everything: bool
+    def _plan(
+        self,
+        host: TenantHost,
+        plannable: Sequence[PlannablePartition],
+        rows: int | None,
+        everything: bool,
     ) -> Journal | None:
-        """What the next batch reads of what is ours; None if there is nothing."""
-        view = self.hub_state.fresh()
-        there = {room.partition: room for room in rooms if room.partition in view.partitions}
-        owned = HubSnapshot({one: view.partitions[one] for one in there})
-        begin = {one: self.begins(tenant, room, owned) for one, room in there.items()}
-        seen = self.statistics(len(begin))
-        now_s = self.clock.monotonic()
-        end = self.planner.latest(begin, rows, owned, now_s, seen, everything=everything)
-        begin = self.planner.beginning(begin, owned)
-        if all(end[one] <= begin[one] for one in begin):
+        """What the next batch reads of the partitions we own; None if nothing is new."""
+        snapshot = self.run.hub_state.refresh()
+        known = {each.name: each for each in plannable if each.name in snapshot.partitions}
+        owned = HubSnapshot({name: snapshot.partitions[name] for name in known})
+        start = {name: self._start(host, each, owned) for name, each in known.items()}
+        statistics, now_s = self.run.statistics(len(start)), self.run.clock.monotonic()
+        planner = self.run.planner
+        end = planner.plan_end(start, rows, owned, now_s, statistics, everything=everything)
+        start = planner.complete_start(start, owned)
+        if all(end[name] <= start[name] for name in start):
             return None
-        return Journal(
-            tenant.host,
-            {one: Stretch(begin[one], end[one], room.epoch) for one, room in there.items()},
-        )
+        ranges = {
+            name: JournalRange(start[name], end[name], each.epoch) for name, each in known.items()
+        }
+        return Journal(host.name, ranges)
 
-    def begins(self, tenant: Tenant, room: Room, view: HubSnapshot) -> int:
-        """The next event of a partition; for one that is new to the group, as the options say."""
-        if room.position is not None:
-            return room.position
-        found = view.partitions[room.partition]
+    def _start(self, host: TenantHost, partition: PlannablePartition, snapshot: HubSnapshot) -> int:
+        """The next event of a partition; if it is new to the group, as the options say."""
+        if partition.position is not None:
+            return partition.position
+        name, state = partition.name, snapshot.partitions[partition.name]
 
-        def resolve(partition: str, position: Position) -> int:
-            return self.hub_state.wait(self.hub_state.find(partition, position, room.epoch))
+        def resolve(name: str, position: Position) -> int:
+            hub_state = self.run.hub_state
+            return hub_state.wait(hub_state.find_sequence(name, position, partition.epoch))
 
-        if room.found.offset is not None and self.tenancy.checkpoints:
-            number = resolve(room.partition, Position("offset", room.found.offset))
-            tenant.wait(tenant.starts_at(room.partition, number, None))
-            return number
-        wanted = self.planner.position(room.partition)
-        first = place(wanted, found, resolve)
-        before = (
-            self.event_before(tenant, room, view, first) if is_unstable(wanted, found) else None
-        )
-        tenant.wait(tenant.starts_at(room.partition, first, before))
+        if partition.checkpoint.offset is not None and self.tenancy.checkpoints:
+            first = resolve(name, Position("offset", partition.checkpoint.offset))
+            host.wait(host.start_partition(name, first, None))
+            return first
+        position = self.run.planner.start_position(name)
+        first = sequence_at(position, state, resolve)
+        unstable = is_unstable(position, state)
+        before = self._event_before(host, name, first, snapshot) if unstable else None
+        host.wait(host.start_partition(name, first, before))
         return first
 
-    def event_before(
-        self, tenant: Tenant, room: Room, view: HubSnapshot, first: int
+    def _event_before(
+        self, host: TenantHost, name: str, first: int, snapshot: HubSnapshot
     ) -> KnownPosition | None:
-        """The event before a start that could mean another one later: it is written down."""
-        newest = newest_positions(view).get(room.partition)
+        """The event before a start that might resolve to another event later: it is written."""
+        newest = newest_positions(snapshot).get(name)
         if newest is not None and newest.sequence == first - 1:
             return newest
-        found = view.partitions[room.partition]
-        if first <= found.first_sequence:
+        if first <= snapshot.partitions[name].first_sequence:
             return None
-        return tenant.wait(tenant.look(room.partition, first - 1))
-
-
-def quiet(planned: Journal) -> Journal:
-    """What of a batch that must be replayed is known to be handled: where it reads nothing."""
-    still = {one: each for one, each in planned.stretches.items() if not each.count}
-    return replace(planned, stretches=still)
+        return host.wait(host.look_up(name, first - 1))

@@ -1,22 +1,22 @@
-"""A query that shares its consumer group: what its journal says, and where a partition goes on.
+"""What Spark journals for a query that shares its consumer group, and where a partition resumes.
 
-A tenant plans only what it owns, and that changes. So the offset of a batch stands for itself: for
-each partition it says from where to where it is read, and under which epoch. The start of the batch
-does not matter, and a replay reads the same stretches again, and no others:
+The query plans only the partitions that it owns, and those change. So the offset of a batch is
+complete in itself: for each partition it holds the range that is read, and the epoch. A replay
+reads the same ranges again, whatever the start of the batch:
 
     {"sensors": {"0": 120}, "@tenancy": {"host": "watch", "stretches": {"0": [100, 120, 7]}}}
 
-    checkpoints, journal -> goes_on_at, may_read -> stretches -> tasks
-                            ^^^^^^^^^^^^^^^^^^^^ this module
+    checkpoints, journal -> resume_position, may_replay -> ranges -> tasks
+                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-Two things are known of where a partition stands, and each may be behind the other: the group's
-checkpoint, and our journal. Two rules join them:
+Both the group's checkpoint and our journal show how far a partition was read, and either may be
+behind the other. Two rules join them:
 
-* What a stretch of the journal says is handled if Spark has committed the batch, whoever has owned
-  the partition since; unless we left the stretch to somebody else. That is noted in the store
-  before such a batch can be committed (see leftovers).
-* A batch that must be replayed may read a stretch if the partition is ours now and the group's
-  checkpoint has not passed its start: then it is what any new owner would read.
+* A range of a committed batch was read, whichever host has owned the partition since; except a
+  range that was left to another owner. Such a range is written to the store before the batch can
+  be committed (see skipped_ranges).
+* A replayed batch may read a range if the partition is ours now and the group's checkpoint has not
+  passed the start of the range: any new owner would read the same events.
 """
 
 from __future__ import annotations
@@ -31,34 +31,12 @@ from pumphouse.leases.model import Checkpoint, Ownership
 from pumphouse.spark.lag.known_positions import TENANCY_KEY
 from pumphouse.spark.offsets import Offsets, Span, from_json, order, to_json
 
-ALL = "all"
-
 
 @dataclass(frozen=True, slots=True)
-class Tenancy:
-    """What a query was told about sharing its consumer group."""
-
-    assignment: str  # a strategy of the processors: steady, balanced, greedy, fixed:4
-    store: str = field(repr=False)
-    host: str = ""
-    lease_s: float = 30.0
-    renew_s: float = 10.0
-    interval_s: float = 10.0
-    hand_off_s: float | None = None
-    checkpoints: bool = True
-    folder: str = ""  # Spark's checkpointLocation, if it was told to us
-
-    @property
-    def keeps(self) -> bool:
-        """Whether it gives nothing up: what it has stays in its name until the lease runs out."""
-        return self.assignment.startswith("fixed")
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class JournalRange:
     """The events [first, last) of a partition, as a batch reads them under an epoch.
 
-    Without an epoch it was journalled by a query that shared with nobody.
+    The journal of a query that read all partitions has no epochs.
     """
 
     first: int
@@ -70,112 +48,125 @@ class Stretch:
         return max(0, self.last - self.first)
 
     @property
-    def unread(self) -> Stretch:
-        """What it still says if nothing of it was read: all before it had been."""
+    def unread(self) -> JournalRange:
+        """The empty range at its start: everything before it was read, nothing of it was."""
         return replace(self, last=self.first)
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What Spark has written down of one batch."""
+    """What Spark has journalled for one batch."""
 
     host: str = ""
-    stretches: Mapping[str, Stretch] = field(default_factory=dict)
+    ranges: Mapping[str, JournalRange] = field(default_factory=dict)
 
     @property
     def ends(self) -> dict[str, int]:
-        return {one: stretch.last for one, stretch in self.stretches.items()}
+        return {partition: planned.last for partition, planned in self.ranges.items()}
 
     def spans(self) -> list[Span]:
-        """What its tasks read, in the order of the partitions: the same each time."""
+        """What its tasks read, in the order of the partitions: the same in every replay."""
         return [
-            Span(one, self.stretches[one].first, self.stretches[one].last)
-            for one in sorted(self.stretches, key=order)
-            if self.stretches[one].count
+            Span(partition, self.ranges[partition].first, self.ranges[partition].last)
+            for partition in sorted(self.ranges, key=order)
+            if self.ranges[partition].count
         ]
+
+    def without_reads(self) -> Journal:
+        """The partitions of which the batch reads nothing: they were read up to there before."""
+        idle = {name: planned for name, planned in self.ranges.items() if not planned.count}
+        return replace(self, ranges=idle)
 
 
 # -- JSON -----------------------------------------------------------------------------------------
 
 
 def to_offset(hub: str, journal: Journal) -> dict[str, Any]:
-    told = {
-        one: [stretch.first, stretch.last, stretch.epoch]
-        for one, stretch in sorted(journal.stretches.items(), key=lambda item: order(item[0]))
+    ranges = {
+        partition: [planned.first, planned.last, planned.epoch]
+        for partition, planned in sorted(journal.ranges.items(), key=lambda item: order(item[0]))
     }
-    tenancy = {"host": journal.host, "stretches": told}
+    tenancy = {"host": journal.host, "stretches": ranges}
     return {**to_json(hub, journal.ends), TENANCY_KEY: tenancy}
 
 
-def from_offset(hub: str, found: str | Mapping[str, Any]) -> Journal:
-    """A journal out of an offset; one of a query that shared with nobody has no epochs."""
-    ends = from_json(hub, found)
-    told = json.loads(found) if isinstance(found, str) else found
-    tenancy = told.get(TENANCY_KEY)
+def from_offset(hub: str, offset: str | Mapping[str, Any]) -> Journal:
+    """The journal in an offset; that of a query which read all partitions has no epochs."""
+    ends = from_json(hub, offset)
+    fields = json.loads(offset) if isinstance(offset, str) else offset
+    tenancy = fields.get(TENANCY_KEY)
     if tenancy is None:
-        return Journal("", {one: Stretch(last, last) for one, last in ends.items()})
+        return Journal(
+            "", {partition: JournalRange(last, last) for partition, last in ends.items()}
+        )
     try:
-        stretches = {
-            str(one): Stretch(int(first), int(last), None if epoch is None else int(epoch))
-            for one, (first, last, epoch) in tenancy["stretches"].items()
+        ranges = {
+            str(partition): JournalRange(
+                int(first), int(last), None if epoch is None else int(epoch)
+            )
+            for partition, (first, last, epoch) in tenancy["stretches"].items()
         }
-        return Journal(str(tenancy["host"]), stretches)
+        return Journal(str(tenancy["host"]), ranges)
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise OptionError(f"{tenancy!r:.200} is no journal of a tenant; start anew") from None
+        raise OptionError(
+            f"invalid {TENANCY_KEY} in the checkpoint: {tenancy!r:.200}; use a new "
+            "checkpointLocation"
+        ) from None
 
 
-def between(start: Journal, end: Journal) -> Journal:
-    """What a batch reads. Only a query that shared with nobody needs the start to tell."""
-    if end.host or any(stretch.epoch is not None for stretch in end.stretches.values()):
+def complete_ranges(start: Journal, end: Journal) -> Journal:
+    """What a batch reads. Only that of a query which read all partitions depends on its start."""
+    if end.host or any(planned.epoch is not None for planned in end.ranges.values()):
         return end
     firsts = start.ends
     return Journal(
         "",
         {
-            one: Stretch(firsts.get(one, stretch.last), stretch.last)
-            for one, stretch in end.stretches.items()
+            partition: JournalRange(firsts.get(partition, planned.last), planned.last)
+            for partition, planned in end.ranges.items()
         },
     )
 
 
-def check_not_shared(found: Mapping[str, Any]) -> None:
-    """Refuse a tenant's journal to a query that reads everything: it knows of its part only."""
-    if TENANCY_KEY in found:
-        host = found[TENANCY_KEY].get("host", "")
+def check_not_shared(offset: Mapping[str, Any]) -> None:
+    """Refuse the journal of a tenant to a query that reads all partitions."""
+    if TENANCY_KEY in offset:
+        host = offset[TENANCY_KEY].get("host", "")
         raise OptionError(
             f"this checkpointLocation is of a query that shared its consumer group (as {host}): it "
-            "knows the places of its own partitions only. Set assignment as before, or use another "
-            "checkpointLocation"
+            "has the positions of its own partitions only. Set assignment as before, or use "
+            "another checkpointLocation"
         )
 
 
-# -- where a partition goes on --------------------------------------------------------------------
+# -- where a partition resumes --------------------------------------------------------------------
 
 
-def goes_on_at(
-    found: Checkpoint, told: Stretch | None = None, *, checkpoints: bool = True
+def resume_position(
+    checkpoint: Checkpoint, committed: JournalRange | None = None, *, checkpoints: bool = True
 ) -> int | None:
-    """The next event of a partition that has become ours; None if only the options can tell.
+    """The next event of a partition that we have claimed; None if only the options decide.
 
-    `found` is the group's checkpoint, `told` what the last committed batch of our journal read.
+    `checkpoint` is the group's, `committed` the range that our last committed batch read.
     """
-    following = None if found.sequence is None or not checkpoints else found.sequence + 1
-    if told is None:
+    known = checkpoints and checkpoint.sequence is not None
+    following = checkpoint.sequence + 1 if known else None  # type: ignore[operator]
+    if committed is None:
         return following
-    if told.epoch is None:  # from before we shared: where the group knows nothing, it tells
-        return told.last if following is None else following
-    return max(told.last, following or 0)
+    if committed.epoch is None:  # journalled before the query shared: the checkpoint goes first
+        return committed.last if following is None else following
+    return max(committed.last, following or 0)
 
 
-def may_read(stretch: Stretch, found: Checkpoint, *, checkpoints: bool = True) -> bool:
-    """Whether the owner of a partition may read a stretch that was journalled before it was ours.
+def may_replay(planned: JournalRange, checkpoint: Checkpoint, *, checkpoints: bool = True) -> bool:
+    """Whether the owner may read a range that an earlier ownership term journalled.
 
-    Not if somebody has handled events of it since.
+    It may not if another host has handled events of the range since.
     """
-    return not checkpoints or found.sequence is None or found.sequence < stretch.first
+    return not checkpoints or checkpoint.sequence is None or checkpoint.sequence < planned.first
 
 
-# -- which part of a batch is whose ---------------------------------------------------------------
+# -- lost partitions ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,33 +175,32 @@ class Loss:
 
     partition: str
     why: str
-    span: Span | None = None
+    skipped: Span | None = None
 
     def __str__(self) -> str:
         left = ""
-        if self.span is not None and self.span.count > 0:
-            left = f"; events {self.span.first} to {self.span.last - 1} are left to its owner"
-        return f"partition {self.partition} is not ours any more: {self.why}{left}"
+        if self.skipped is not None and self.skipped.count > 0:
+            left = f"; events {self.skipped.first} to {self.skipped.last - 1} are left to its owner"
+        return f"partition {self.partition} is no longer ours: {self.why}{left}"
 
     def to_json(self) -> dict[str, Any]:
-        left = None if self.span is None else [self.span.first, self.span.last]
+        left = None if self.skipped is None else [self.skipped.first, self.skipped.last]
         return {"partition": self.partition, "why": self.why, "left": left}
 
 
-def owned_by(row: Ownership | None) -> str:
-    """Who has a partition, in words."""
+def describe_owner(row: Ownership | None) -> str:
     if row is None or not row.owner:
-        return "nobody has it"
-    return f"{row.owner} has it (epoch {row.epoch})"
+        return "it has no owner"
+    return f"{row.owner} owns it (epoch {row.epoch})"
 
 
-def kept_in_place(
-    tasks: Sequence[tuple[Span, ...]], mine: Offsets
+def keep_task_numbers(
+    tasks: Sequence[tuple[Span, ...]], epochs: Offsets
 ) -> list[tuple[tuple[Span, ...], dict[str, int]]]:
-    """Tasks without what is not ours, and their epochs; each keeps its number.
+    """The spans of partitions that are ours, and their epochs, task by task.
 
-    A task that has nothing left stays, empty: whoever counts tasks and rows behind us counts the
-    same ones when the batch is repeated.
+    A task without spans stays, empty: a consumer that counts tasks and rows counts the same ones
+    when the batch is replayed.
     """
-    kept = [tuple(span for span in spans if span.partition in mine) for spans in tasks]
-    return [(spans, {span.partition: mine[span.partition] for span in spans}) for spans in kept]
+    kept = [tuple(span for span in spans if span.partition in epochs) for spans in tasks]
+    return [(spans, {span.partition: epochs[span.partition] for span in spans}) for spans in kept]

@@ -1,56 +1,70 @@
 """The options of a query that shares its consumer group.
 
-options of a query -> read_tenancy -> Tenancy -> tenant
+options of a query -> read_tenancy -> TenancyOptions -> tenant host
                       ^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from pumphouse.errors import OptionError
 from pumphouse.leases.strategies import parse_strategy, strategy_forms
 from pumphouse.processor.options import ProcessorOptions
-from pumphouse.spark.tenancy.journal import ALL, Tenancy
+from pumphouse.spark.catalogue import FIXED
+from pumphouse.spark.option_values import OptionValues
 
-if TYPE_CHECKING:
-    from pumphouse.spark.options import OptionValues
-
+ALL = "all"
 # A tenant hands over in order, so strategies that grab partitions are left out.
 SHARING_STRATEGIES = strategy_forms(grabbing=False)
-ALONE = ("store", "host", "leaseDuration", "renewInterval", "cycleInterval", "handOff")
-# Once a second one more partition, kept for a minute: as the fixed-partition processor does it.
-FIXED_S = {"leaseDuration": 60.0, "renewInterval": 20.0, "cycleInterval": 1.0}
-USUAL_S = {"leaseDuration": 30.0, "renewInterval": 10.0, "cycleInterval": 10.0}
-UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+ONLY_WHEN_SHARED = ("store", "host", "leaseDuration", "renewInterval", "cycleInterval", "handOff")
+NOT_IN_HOST_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def read_tenancy(values: OptionValues, *, streaming: bool, exclusive: bool) -> Tenancy | None:
-    """How the query shares its group; None if it reads everything."""
+@dataclass(frozen=True, slots=True)
+class TenancyOptions:
+    """How a query shares its consumer group."""
+
+    assignment: str  # a strategy of the processors: steady, balanced, greedy, fixed:4
+    store: str = field(repr=False)
+    host: str
+    lease_s: float
+    renew_s: float
+    interval_s: float
+    hand_off_s: float | None
+    checkpoints: bool
+    folder: str  # Spark's checkpointLocation, if it was given to the reader too
+
+    @property
+    def keeps_partitions(self) -> bool:
+        """Whether a stop releases nothing: the rows stay in its name until the leases expire."""
+        return self.assignment.startswith("fixed")
+
+
+def read_tenancy(
+    values: OptionValues, *, streaming: bool, exclusive: bool
+) -> TenancyOptions | None:
+    """How the query shares its group; None if it reads all partitions."""
     assignment = values.text("assignment").strip().lower()
     if assignment == ALL:
-        if given := [name for name in ALONE if values.given(name)]:
+        if given := [name for name in ONLY_WHEN_SHARED if values.given(name)]:
             raise OptionError(f"{given[0]} needs an assignment: use {SHARING_STRATEGIES}")
         return None
-    check_together(values, streaming, exclusive)
+    check_combination(values, streaming, exclusive)
     if parse_strategy(assignment).grabs:
         raise OptionError(f"invalid assignment {assignment!r}: use {SHARING_STRATEGIES}")
-    usual = FIXED_S if assignment.startswith("fixed") else USUAL_S
-    times = {
-        name: values.duration(name) if values.given(name) else usual_s
-        for name, usual_s in usual.items()
-    }
-    tenancy = Tenancy(
+    case = FIXED if assignment.startswith("fixed") else ""
+    tenancy = TenancyOptions(
         assignment=assignment,
         store=values.text("store"),
         host=read_host(values),
-        lease_s=times["leaseDuration"],
-        renew_s=times["renewInterval"],
-        interval_s=times["cycleInterval"],
+        lease_s=values.duration("leaseDuration", case),
+        renew_s=values.duration("renewInterval", case),
+        interval_s=values.duration("cycleInterval", case),
         hand_off_s=values.duration("handOff") or None,
         checkpoints=values.flag("tenantCheckpoints"),
-        folder=values.own("checkpointLocation"),
+        folder=values.spark_option("checkpointLocation"),
     )
     try:
         processor_options(tenancy)
@@ -61,24 +75,27 @@ def read_tenancy(values: OptionValues, *, streaming: bool, exclusive: bool) -> T
     return tenancy
 
 
-def check_together(values: OptionValues, streaming: bool, exclusive: bool) -> None:
+def check_combination(values: OptionValues, streaming: bool, exclusive: bool) -> None:
     assignment = values.text("assignment")
     if not streaming:
-        raise OptionError("assignment is for streams: a batch has no time to share partitions")
+        raise OptionError("assignment is for streams: a batch query cannot share partitions")
     if not values.text("store"):
         raise OptionError(
             f"assignment={assignment} needs a store that all hosts of the group share: "
             "sqlite:///PATH, blob://ACCOUNT/CONTAINER, or a storage connection string"
         )
     if values.text("store").strip().lower().startswith("memory:"):
-        raise OptionError("store=memory: is of one process; a group needs one that all can reach")
+        raise OptionError(
+            "store=memory: belongs to one process; use sqlite:///PATH or blob://ACCOUNT/CONTAINER, "
+            "which all hosts of the group can reach"
+        )
     if not exclusive:
         raise OptionError(
             f"assignment={assignment} reads with the epochs of its leases; leave "
             "useExclusiveReceiver out"
         )
     for name, why in (
-        ("partitions", "the store says which partitions are whose"),
+        ("partitions", "the store decides which partitions the query reads"),
         ("checkpointStore", "a tenant writes its checkpoints into store"),
     ):
         if values.text(name):
@@ -86,15 +103,15 @@ def check_together(values: OptionValues, streaming: bool, exclusive: bool) -> No
 
 
 def read_host(values: OptionValues) -> str:
-    """The name that others see. By the query's name, if the reader was told that."""
+    """The name that other hosts see: `host`, or the query's name if the reader has it."""
     if host := values.text("host").strip():
         return host
-    query = UNFIT.sub("-", values.own("queryName")).strip("-")
+    query = NOT_IN_HOST_NAMES.sub("-", values.spark_option("queryName")).strip("-")
     return f"spark-{query}" if query else ""
 
 
-def processor_options(tenancy: Tenancy) -> ProcessorOptions:
-    """The same as a processor's: a tenant is one."""
+def processor_options(tenancy: TenancyOptions) -> ProcessorOptions:
+    """The same settings for the engine: a tenant is a processor host."""
     return ProcessorOptions(
         interval_s=tenancy.interval_s,
         lease_s=tenancy.lease_s,

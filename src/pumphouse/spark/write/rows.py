@@ -1,10 +1,10 @@
-"""From the rows that Spark writes to events, with an error that names the row that cannot be one.
+"""Converts the rows that Spark writes to events, with errors that name the row.
 
-    RecordBatch -> Shape.events -> (partition, Event) -> sender
-                   ^^^^^ this module
+    RecordBatch -> RowFormat.events -> (partition, Event) -> sender
+                   ^^^^^^^^^ this module
 
-A row has a body (string or binary), and perhaps partitionId (or partition), partitionKey and
-properties. What all rows have in common may be given as options instead.
+A row has a body (string or binary), and optionally partitionId (or partition), partitionKey and
+properties. Partition and key can be options instead, if they are the same for all rows.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pumphouse.spark.deduplication import BATCH, QUERY, ROW, TASK
 from pumphouse.spark.options import SinkOptions
 
 PARTITION_NAMES = ("partitionId", "partition")
-KNOWN = ("body", *PARTITION_NAMES, "partitionKey", "properties")
+COLUMNS = ("body", *PARTITION_NAMES, "partitionKey", "properties")
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrigin:
-    """Where a task's rows come from: the same again if Spark runs the task again."""
+    """What identifies the rows of a task: the same if Spark runs the task again."""
 
     query: str
     batch: str
@@ -39,7 +39,7 @@ class RowOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RowFormat:
-    """Which column is what, checked once when a query starts."""
+    """Which column holds what; checked when a query starts."""
 
     partition_column: str | None
     key_column: str | None
@@ -55,7 +55,7 @@ class RowFormat:
         partitions = self.column(batch, self.partition_column)
         if partitions is not None and "" in partitions:
             row = first_row + partitions.index("")
-            raise wrong(row, "has an empty partition; write null to let the hub choose one")
+            raise invalid_row(row, "has an empty partition; write null to let the hub choose one")
         keys = self.column(batch, self.key_column)
         properties = self.column(batch, self.properties_column)
         for number in range(batch.num_rows):
@@ -63,7 +63,7 @@ class RowFormat:
             partition = self.partition if partitions is None else partitions[number]
             key = self.key if keys is None else keys[number]
             if partition is not None and key is not None:
-                raise wrong(
+                raise invalid_row(
                     row, f"has a partition ({partition}) and a key ({key}); one excludes the other"
                 )
             given = as_properties(row, None if properties is None else properties[number])
@@ -77,27 +77,29 @@ class RowFormat:
 
 
 def read_bodies(batch: pa.RecordBatch, first_row: int) -> list[bytes]:
-    """The column body; text is UTF-8 already, so nothing is turned around row by row."""
+    """The column body; text is UTF-8 in Arrow, so no row is converted by itself."""
     column = batch.column("body")
     if column.null_count:
         row = first_row + column.is_null().index(True).as_py()
-        raise wrong(row, "has no body (null); filter such rows out, or write an empty string")
+        raise invalid_row(row, "has no body (null); filter such rows out, or write an empty string")
     bodies: list[bytes] = column.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
     return bodies
 
 
 def as_properties(row: int, value: Any) -> dict[str, Any]:
-    """Arrow gives a map as a list of pairs."""
+    """A map of Arrow, which is a list of pairs, as a dict."""
     if value is None:
         return {}
-    given = dict(value)
-    for name, text in given.items():
+    properties = dict(value)
+    for name, text in properties.items():
         if name is None or text is None:
-            raise wrong(row, f"has a null in its properties (at {name!r}); leave the entry out")
-    return given
+            raise invalid_row(
+                row, f"has a null in its properties (at {name!r}); leave the entry out"
+            )
+    return properties
 
 
-def wrong(row: int, what: str) -> OptionError:
+def invalid_row(row: int, what: str) -> OptionError:
     return OptionError(f"row {row} of the task {what}")
 
 
@@ -105,21 +107,22 @@ def wrong(row: int, what: str) -> OptionError:
 
 
 def read_row_format(schema: StructType, options: SinkOptions) -> RowFormat:
-    """What the columns mean; OptionError if they cannot be written."""
+    """The format of the rows; OptionError if they cannot be written."""
     types = {column.name: column.dataType for column in schema.fields}
     if "body" not in types:
+        present = ", ".join(types) or "nothing"
         raise OptionError(
-            f"a row needs a column body (string or binary); there is {', '.join(types) or 'none'}. "
-            'Make one, for example with to_json(struct("*")).alias("body")'
+            f"the column body (string or binary) is missing: the rows have {present}. "
+            'Add it, for example with to_json(struct("*")).alias("body")'
         )
-    if unknown := [name for name in types if name not in KNOWN]:
+    if unknown := [name for name in types if name not in COLUMNS]:
         raise OptionError(
-            f"the sink does not know the column {unknown[0]!r}; it writes {', '.join(KNOWN)}. "
+            f"unknown column {unknown[0]!r}: the sink writes {', '.join(COLUMNS)}. "
             "Drop it, or put it into body or properties"
         )
-    check_type("body", types, lambda found: isinstance(found, StringType | BinaryType))
+    check_type("body", types, lambda type_: isinstance(type_, StringType | BinaryType))
     for name in (*PARTITION_NAMES, "partitionKey"):
-        check_type(name, types, lambda found: isinstance(found, StringType))
+        check_type(name, types, lambda type_: isinstance(type_, StringType))
     check_type("properties", types, is_text_map)
     named = [name for name in PARTITION_NAMES if name in types]
     if len(named) > 1:
@@ -138,17 +141,17 @@ def read_row_format(schema: StructType, options: SinkOptions) -> RowFormat:
 
 
 def check_type(name: str, types: dict[str, Any], fits: Callable[[Any], bool]) -> None:
-    found = types.get(name)
-    if found is not None and not fits(found):
-        wanted = {"body": "string or binary", "properties": "map<string,string>"}
+    type_ = types.get(name)
+    if type_ is not None and not fits(type_):
+        allowed = {"body": "string or binary", "properties": "map<string,string>"}
         raise OptionError(
-            f"the column {name} is {found.simpleString()}; it must be {wanted.get(name, 'string')}"
+            f"the column {name} is {type_.simpleString()}; it must be {allowed.get(name, 'string')}"
         )
 
 
-def is_text_map(found: Any) -> bool:
+def is_text_map(type_: Any) -> bool:
     return (
-        isinstance(found, MapType)
-        and isinstance(found.keyType, StringType)
-        and isinstance(found.valueType, StringType)
+        isinstance(type_, MapType)
+        and isinstance(type_.keyType, StringType)
+        and isinstance(type_.valueType, StringType)
     )

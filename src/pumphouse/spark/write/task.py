@@ -1,7 +1,7 @@
-"""What a task of the sink does: its rows to the hub, in full batches, every one acknowledged.
+"""Sends the rows of a task to the hub, in full messages, each acknowledged.
 
-RecordBatch -> Shape.events -> by partition -> Sender.send -> acknowledged -> Written
-                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+RecordBatch -> RowFormat.events -> by partition -> Sender.send -> acknowledged -> WriteTotals
+                                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pumphouse.errors import (
     PumphouseError,
 )
 from pumphouse.events import Event
+from pumphouse.logs import line
 from pumphouse.spark.advice import no_response_error, with_advice
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import HubIdentity, SinkOptions
@@ -35,21 +36,21 @@ from pumphouse.spark.write.rows import RowFormat, RowOrigin
 
 log = logging.getLogger("pumphouse.spark")
 
-CHUNK_ROWS = 10_000  # turned into events at a time: what a task holds in memory has a bound
-# A message holds events of one key: the more rows are looked at together, the fuller they are.
+CHUNK_ROWS = 10_000  # converted to events at a time: this bounds the memory of a task
+# A message holds events of one key: the more rows are grouped, the fuller the messages.
 KEYED_ROWS, KEYED_BYTES = 50_000, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTotals:
-    """What a task wrote."""
+    """The events and bytes that a task has written."""
 
     events: int = 0
     bytes: int = 0
 
 
-class Row(NamedTuple):
-    """An event, and which row of the task it was."""
+class NumberedEvent(NamedTuple):
+    """An event, and the number of its row in the task."""
 
     number: int
     event: Event
@@ -57,42 +58,48 @@ class Row(NamedTuple):
 
 def write_rows(
     batches: Iterable[pa.RecordBatch],
-    shape: RowFormat,
+    row_format: RowFormat,
     options: SinkOptions,
     origin: RowOrigin | None,
 ) -> WriteTotals:
-    """All rows of a task, acknowledged by the hub; or an exception, and Spark runs it again."""
+    """Send all rows of a task; raise unless the hub acknowledges all of them."""
     with asyncio.Runner() as runner:
-        work = TaskWriter(shape, options, origin)
-        runner.run(work.open())
+        writer = TaskWriter(row_format, options, origin)
+        runner.run(writer.open())
         try:
-            # Rows are taken outside of the loop: it is Spark that we wait for then.
-            for some in gathered(batches, shape, options.rate_max):
-                runner.run(work.write(some))
+            # Rows are taken from Spark outside the event loop: `next` blocks.
+            for group in group_batches(batches, row_format, options.rate_max):
+                runner.run(writer.write(group))
         finally:
-            runner.run(work.close())
-        return work.written
+            runner.run(writer.close())
+        return writer.totals
 
 
 def check_hub_accepts_sender(identity: HubIdentity) -> None:
-    """Raise if the hub refuses us: a query shall not wait for its first rows to tell.
+    """Raise when a query starts if the hub refuses to take its rows.
 
-    One that does not answer may be away for a moment: that is left to the tasks, which are tried
-    again.
+    A hub that does not respond may be back when there are rows: that is left to the tasks, which
+    are retried.
     """
     try:
         attach_sender_once(identity)
     except (AuthError, HubNotFound, HubUntrusted, OptionError):
         raise
     except PumphouseError as failed:
-        log.warning("the hub could not be asked before there are rows: %s", failed)
+        log.warning(
+            "%s",
+            line(
+                "hub_not_checked", hub=identity.hub, error=failed,
+                todo="check that the driver reaches the hub; tasks fail until they reach it",
+            ),
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=64)
 def attach_sender_once(identity: HubIdentity) -> None:
-    """Spark asks anew for every batch; a place that took us is not bothered again from here."""
+    """Attach a sender. Spark starts a writer for every batch: a success is remembered."""
 
-    async def meet() -> None:
+    async def attach() -> None:
         client = await connect_hub(identity)
         try:
             async with asyncio.timeout(identity.operation_timeout_s):
@@ -104,7 +111,7 @@ def attach_sender_once(identity: HubIdentity) -> None:
         finally:
             await client.__aexit__(None, None, None)
 
-    asyncio.run(meet())
+    asyncio.run(attach())
 
 
 async def connect_hub(identity: HubIdentity) -> HubClient:
@@ -119,25 +126,25 @@ async def connect_hub(identity: HubIdentity) -> HubClient:
 
 
 def chunk_rows(rate_max: int | None) -> int:
-    """Rows sent at a time: with a rate, a tenth of a second's, so that they flow evenly."""
+    """Rows sent at a time; with a rate limit those of a tenth of a second, to send evenly."""
     return CHUNK_ROWS if rate_max is None else max(1, min(CHUNK_ROWS, rate_max // 10))
 
 
-def gathered(
-    batches: Iterable[pa.RecordBatch], shape: RowFormat, rate_max: int | None
+def group_batches(
+    batches: Iterable[pa.RecordBatch], row_format: RowFormat, rate_max: int | None
 ) -> Iterator[list[pa.RecordBatch]]:
-    """Rows that are sent together: one piece of a batch, or several if they have keys."""
-    read_in_parallel = shape.key_column is not None and rate_max is None
-    some: list[pa.RecordBatch] = []
+    """Rows that are sent together: one piece of a batch, or several pieces if rows have keys."""
+    several = row_format.key_column is not None and rate_max is None
+    group: list[pa.RecordBatch] = []
     rows = size = 0
     for piece in pieces(batches, chunk_rows(rate_max)):
-        some.append(piece)
+        group.append(piece)
         rows, size = rows + piece.num_rows, size + piece.nbytes
-        if not read_in_parallel or rows >= KEYED_ROWS or size >= KEYED_BYTES:
-            yield some
-            some, rows, size = [], 0, 0
-    if some:
-        yield some
+        if not several or rows >= KEYED_ROWS or size >= KEYED_BYTES:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group
 
 
 def pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
@@ -147,24 +154,26 @@ def pieces(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBa
 
 
 class TaskWriter:
-    """One task's connection, with a sender for each place its rows go to."""
+    """The connection of one task, with a sender for each partition that its rows go to."""
 
     def __init__(
         self,
-        shape: RowFormat,
+        row_format: RowFormat,
         options: SinkOptions,
         origin: RowOrigin | None,
         clock: Clock | None = None,
     ) -> None:
-        self.shape = shape
+        self.row_format = row_format
         self.options = options
         self.origin = origin
         self.clock: Clock = clock or SystemClock()
-        self.written = WriteTotals()
+        self.totals = WriteTotals()
         self._rows = 0
         self._client: HubClient | None = None
         self._senders: dict[str | None, Sender] = {}
-        self._turns = asyncio.Semaphore(options.in_flight)  # of partitions, each with one under way
+        self._turns = asyncio.Semaphore(
+            options.in_flight
+        )  # of partitions that send at the same time
 
     async def open(self) -> None:
         self._client = await connect_hub(self.options.identity)
@@ -175,34 +184,36 @@ class TaskWriter:
             client, self._client = self._client, None
             await client.__aexit__(None, None, None)
 
-    async def write(self, some: Sequence[pa.RecordBatch]) -> None:
-        by_place = self.by_place(some)
-        sends = [self.send(place, rows) for place, rows in by_place.items()]
-        # Those under way are waited for: cut off, they would all be sent twice.
+    async def write(self, group: Sequence[pa.RecordBatch]) -> None:
+        by_partition = self.by_partition(group)
+        sends = [self.send(partition, rows) for partition, rows in by_partition.items()]
+        # The other sends are awaited: cancelled, their rows would be sent twice.
         for failed in await asyncio.gather(*sends, return_exceptions=True):
             if failed is not None:
                 raise failed
-        size = sum(len(row.event.body) for rows in by_place.values() for row in rows)
-        self.written = WriteTotals(self._rows, self.written.bytes + size)
-        await self.keep_pace()
+        size = sum(len(row.event.body) for rows in by_partition.values() for row in rows)
+        self.totals = WriteTotals(self._rows, self.totals.bytes + size)
+        await self.limit_rate()
 
-    def by_place(self, some: Sequence[pa.RecordBatch]) -> dict[str | None, list[Row]]:
-        """Rows by the partition they go to; None is for the hub to choose."""
-        found: defaultdict[str | None, list[Row]] = defaultdict(list)
-        for piece in some:
-            events = self.shape.events(piece, self._rows, self.origin)
+    def by_partition(
+        self, group: Sequence[pa.RecordBatch]
+    ) -> dict[str | None, list[NumberedEvent]]:
+        """Rows by the partition they go to; None: the hub chooses."""
+        by_partition: defaultdict[str | None, list[NumberedEvent]] = defaultdict(list)
+        for piece in group:
+            events = self.row_format.events(piece, self._rows, self.origin)
             for number, (partition, event) in enumerate(events, self._rows):
-                found[partition].append(Row(number, event))
+                by_partition[partition].append(NumberedEvent(number, event))
             self._rows += piece.num_rows
-        if self.shape.key_column is not None:
-            for rows in found.values():
-                # Those of a key side by side make full messages; their order stays.
+        if self.row_format.key_column is not None:
+            for rows in by_partition.values():
+                # Rows of one key side by side make full messages; the sort keeps their order.
                 rows.sort(key=lambda row: row.event.partition_key or "")
-        return found
+        return by_partition
 
-    async def send(self, partition: str | None, rows: list[Row]) -> None:
+    async def send(self, partition: str | None, rows: list[NumberedEvent]) -> None:
         try:
-            async with self._turns, asyncio.timeout(self.patience_s(len(rows))):
+            async with self._turns, asyncio.timeout(self.send_limit_s(len(rows))):
                 sender = await self.sender(partition)
                 await sender.send(
                     [row.event for row in rows],
@@ -211,11 +222,11 @@ class TaskWriter:
                 )
         except TimeoutError:
             raise ConnectionFailed(
-                f"hub {self.options.identity.hub} did not acknowledge {told(rows)} in time "
+                f"hub {self.options.identity.hub} did not acknowledge {name_rows(rows)} in time "
                 f"({self.options.send_timeout_s:g} s for each message, see sendTimeout)"
             ) from None
         except EventTooLarge as failed:
-            # It need not be the body: properties count as well.
+            # Not always the largest body: properties count as well.
             largest = max(rows, key=lambda row: len(encode_event(row.event)))
             raise PumphouseError(
                 f"row {largest.number} of the task, with a body of {len(largest.event.body):,} "
@@ -224,30 +235,30 @@ class TaskWriter:
         except PumphouseError as failed:
             where = f"partition {partition}" if partition is not None else "the hub"
             why = with_advice(failed, self.options.identity)
-            raise error_type(failed)(f"{told(rows)} to {where}: {why}") from failed
+            raise error_type(failed)(f"{name_rows(rows)} to {where}: {why}") from failed
 
     async def sender(self, partition: str | None) -> Sender:
-        found = self._senders.get(partition)
-        if found is None:
+        sender = self._senders.get(partition)
+        if sender is None:
             assert self._client is not None
-            found = self._senders[partition] = await self._client.sender(partition)
-        return found
+            sender = self._senders[partition] = await self._client.sender(partition)
+        return sender
 
-    def patience_s(self, events: int) -> float:
-        """`sendTimeout` for each batch that they may need."""
+    def send_limit_s(self, events: int) -> float:
+        """`sendTimeout` for each message that they may need."""
         return self.options.send_timeout_s * (1 + events // 100)
 
-    async def keep_pace(self) -> None:
+    async def limit_rate(self) -> None:
         if self.options.rate_max is not None:
             due_s = self._since_s + self._rows / self.options.rate_max
             await self.clock.sleep(max(0.0, due_s - self.clock.monotonic()))
 
 
-def told(rows: list[Row]) -> str:
+def name_rows(rows: list[NumberedEvent]) -> str:
     first, last = min(row.number for row in rows), max(row.number for row in rows)
     return f"row {first} of the task" if first == last else f"rows {first} to {last} of the task"
 
 
 def error_type(failed: PumphouseError) -> type[PumphouseError]:
-    """Errors with arguments of their own cannot be made from a sentence."""
+    """The class to raise with a new message: subclasses take other arguments."""
     return ConnectionFailed if isinstance(failed, ConnectionFailed) else PumphouseError

@@ -1,0 +1,50 @@
+"""Which batches Spark has committed, read from its checkpoint folder.
+
+A source learns of a commit when Spark plans the next batch, which may be never. Spark's own files
+show it at once: `offsets/N` holds the offsets of batch N, and `commits/N` exists after its commit.
+
+    checkpointLocation (a folder of this machine) -> is_committed
+                                                     ^^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+
+def local_folder(location: str) -> Path | None:
+    """The folder of a checkpointLocation; None if it is not on this machine."""
+    if not location:
+        return None
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        return Path(unquote(parts.path) if parts.scheme else location)
+    return None
+
+
+def is_committed(folder: Path, end: Mapping[str, Any]) -> bool:
+    """Whether the newest committed batch ends at this offset; False if that cannot be read."""
+    try:
+        newest = max((int(path.name) for path in numbered_files(folder / "commits")), default=None)
+        if newest is None:
+            return False
+        return end in list(offsets_in((folder / "offsets" / str(newest)).read_text()))
+    except OSError:
+        return False
+
+
+def numbered_files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.iterdir() if path.name.isdecimal())
+
+
+def offsets_in(text: str) -> Iterator[Any]:
+    """The offsets of a batch: one line for each source, after a version and Spark's metadata."""
+    for offset in text.splitlines()[2:]:
+        try:
+            yield json.loads(offset)
+        except ValueError:
+            continue
