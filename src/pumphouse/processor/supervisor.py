@@ -101,7 +101,10 @@ class PartitionSupervisor:
         lease = self.host.leases.held.get(self.partition)
         if lease is None or lease.row.epoch != self.term.epoch:
             return False
-        return await self.host.leases.give_up(self.partition, str(self.term.reason))
+        requested = self.term.reason is StopReason.HAND_OFF
+        return await self.host.leases.give_up(
+            self.partition, "requested" if requested else "shutdown"
+        )
 
     # -- for the engine ---------------------------------------------------------------------------
 
