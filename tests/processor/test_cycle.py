@@ -23,7 +23,7 @@ def cycle_of(fleet: Fleet, host: str, strategy: str = "steady") -> Cycle:
     return Cycle(bare, parse_strategy(strategy), tuple(fleet.partitions))
 
 
-def test_a_newcomer_joins_first_and_then_takes_its_share() -> None:
+def test_a_new_host_joins_first_and_then_claims_its_share() -> None:
     async def scene() -> None:
         async with Fleet(4) as fleet:
             a, b = cycle_of(fleet, "a"), cycle_of(fleet, "b")
@@ -41,7 +41,7 @@ def test_a_newcomer_joins_first_and_then_takes_its_share() -> None:
     run(scene())
 
 
-def test_a_listing_that_fails_changes_nothing() -> None:
+def test_a_failed_listing_changes_no_lease() -> None:
     async def scene() -> None:
         async with Fleet(2) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
@@ -59,7 +59,7 @@ def test_a_listing_that_fails_changes_nothing() -> None:
     run(scene())
 
 
-def test_an_eager_strategy_goes_on_while_it_gets_something() -> None:
+def test_an_eager_strategy_repeats_the_cycle_while_it_gains() -> None:
     async def scene() -> None:
         async with Fleet(2) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
@@ -70,7 +70,7 @@ def test_an_eager_strategy_goes_on_while_it_gets_something() -> None:
 
 
 @pytest.mark.parametrize(("strategy", "soon"), [("eph_js", True), ("eph", False)])
-def test_a_javascript_host_that_stole_looks_again_sooner(strategy: str, soon: bool) -> None:
+def test_a_javascript_host_that_stole_runs_its_next_cycle_sooner(strategy: str, soon: bool) -> None:
     async def scene() -> None:
         async with Fleet(4) as fleet:
             assert (await cycle_of(fleet, "a", "greedy").once(set())).owned == 4
@@ -96,7 +96,7 @@ def test_a_first_claim_is_above_the_epoch_of_the_checkpoint() -> None:
     run(scene())
 
 
-def test_a_partition_that_an_old_pump_still_leaves_is_not_claimed() -> None:
+def test_a_partition_whose_old_pump_still_ends_is_not_claimed() -> None:
     async def scene() -> None:
         async with Fleet(2) as fleet:
             report = await cycle_of(fleet, "a", "greedy").once({"0"})
@@ -105,7 +105,7 @@ def test_a_partition_that_an_old_pump_still_leaves_is_not_claimed() -> None:
     run(scene())
 
 
-def test_a_partition_that_runs_out_in_a_cycle_is_left_alone_until_its_pump_has_left() -> None:
+def test_a_partition_that_expires_in_a_cycle_waits_for_its_pump_to_end() -> None:
     """I2: its row is in our name, and yet it is neither taken up anew nor given away."""
 
     async def scene() -> None:
@@ -125,7 +125,7 @@ def test_a_partition_that_runs_out_in_a_cycle_is_left_alone_until_its_pump_has_l
     run(scene())
 
 
-def test_what_is_heard_to_be_ours_and_cannot_be_confirmed_is_looked_at_again() -> None:
+def test_a_row_that_cannot_be_confirmed_is_confirmed_in_the_next_cycle() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
@@ -139,7 +139,7 @@ def test_what_is_heard_to_be_ours_and_cannot_be_confirmed_is_looked_at_again() -
     run(scene())
 
 
-def test_a_hub_that_is_away_does_not_stop_the_cycle() -> None:
+def test_an_unavailable_hub_does_not_stop_the_cycle() -> None:
     async def scene() -> None:
         async with Fleet(2) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
@@ -168,7 +168,7 @@ def test_refused_claims_are_not_ours() -> None:
 
 
 @pytest.mark.parametrize(("quicker", "got"), [(0, 1), (2, 1), (3, 1), (4, 0)])
-def test_a_fixed_host_that_lost_a_race_tries_the_next_at_once(quicker: int, got: int) -> None:
+def test_a_fixed_host_that_lost_a_race_claims_another_at_once(quicker: int, got: int) -> None:
     """The fixed-partition processor: it attempts each blob until it gains one."""
 
     async def scene() -> None:
@@ -189,7 +189,7 @@ def test_a_fixed_host_that_lost_a_race_tries_the_next_at_once(quicker: int, got:
     run(scene())
 
 
-def test_a_claim_without_an_answer_is_no_lost_race() -> None:
+def test_a_claim_without_a_response_is_not_a_lost_race() -> None:
     """It may be ours: a fixed host that claimed another would have one too many."""
 
     async def scene() -> None:

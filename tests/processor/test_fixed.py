@@ -34,7 +34,7 @@ async def checkpoint_of(place: Place) -> Checkpoint:
     return found
 
 
-def test_one_assignment_a_second_up_to_its_number() -> None:
+def test_one_partition_is_assigned_per_second_up_to_the_number() -> None:
     async def scenario() -> None:
         at: list[float] = []
         async with Place(8) as place:
@@ -102,7 +102,7 @@ def test_a_crashed_owner_is_replaced_after_its_lease() -> None:
     run(scenario())
 
 
-def test_batches_of_one_to_the_most() -> None:
+def test_batches_have_one_to_max_batch_size_events() -> None:
     async def scenario() -> None:
         sizes: list[int] = []
         async with Place(1) as place:
@@ -121,7 +121,7 @@ def test_batches_of_one_to_the_most() -> None:
     run(scenario())
 
 
-def test_a_renewal_writes_how_far_we_are() -> None:
+def test_a_renewal_writes_a_checkpoint() -> None:
     async def scenario() -> None:
         renewed: list[str] = []
         async with Place(1) as place:
@@ -144,7 +144,7 @@ def test_a_renewal_writes_how_far_we_are() -> None:
     run(scenario())
 
 
-def test_what_cannot_be_renewed_is_released_after_the_lease() -> None:
+def test_a_partition_that_cannot_be_renewed_is_released_after_the_lease() -> None:
     """The fixed-partition processor: release what was held for longer than LEASE_FOR_X_SEC."""
 
     async def scenario() -> None:
@@ -171,7 +171,7 @@ def test_what_cannot_be_renewed_is_released_after_the_lease() -> None:
     run(scenario())
 
 
-def test_without_checkpoints_every_start_reads_anew() -> None:
+def test_without_checkpoints_every_start_reads_from_the_start_position() -> None:
     """The stage that keeps a day in memory: it re-reads it each time."""
 
     async def scenario() -> None:
@@ -225,7 +225,7 @@ def test_stopping_waits_for_work_in_progress() -> None:
     run(scenario())
 
 
-def test_errors_are_raised_to_whoever_asked() -> None:
+def test_every_error_reaches_on_error() -> None:
     async def scenario() -> None:
         errors: list[tuple[str | None, str]] = []
         async with Place(1) as place:
@@ -251,7 +251,7 @@ def test_errors_are_raised_to_whoever_asked() -> None:
     run(scenario())
 
 
-def test_a_start_position_for_those_without_a_checkpoint() -> None:
+def test_a_partition_without_a_checkpoint_starts_at_the_start_position() -> None:
     async def scenario() -> None:
         seen: list[bytes] = []
         async with Place(1) as place:
@@ -284,7 +284,7 @@ def environment(connection: str, store: Path, **more: str) -> dict[str, str]:
     } | more
 
 
-async def test_from_the_environment(tmp_path: Path) -> None:
+async def test_a_fixed_processor_from_the_environment(tmp_path: Path) -> None:
     async with EmbeddedHub({HUB: 2}) as hub:
         environ = environment(
             hub.connection_string(HUB), tmp_path / "leases.db", INBOUND_EVENTHUB_MAX_BATCH_SIZE="7"
@@ -303,7 +303,7 @@ async def test_from_the_environment(tmp_path: Path) -> None:
         assert processor._engine.options.batch_events_max == 7
 
 
-async def test_there_is_one_for_a_hub_and_group(tmp_path: Path) -> None:
+async def test_get_or_create_returns_one_processor_per_hub_and_group(tmp_path: Path) -> None:
     async with EmbeddedHub({HUB: 2}) as hub:
         environ = environment(hub.connection_string(HUB), tmp_path / "leases.db")
         first = FixedPartitionProcessor.get_or_create(environ=environ)
@@ -328,7 +328,9 @@ async def test_there_is_one_for_a_hub_and_group(tmp_path: Path) -> None:
         ({"PUMPHOUSE_STORE": ""}, "STORAGE_CONNSTRING is not set"),
     ],
 )
-def test_an_environment_that_cannot_work(change: dict[str, str], why: str, tmp_path: Path) -> None:
+def test_an_invalid_environment_is_refused(
+    change: dict[str, str], why: str, tmp_path: Path
+) -> None:
     connection = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=eh"
     environ = environment(connection, tmp_path / "leases.db") | change
     with pytest.raises(OptionError, match=why):

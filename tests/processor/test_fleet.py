@@ -59,7 +59,7 @@ class CountingStore:
         await self.store.leave(group, name)
 
 
-def test_hosts_that_start_together_share_everything() -> None:
+def test_hosts_that_start_together_share_all_partitions() -> None:
     async def scene() -> None:
         async with Fleet(16) as fleet:
             for name in ("a", "b", "c", "d", "e"):
@@ -74,7 +74,7 @@ def test_hosts_that_start_together_share_everything() -> None:
     run(scene())
 
 
-def test_a_newcomer_is_given_its_share_without_a_duplicate() -> None:
+def test_a_new_host_gets_its_share_without_a_duplicate() -> None:
     """I2, I6, I9: on a clean move the old handler has returned before the new one starts."""
 
     async def scene() -> None:
@@ -99,7 +99,7 @@ def test_a_newcomer_is_given_its_share_without_a_duplicate() -> None:
     run(scene())
 
 
-def test_a_host_that_leaves_hands_everything_on() -> None:
+def test_the_partitions_of_a_host_that_leaves_are_claimed_by_the_others() -> None:
     """I6 and I13: stop() finishes what is in hand, and others go on behind it."""
 
     async def scene() -> None:
@@ -120,7 +120,7 @@ def test_a_host_that_leaves_hands_everything_on() -> None:
     run(scene())
 
 
-def test_everything_is_released_and_the_epochs_stay() -> None:
+def test_a_stop_releases_all_partitions_and_keeps_the_epochs() -> None:
     async def scene() -> None:
         async with Fleet(4) as fleet:
             await fleet.add("a")
@@ -163,7 +163,7 @@ def test_a_crash_is_taken_over_within_lease_and_interval() -> None:
     run(scene())
 
 
-def test_a_restart_goes_on_behind_the_checkpoint() -> None:
+def test_a_restart_continues_behind_the_checkpoint() -> None:
     async def scene() -> None:
         async with Fleet(4) as fleet:
             await fleet.add("a")
@@ -178,7 +178,7 @@ def test_a_restart_goes_on_behind_the_checkpoint() -> None:
     run(scene())
 
 
-def test_a_crashed_host_of_the_same_name_takes_its_rows_up_again_at_once() -> None:
+def test_a_restarted_host_of_the_same_name_claims_its_rows_at_once() -> None:
     async def scene() -> None:
         async with Fleet(4) as fleet:
             await fleet.add("a")
@@ -196,7 +196,7 @@ def test_a_crashed_host_of_the_same_name_takes_its_rows_up_again_at_once() -> No
     run(scene())
 
 
-def test_more_hosts_than_partitions_stand_by() -> None:
+def test_hosts_beyond_the_partitions_stand_by() -> None:
     async def scene() -> None:
         async with Fleet(2) as fleet:
             for name in ("a", "b", "c", "d"):
@@ -214,7 +214,7 @@ def test_more_hosts_than_partitions_stand_by() -> None:
     run(scene())
 
 
-def test_at_rest_nothing_moves_and_a_cycle_costs_one_listing() -> None:
+def test_a_settled_fleet_moves_nothing_and_a_cycle_costs_one_listing() -> None:
     """I7 and I10."""
 
     async def scene() -> None:

@@ -91,7 +91,7 @@ def make_host(place: Place, name: str = "host-a", **more: Any) -> EventProcessor
     return EventProcessorHost(name, place.connection, store=place.store, clock=place.clock, **more)
 
 
-def test_one_object_for_each_partition_that_is_ours() -> None:
+def test_every_owned_partition_has_an_object_of_its_own() -> None:
     async def scenario() -> None:
         diary = Diary()
         async with Place() as place:
@@ -125,7 +125,7 @@ def test_sixteen_partitions_and_five_hosts() -> None:
     run(scenario())
 
 
-def test_a_batch_has_a_most_and_no_least() -> None:
+def test_a_batch_has_at_most_max_batch_size_events() -> None:
     async def scenario() -> None:
         diary = Diary()
         async with Place(1) as place, make_host(place) as host:
@@ -166,7 +166,7 @@ def test_calls_for_one_partition_never_overlap() -> None:
     run(scenario())
 
 
-def test_a_checkpoint_without_an_event_is_the_high_mark_and_with_one_the_low_mark() -> None:
+def test_a_checkpoint_without_an_event_covers_all_and_with_one_up_to_it() -> None:
     async def scenario() -> None:
         marks: list[int | None] = []
 
@@ -188,7 +188,7 @@ def test_a_checkpoint_without_an_event_is_the_high_mark_and_with_one_the_low_mar
     run(scenario())
 
 
-def test_a_checkpoint_may_be_written_when_closing() -> None:
+def test_close_may_write_a_checkpoint() -> None:
     async def scenario() -> None:
         handled = 0
 
@@ -215,7 +215,7 @@ def test_a_checkpoint_may_be_written_when_closing() -> None:
     run(scenario())
 
 
-def test_unregistering_releases_and_says_shutdown() -> None:
+def test_unregister_releases_and_closes_with_shutdown() -> None:
     async def scenario() -> None:
         diary = Diary()
         async with Place(2) as place:
@@ -233,7 +233,7 @@ def test_unregistering_releases_and_says_shutdown() -> None:
     run(scenario())
 
 
-def test_who_comes_takes_over_and_the_old_owner_hears_that_its_lease_is_lost() -> None:
+def test_a_new_host_takes_over_and_the_old_owner_closes_with_lease_lost() -> None:
     async def scenario() -> None:
         diary = Diary()
         async with Place(4) as place, make_host(place, "a") as a, make_host(place, "b") as b:
@@ -248,7 +248,7 @@ def test_who_comes_takes_over_and_the_old_owner_hears_that_its_lease_is_lost() -
 
 
 @pytest.mark.parametrize("strategy", ["eph", "eph_js"])
-def test_with_the_balance_of_the_original_hosts(strategy: str) -> None:
+def test_hosts_balance_with_the_original_strategies(strategy: str) -> None:
     async def scenario() -> None:
         diary = Diary()
         async with Place(8) as place:
@@ -264,7 +264,7 @@ def test_with_the_balance_of_the_original_hosts(strategy: str) -> None:
     run(scenario())
 
 
-def test_reading_goes_on_behind_the_checkpoint() -> None:
+def test_reading_continues_behind_the_checkpoint() -> None:
     async def scenario() -> None:
         first, second = Diary(), Diary()
         async with Place(1) as place:
@@ -281,7 +281,7 @@ def test_reading_goes_on_behind_the_checkpoint() -> None:
     run(scenario())
 
 
-def test_the_initial_position_is_asked_for_each_partition() -> None:
+def test_the_initial_position_provider_is_called_for_each_partition() -> None:
     async def scenario() -> None:
         diary, asked = Diary(), []
 
@@ -303,7 +303,7 @@ def test_the_initial_position_is_asked_for_each_partition() -> None:
     run(scenario())
 
 
-def test_a_checkpoint_goes_before_the_initial_position() -> None:
+def test_a_checkpoint_takes_precedence_over_the_initial_position() -> None:
     async def scenario() -> None:
         diary = Diary()
         async with Place(1) as place:
@@ -320,7 +320,7 @@ def test_a_checkpoint_goes_before_the_initial_position() -> None:
     run(scenario())
 
 
-def test_a_call_without_events_after_the_receive_timeout() -> None:
+def test_process_events_is_called_without_events_after_the_receive_timeout() -> None:
     async def scenario() -> None:
         diary = Diary()
 
@@ -341,7 +341,7 @@ def test_a_call_without_events_after_the_receive_timeout() -> None:
     run(scenario())
 
 
-def test_an_error_is_heard_by_the_processor_and_by_whoever_asked() -> None:
+def test_an_error_reaches_process_error_on_exception_and_on_error_in_the_same_order() -> None:
     async def scenario() -> None:
         diary, received, general = Diary(), list[ExceptionReceived](), list[Exception]()
         options = EventProcessorOptions(poison=QUICK, on_exception=received.append)
@@ -374,7 +374,7 @@ def test_more_hosts_than_partitions_are_hot_standbys() -> None:
     run(scenario())
 
 
-def test_a_factory_may_ask_for_the_context() -> None:
+def test_a_factory_may_take_the_context() -> None:
     async def scenario() -> None:
         diary, given = Diary(), []
         made = processor(diary)
@@ -391,7 +391,7 @@ def test_a_factory_may_ask_for_the_context() -> None:
     run(scenario())
 
 
-def test_checkpoints_by_themselves() -> None:
+def test_a_policy_writes_checkpoints_automatically() -> None:
     async def scenario() -> None:
         class Careless(Quiet):
             async def process_events(
@@ -435,7 +435,7 @@ async def test_plain_methods_run_in_threads() -> None:
     assert all(name.startswith("pumphouse processor") for name in threads)
 
 
-def test_names_are_unique() -> None:
+def test_host_names_are_unique() -> None:
     names = {EventProcessorHost.create_host_name("vm") for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith("vm-") for name in names)
@@ -455,12 +455,12 @@ def test_names_are_unique() -> None:
         (lambda: EventProcessorHost("", "x", store=MemoryStore()), "host_name is empty"),
     ],
 )
-def test_options_that_cannot_work(wrong: Callable[[], object], why: str) -> None:
+def test_invalid_host_options_are_refused(wrong: Callable[[], object], why: str) -> None:
     with pytest.raises(OptionError, match=why):
         wrong()
 
 
-def test_the_defaults_that_users_know() -> None:
+def test_the_defaults_are_those_of_the_event_processor_host() -> None:
     events, leases = EventProcessorOptions(), PartitionManagerOptions()
     assert (events.max_batch_size, events.prefetch_count, events.receive_timeout_s) == (10, 300, 60)
     assert (leases.lease_duration_s, leases.renew_interval_s) == (30, 10)
@@ -469,7 +469,7 @@ def test_the_defaults_that_users_know() -> None:
     assert options.max_wait_s is None
 
 
-def test_registering_twice_and_a_hub_that_is_not_there() -> None:
+def test_a_second_register_and_a_missing_hub_are_refused() -> None:
     async def scenario() -> None:
         async with Place(1) as place, make_host(place) as host:
             await host.register(processor(Diary()))

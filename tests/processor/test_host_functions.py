@@ -21,7 +21,7 @@ def make_host(place: Place) -> EventProcessorHost:
     return EventProcessorHost("host-a", place.connection, store=place.store, clock=place.clock)
 
 
-def test_two_functions_in_place_of_a_class() -> None:
+def test_two_functions_replace_an_event_processor() -> None:
     async def scenario() -> None:
         seen: list[bytes] = []
         errors: list[Exception] = []
@@ -52,9 +52,7 @@ def test_two_functions_in_place_of_a_class() -> None:
 
 
 @pytest.mark.parametrize(("takes_s", "calls"), [(35, 2), (1, 4)])
-def test_a_function_is_called_with_no_event_after_the_lease_ran_out(
-    takes_s: float, calls: int
-) -> None:
+def test_a_function_gets_no_event_after_the_lease_expired(takes_s: float, calls: int) -> None:
     """Each event is handed out by itself, so it is asked before each whether we still may."""
 
     async def scenario() -> None:
@@ -80,7 +78,7 @@ def test_a_function_is_called_with_no_event_after_the_lease_ran_out(
     run(scenario())
 
 
-def test_what_functions_have_handled_of_a_batch_is_not_handled_again() -> None:
+def test_events_that_functions_handled_are_not_repeated() -> None:
     """I6: they were called for some events of a batch when the host was stopped."""
 
     async def scenario() -> None:

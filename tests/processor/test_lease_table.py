@@ -81,7 +81,7 @@ def table() -> Table:
     return Table()
 
 
-async def test_only_the_epoch_that_we_hold_binds_and_only_for_a_lease(table: Table) -> None:
+async def test_a_lease_is_valid_for_its_epoch_and_its_duration_only(table: Table) -> None:
     await table.own()
     assert table.leases.is_valid("0", 1)
     assert not table.leases.is_valid("0", 2)
@@ -92,7 +92,7 @@ async def test_only_the_epoch_that_we_hold_binds_and_only_for_a_lease(table: Tab
     assert table.listener.calls[-1] == ("lost", "")
 
 
-async def test_what_was_given_up_while_a_renewal_waited_for_its_turn_is_left_out(
+async def test_a_renewal_skips_a_partition_that_was_given_up_meanwhile(
     table: Table,
 ) -> None:
     """A lock that was released and goes to a waiter says that it is free."""
@@ -129,7 +129,7 @@ async def test_what_was_given_up_while_a_renewal_waited_for_its_turn_is_left_out
     assert (await table.row("1")).owner == ""
 
 
-async def test_an_answer_that_comes_after_the_lease_ran_out_gives_nothing_back(
+async def test_a_renewal_response_after_expiry_does_not_restore_the_lease(
     table: Table,
 ) -> None:
     """Whatever the store says later."""
@@ -155,7 +155,7 @@ async def test_an_answer_that_comes_after_the_lease_ran_out_gives_nothing_back(
     assert not table.leases.is_valid("0", 1)
 
 
-async def test_a_listing_says_nothing_of_what_is_just_being_written(table: Table) -> None:
+async def test_a_listing_does_not_change_a_lease_that_is_being_written(table: Table) -> None:
     await table.own()
     await table.write(nominate(await table.row(), "b", 20.0))
     await table.list()
@@ -179,7 +179,7 @@ async def test_a_listing_says_nothing_of_what_is_just_being_written(table: Table
     assert ("lost", "b") not in table.listener.calls, "it was given, not lost"
 
 
-async def test_a_refusal_that_says_nothing_calls_for_a_listing(table: Table) -> None:
+async def test_a_refusal_without_a_row_requires_a_listing(table: Table) -> None:
     class Mute(FlakyStore):
         async def claim_ownership(
             self, group: Group, claims: Sequence[Ownership]
@@ -195,7 +195,7 @@ async def test_a_refusal_that_says_nothing_calls_for_a_listing(table: Table) -> 
     assert not table.leases.held["0"].doubtful
 
 
-async def test_renewals_tell_the_rate(table: Table) -> None:
+async def test_renewals_write_the_event_rate(table: Table) -> None:
     await table.own()
     table.leases.count("0", 50)
     table.clock.time = 10.0
@@ -204,7 +204,7 @@ async def test_renewals_tell_the_rate(table: Table) -> None:
     assert ("renewed", "0") in table.listener.calls
 
 
-async def test_a_successor_is_heard_of_and_gets_it(table: Table) -> None:
+async def test_a_successor_is_reported_and_gets_the_partition(table: Table) -> None:
     await table.own()
     await table.write(nominate(await table.row(), "b", 20.0))
     table.clock.time = 5.0
@@ -221,7 +221,9 @@ async def test_a_successor_is_heard_of_and_gets_it(table: Table) -> None:
 
 
 @pytest.mark.parametrize("mishaps", [["before"], ["after"], ["before", "after"]])
-async def test_giving_up_is_tried_until_it_is_known(table: Table, mishaps: list[str]) -> None:
+async def test_giving_up_is_retried_until_the_outcome_is_known(
+    table: Table, mishaps: list[str]
+) -> None:
     await table.own()
     table.flaky.plan = ScriptedFaults(mishaps)  # type: ignore[arg-type]
     assert await table.leases.give_up("0")
@@ -229,14 +231,14 @@ async def test_giving_up_is_tried_until_it_is_known(table: Table, mishaps: list[
     assert table.leases.held == {}
 
 
-async def test_giving_up_ends_even_if_nobody_answers(table: Table) -> None:
+async def test_giving_up_ends_without_any_response(table: Table) -> None:
     await table.own()
     table.flaky.plan = RandomFaults(Random(1), before=1.0)
     assert not await table.leases.give_up("0")
     assert table.leases.held == {}
 
 
-async def test_a_row_that_we_asked_for_is_taken_once(table: Table) -> None:
+async def test_a_requested_row_is_claimed_once(table: Table) -> None:
     """An old listing must not bring back what was given up."""
     await table.write(claim(None, "0", "b"))
     assert await table.leases.nominate([nominate(await table.row(), "me", 20.0)]) == ["0"]
@@ -248,7 +250,7 @@ async def test_a_row_that_we_asked_for_is_taken_once(table: Table) -> None:
     assert table.leases.apply_listing(old, table.clock.monotonic()) == []
 
 
-async def test_an_unknown_claim_that_is_too_old_is_not_taken(table: Table) -> None:
+async def test_an_unknown_claim_that_has_expired_is_not_confirmed(table: Table) -> None:
     table.flaky.plan = ScriptedFaults(["after"])
     assert await table.leases.claim([claim(None, "0", "me")]) == []
     table.clock.time = OPTIONS.lease_s
@@ -265,7 +267,7 @@ class Ageless(FlakyStore):
 
 
 @pytest.mark.parametrize("kind", [FlakyStore, Ageless])
-async def test_what_was_handed_over_is_written_before_it_binds(
+async def test_a_handed_over_row_is_written_before_its_lease_is_valid(
     table: Table, kind: type[FlakyStore]
 ) -> None:
     """Its lease counts from our write: how old the row was, a store may not be able to tell."""
@@ -281,7 +283,7 @@ async def test_what_was_handed_over_is_written_before_it_binds(
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
-async def test_a_claim_without_an_answer_binds_once_a_write_of_it_is_granted(
+async def test_a_claim_without_a_response_is_valid_once_confirmed(
     table: Table, mishap: str
 ) -> None:
     table.flaky.plan = ScriptedFaults(["after", mishap])  # type: ignore[list-item]
@@ -295,7 +297,7 @@ async def test_a_claim_without_an_answer_binds_once_a_write_of_it_is_granted(
     assert table.leases.held["0"].row.epoch == 1, "no epoch is wasted"
 
 
-async def test_a_renewal_without_an_answer_is_made_again_at_once(table: Table) -> None:
+async def test_a_renewal_without_a_response_is_repeated_at_once(table: Table) -> None:
     await table.own()
     table.flaky.plan = ScriptedFaults(["after"])
     table.clock.time = 10.0
@@ -328,7 +330,7 @@ async def test_only_the_owner_can_raise_the_epoch(table: Table) -> None:
 
 
 @pytest.mark.parametrize(("mishap", "epoch"), [("before", 1), ("after", 51)])
-async def test_a_raise_without_an_answer_is_found_out(
+async def test_an_epoch_raise_without_a_response_is_settled_by_a_renewal(
     table: Table, mishap: str, epoch: int
 ) -> None:
     await table.own()
@@ -340,7 +342,7 @@ async def test_a_raise_without_an_answer_is_found_out(
     assert table.leases.is_valid("0", 51)
 
 
-async def test_a_raise_finds_that_somebody_has_asked(table: Table) -> None:
+async def test_an_epoch_raise_detects_a_request(table: Table) -> None:
     await table.own()
     await table.write(nominate(await table.row(), "b", 20.0))
     assert await table.leases.raise_epoch("0", 50) == 51
@@ -374,7 +376,7 @@ async def test_two_writes_of_a_partition_never_overlap(table: Table) -> None:
     assert (await table.row()).owner == ""
 
 
-async def test_our_own_raise_that_was_not_answered_is_no_loss(table: Table) -> None:
+async def test_our_own_epoch_raise_without_a_response_is_not_a_loss(table: Table) -> None:
     await table.own()
     table.flaky.plan = ScriptedFaults(["after"])
     with pytest.raises(StoreError, match="could not be raised"):

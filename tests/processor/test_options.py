@@ -37,7 +37,7 @@ from pumphouse.processor.pump import cut
         ({"backoff_most_s": 0.1}, "backoff_most_s must be at least backoff_first_s"),
     ],
 )
-def test_a_processor_is_not_told_nonsense(settings: dict[str, Any], sentence: str) -> None:
+def test_invalid_processor_options_are_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         ProcessorOptions(**settings)
 
@@ -50,22 +50,22 @@ def test_a_processor_is_not_told_nonsense(settings: dict[str, Any], sentence: st
         ({"then": "pray"}, "then must be one of stop, skip, dead-letter"),
     ],
 )
-def test_a_poison_policy_is_possible(settings: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_poison_policy_is_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         PoisonPolicy(**settings)
 
 
 @pytest.mark.parametrize("settings", [{"every_events": 0}, {"every_s": 0.0}])
-def test_a_checkpoint_policy_is_possible(settings: dict[str, Any]) -> None:
+def test_an_invalid_checkpoint_policy_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match="every_"):
         CheckpointPolicy(**settings)
 
 
-def test_the_preset_is_that_of_the_processor_notes() -> None:
+def test_relaxed_has_the_defaults_of_the_processor_notes() -> None:
     assert (RELAXED.interval_s, RELAXED.lease_s) == (30.0, 120.0)
 
 
-def test_where_partitions_start() -> None:
+def test_the_start_position_of_a_partition() -> None:
     assert ProcessorOptions().start_of("3") is EARLIEST
     options = ProcessorOptions(start=LATEST, starts={"3": EARLIEST})
     assert (options.start_of("3"), options.start_of("4")) == (EARLIEST, LATEST)
@@ -97,7 +97,7 @@ def test_when_a_checkpoint_is_due(policy: CheckpointPolicy, now_s: float, expect
     assert checkpoint_due_in(policy, None, now_s) == float("inf")
 
 
-def test_an_event_that_was_not_read_has_no_place() -> None:
+def test_an_event_that_was_not_read_cannot_be_checkpointed() -> None:
     assert sequence_of(event(0)) == 0
     with pytest.raises(OptionError):
         sequence_of(Event(b"x"))
@@ -107,7 +107,7 @@ def test_an_event_that_was_not_read_has_no_place() -> None:
     ("sizes", "taken"),
     [([], 0), ([200], 1), ([200, 1], 1), ([50, 50, 1], 2), ([50, 51], 1), ([1, 1, 1], 3)],
 )
-def test_a_batch_has_so_many_bytes_or_one_event(sizes: list[int], taken: int) -> None:
+def test_a_batch_is_cut_at_its_byte_limit(sizes: list[int], taken: int) -> None:
     events = [event(number, size) for number, size in enumerate(sizes)]
     batch, rest = cut(events, 100)
     assert len(batch) == taken

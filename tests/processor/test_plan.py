@@ -57,11 +57,11 @@ HELD = granted_lease(MINE, sent_s=100.0, now_s=101.0)
         (replace(MINE, etag="e2", owner="sdk", epoch=0), False),  # an official SDK took it
     ],
 )
-def test_whether_it_is_still_ours(row: Ownership | None, ours: bool) -> None:
+def test_the_lease_after_its_row_was_read(row: Ownership | None, ours: bool) -> None:
     assert (next_lease(HELD, row, 110.0, 111.0) is not None) is ours
 
 
-def test_a_listing_from_before_our_write_says_nothing() -> None:
+def test_a_listing_requested_before_our_write_is_ignored() -> None:
     assert next_lease(HELD, replace(MINE, etag="e0", owner="b", epoch=9), 100.5, 102.0) is HELD
 
 
@@ -76,7 +76,7 @@ def test_a_listing_from_before_our_write_says_nothing() -> None:
         (None, False),
     ],
 )
-def test_a_listing_may_tell_our_own_row_as_it_was(row: Ownership | None, old: bool) -> None:
+def test_a_listing_with_our_earlier_row_is_stale(row: Ownership | None, old: bool) -> None:
     assert is_stale(HELD, row, 110.0) is old
     assert not is_stale(replace(HELD, doubtful=True), row, 110.0)
 
@@ -86,7 +86,7 @@ def test_a_lease_counts_from_before_the_write_was_sent() -> None:
 
 
 @pytest.mark.parametrize("age_s", [0.0, 4.0, 50.0])
-def test_a_row_that_we_wrote_unheard_is_renewed_at_once_and_gives_nothing_yet(age_s: float) -> None:
+def test_a_write_without_a_response_does_not_extend_the_lease(age_s: float) -> None:
     """Its age may be told in whole seconds, or not at all: only a granted write counts."""
     after = next_lease(HELD, replace(MINE, etag="e2", age_s=age_s), 102.0, 103.0)
     assert after is not None
@@ -100,14 +100,14 @@ def test_a_row_that_we_wrote_unheard_is_renewed_at_once_and_gives_nothing_yet(ag
     assert not due_on_watch(asked, 103.0, OPTIONS), "that was somebody else's"
 
 
-def test_somebody_elses_write_does_not_renew_our_lease() -> None:
+def test_the_write_of_another_host_does_not_renew_our_lease() -> None:
     asked = replace(MINE, etag="e2", successor="b", deadline_s=500.0, age_s=0.0)
     after = next_lease(HELD, asked, 120.0, 121.0)
     assert after is not None
     assert after.valid_until(30.0) == 130.0
 
 
-def test_a_deadline_nears_and_is_never_put_off() -> None:
+def test_a_deadline_is_never_moved_back() -> None:
     asked = replace(MINE, etag="e2", successor="b", deadline_s=5.0)
     after = next_lease(HELD, asked, 120.0, 121.0)
     assert after is not None
@@ -118,13 +118,13 @@ def test_a_deadline_nears_and_is_never_put_off() -> None:
     assert old_news == after, "who has asked is not forgotten"
 
 
-def test_what_was_asked_for_is_ours_when_a_row_says_so() -> None:
+def test_an_expected_row_is_ours() -> None:
     assert is_expected(MINE, "me", {5})
     assert not is_expected(MINE, "me", {4, 6})
     assert not is_expected(MINE, "b", {5})
 
 
-def test_doubt_ends_when_the_row_is_seen_again() -> None:
+def test_a_doubtful_lease_is_settled_by_its_row() -> None:
     doubtful = replace(HELD, doubtful=True)
     for etag in ("e1", "e2"):
         after = next_lease(doubtful, replace(MINE, etag=etag), 110.0, 111.0)
@@ -188,7 +188,7 @@ def written(rows: tuple[Ownership, ...]) -> dict[str, tuple[str, int, str]]:
     return {row.partition: (row.owner, row.epoch, row.successor) for row in rows}
 
 
-def test_free_ones_are_claimed_and_held_ones_asked_for() -> None:
+def test_free_partitions_are_claimed_and_held_ones_requested() -> None:
     now = situation(listing(".Aa"), 3, targets=("0", "1", "2"))
     choice = choose(now, OPTIONS, {"0": 8})
     assert written(choice.claims) == {"0": ("m", 9, ""), "1": ("m", 4, "")}
@@ -198,7 +198,7 @@ def test_free_ones_are_claimed_and_held_ones_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("hand_off_s", "granted_s"), [(None, 29.0), (60.0, 60.0), (12.0, 12.0)])
-def test_asking_does_not_give_a_dead_owner_another_lease(
+def test_a_request_does_not_extend_the_lease_of_a_dead_owner(
     hand_off_s: float | None, granted_s: float
 ) -> None:
     """Found by the simulation: a partition of a host that had crashed rested for twice a lease."""
@@ -207,7 +207,7 @@ def test_asking_does_not_give_a_dead_owner_another_lease(
     assert choice.nominations[0].deadline_s == granted_s
 
 
-def test_what_a_successor_waits_for_is_given_back_and_not_claimed_anew() -> None:
+def test_a_requested_row_in_our_name_is_given_away_and_not_claimed_again() -> None:
     """Found by the simulation: a host that had lost its row to the clock forgot who had asked."""
     row = Ownership("0", "m", 3, "e0", age_s=99.0, successor="b", deadline_s=-1.0)
     now = situation(Listing((row,)), 1, targets=("0",))
@@ -216,13 +216,13 @@ def test_what_a_successor_waits_for_is_given_back_and_not_claimed_anew() -> None
     assert written(choice.returns) == {"0": ("b", 4, "")}
 
 
-def test_a_strategy_that_grabs_takes_held_ones() -> None:
+def test_a_strategy_that_grabs_claims_held_partitions() -> None:
     choice = choose(situation(listing("a"), 1, targets=("0",), grabs=True), OPTIONS, {})
     assert written(choice.claims) == {"0": ("m", 4, "")}
     assert choice.nominations == ()
 
 
-def test_a_row_of_an_official_sdk_is_taken_at_once() -> None:
+def test_a_row_of_an_official_sdk_is_claimed_at_once() -> None:
     """It knows no epochs and no hand-offs: to be asked would only make it leave early."""
     theirs = Ownership("0", "a", epoch=0, etag="e0", age_s=1.0)
     choice = choose(situation(listing("a", p0=theirs), 1, targets=("0",)), OPTIONS, {"0": 8})
@@ -238,7 +238,7 @@ def test_a_row_of_an_official_sdk_is_taken_at_once() -> None:
         (1.0, 0, ("0",)),  # it has been in, and has left: the checkpoint is its own
     ],
 )
-def test_an_official_sdk_that_was_kept_out_is_given_time_to_come_back(
+def test_a_partition_that_an_official_sdk_retries_is_left_to_it(
     age_s: float, checkpoint_epoch: int, claimed: tuple[str, ...]
 ) -> None:
     row = Ownership("0", "", epoch=0, etag="e0", age_s=age_s)
@@ -246,30 +246,30 @@ def test_an_official_sdk_that_was_kept_out_is_given_time_to_come_back(
     assert choose(now, OPTIONS, {"0": checkpoint_epoch}).requested == claimed
 
 
-def test_what_a_fixed_host_takes_is_pinned() -> None:
+def test_the_claims_of_a_fixed_host_are_pinned() -> None:
     choice = choose(situation(listing("."), 1, targets=("0",), pins=True), OPTIONS, {})
     assert choice.claims[0].pinned
     assert not choose(situation(listing("."), 1, targets=("0",)), OPTIONS, {}).claims[0].pinned
 
 
-def test_what_is_held_or_still_busy_is_not_claimed() -> None:
+def test_held_and_busy_partitions_are_not_claimed() -> None:
     now = situation(listing("..."), 3, targets=("0", "1", "2"), held={"0"}, busy={"1"})
     assert choose(now, OPTIONS, {}).requested == ("2",)
 
 
-def test_a_hand_off_that_is_overdue_is_taken() -> None:
+def test_an_overdue_handover_is_claimed() -> None:
     late = aged(nominate(Ownership("0", "a", 3, "e0"), "m", 20.0), 21.0)
     choice = choose(situation(listing("a", p0=late), 1), OPTIONS, {})
     assert written(choice.claims) == {"0": ("m", 4, "")}
 
 
-def test_a_hand_off_that_is_not_is_waited_for() -> None:
+def test_a_handover_within_its_deadline_is_awaited() -> None:
     soon = aged(nominate(Ownership("0", "a", 3, "e0"), "m", 20.0), 19.0)
     choice = choose(situation(listing("a", p0=soon), 1, targets=()), OPTIONS, {})
     assert choice == type(choice)()
 
 
-def test_rows_in_our_name_that_we_do_not_hold_are_taken_up_or_given_back() -> None:
+def test_stray_rows_are_claimed_or_given_away() -> None:
     asked = nominate(Ownership("2", "m", 3, "e2"), "b", 20.0)
     now = situation(listing("mMmm", p2=asked), 4, held={"3"})
     choice = choose(now, OPTIONS, {})
@@ -277,14 +277,14 @@ def test_rows_in_our_name_that_we_do_not_hold_are_taken_up_or_given_back() -> No
     assert written(choice.returns) == {"2": ("b", 4, "")}
 
 
-def test_no_more_rows_are_taken_up_than_we_may_have() -> None:
+def test_stray_rows_are_claimed_up_to_the_limit() -> None:
     choice = choose(situation(listing("mmm"), 3), replace(OPTIONS, max_partitions=1), {})
     assert written(choice.claims) == {"0": ("m", 4, "")}
     assert written(choice.returns) == {"1": ("", 3, ""), "2": ("", 3, "")}
 
 
 @pytest.mark.parametrize(("epoch", "needed"), [(0, True), (3, False)])
-def test_checkpoints_are_asked_only_if_a_row_tells_no_epoch(epoch: int, needed: bool) -> None:
+def test_checkpoints_are_read_only_if_a_row_has_no_epoch(epoch: int, needed: bool) -> None:
     row = Ownership("0", "a", epoch, "e0", age_s=99.0)
     assert needs_checkpoint_epochs(situation(listing("a", p0=row), 1, targets=("0",))) is needed
     assert not needs_checkpoint_epochs(situation(listing("a", p0=row), 1))
@@ -302,12 +302,14 @@ def test_checkpoints_are_asked_only_if_a_row_tells_no_epoch(epoch: int, needed: 
         (None, "17", Position("offset", "17")),
     ],
 )
-def test_where_reading_starts(sequence: int | None, offset: str | None, position: Position) -> None:
+def test_the_position_where_reading_starts(
+    sequence: int | None, offset: str | None, position: Position
+) -> None:
     checkpoint = Checkpoint(Group("n", "h"), "0", sequence, offset, epoch=1)
     assert start_position(checkpoint, EARLIEST) == position
 
 
-def test_pumps_follow_ownership() -> None:
+def test_owned_partitions_without_a_pump_are_started() -> None:
     assert pumps_to_start({"1", "2", "3"}, {"3", "4"}) == ["1", "2"]
 
 
@@ -330,10 +332,10 @@ def test_back_off_doubles_up_to_a_limit() -> None:
         (Outcome(0.0, hurries=True), RERUN_S, RERUN_S),
     ],
 )
-def test_when_the_next_cycle_comes(came: Outcome, least_s: float, most_s: float) -> None:
+def test_the_delay_of_the_next_cycle(came: Outcome, least_s: float, most_s: float) -> None:
     for seed in range(20):
         assert least_s <= next_delay(came, OPTIONS, Random(seed)) <= most_s
 
 
-def test_a_holding_without_a_successor_has_no_deadline() -> None:
+def test_a_lease_without_a_successor_has_no_deadline() -> None:
     assert Lease(MINE, 1.0, 1.0, 1.0).deadline_s == math.inf

@@ -46,7 +46,7 @@ async def first(partition: PartitionClient) -> list[Event]:
 # -- pulling --------------------------------------------------------------------------------------
 
 
-def test_partitions_come_as_they_are_claimed() -> None:
+def test_partitions_are_yielded_as_they_are_claimed() -> None:
     async def scene() -> None:
         async with Fleet(3) as fleet:
             await fleet.send(5)
@@ -83,7 +83,7 @@ def test_the_iteration_ends_when_the_processor_stops() -> None:
     run(scene())
 
 
-def test_a_loop_that_is_left_gets_its_partition_again_behind_the_checkpoint() -> None:
+def test_a_partition_whose_loop_was_left_is_offered_again_behind_the_checkpoint() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             await fleet.send(10)
@@ -103,7 +103,7 @@ def test_a_loop_that_is_left_gets_its_partition_again_behind_the_checkpoint() ->
     run(scene())
 
 
-def test_what_is_in_hand_is_finished_before_the_row_is_released() -> None:
+def test_the_batch_in_hand_is_finished_before_the_row_is_released() -> None:
     """I2: a release waits for the loop to ask for the next batch."""
 
     async def scene() -> None:
@@ -134,7 +134,7 @@ def test_what_is_in_hand_is_finished_before_the_row_is_released() -> None:
     run(scene())
 
 
-def test_only_one_may_go_through_the_batches() -> None:
+def test_batches_cannot_be_iterated_twice_at_once() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             await fleet.send(1)
@@ -150,7 +150,7 @@ def test_only_one_may_go_through_the_batches() -> None:
     run(scene())
 
 
-def test_a_checkpoint_cannot_pass_what_was_handed_out() -> None:
+def test_a_checkpoint_cannot_pass_the_last_event_handed_out() -> None:
     """I5."""
 
     async def scene() -> None:
@@ -231,7 +231,7 @@ def test_a_paused_partition_can_be_handed_over() -> None:
     run(scene())
 
 
-def test_no_more_than_max_partitions() -> None:
+def test_a_host_owns_at_most_max_partitions() -> None:
     async def scene() -> None:
         async with Fleet(8) as fleet:
             few = replace(fleet.options, max_partitions=2)
@@ -249,7 +249,7 @@ def test_no_more_than_max_partitions() -> None:
     run(scene())
 
 
-def test_partitions_that_are_added_while_it_runs_are_served() -> None:
+def test_partitions_added_at_run_time_are_served() -> None:
     async def scene() -> None:
         async with Fleet(2) as fleet:
             for name in ("a", "b"):
@@ -279,7 +279,7 @@ def test_partitions_that_are_added_while_it_runs_are_served() -> None:
     ],
     ids=["default", "earliest", "default given", "per partition", "asked for"],
 )
-def test_where_a_partition_without_a_checkpoint_starts(
+def test_the_start_position_without_a_checkpoint(
     settings: dict[str, Any], expected: list[int]
 ) -> None:
     """I15: the position is settled before the first event is asked for."""
@@ -294,7 +294,7 @@ def test_where_a_partition_without_a_checkpoint_starts(
     run(scene())
 
 
-def test_the_checkpoint_wins_over_the_start_position() -> None:
+def test_the_checkpoint_takes_precedence_over_the_start_position() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             await fleet.add("a")
@@ -331,7 +331,7 @@ def test_batches_have_bounds() -> None:
     run(scene())
 
 
-def test_an_empty_batch_comes_if_it_is_asked_for() -> None:
+def test_an_empty_batch_is_delivered_after_max_wait() -> None:
     async def scene() -> None:
         empty: list[float] = []
 
@@ -370,7 +370,7 @@ def test_checkpoints_by_policy(policy: CheckpointPolicy, at_least: int) -> None:
 # -- starting -------------------------------------------------------------------------------------
 
 
-async def test_a_hub_that_is_not_there_is_said_at_once() -> None:
+async def test_a_missing_hub_is_reported_at_start() -> None:
     async with EmbeddedHub({"eh": 1}) as hub:
         text = hub.connection_string("eh").replace("EntityPath=eh", "EntityPath=nowhere")
         with pytest.raises(HubNotFound, match="nowhere"):
@@ -388,7 +388,7 @@ async def test_a_processor_starts_once() -> None:
                 await processor.__aenter__()
 
 
-def test_an_unknown_strategy_is_said() -> None:
+def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(OptionError, match="unknown strategy 'best'"):
         Processor("", store=MemoryStore(), strategy="best")
 
@@ -396,7 +396,7 @@ def test_an_unknown_strategy_is_said() -> None:
 # -- in real time, in a file ----------------------------------------------------------------------
 
 
-async def test_hosts_share_a_file(tmp_path: Path) -> None:
+async def test_hosts_share_a_sqlite_file(tmp_path: Path) -> None:
     options = ProcessorOptions(interval_s=0.1, renew_s=0.1, lease_s=60.0)
     store = SqliteStore(tmp_path / "leases.db")
     async with Fleet(6, store=store, options=options) as fleet:

@@ -15,7 +15,7 @@ from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.options import PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.fleet import HUB, Fleet
-from tests.processor.test_handling import Scene
+from tests.processor.test_handlers import Scene
 from tests.processor.virtual_time import LoopClock, run
 
 Work = Callable[[PartitionClient, list[Event]], Awaitable[None]]
@@ -25,7 +25,7 @@ Work = Callable[[PartitionClient, list[Event]], Awaitable[None]]
 
 
 @pytest.mark.parametrize("then", ["stop", "skip"])
-def test_a_batch_that_is_tried_again_says_again_what_was_said(then: str) -> None:
+def test_a_retried_batch_may_repeat_its_checkpoints(then: str) -> None:
     """Event by event is how many checkpoint. What was handled before it failed is no poison."""
 
     async def scene() -> None:
@@ -59,7 +59,7 @@ class SlowMarks(MemoryStore):
 
 
 @pytest.mark.parametrize("pauses", [True, False])
-def test_a_pause_and_a_resume_are_heard_while_a_pump_starts(pauses: bool) -> None:
+def test_pause_and_resume_take_effect_while_a_pump_starts(pauses: bool) -> None:
     async def scene() -> None:
         async with Fleet(1, store=SlowMarks(LoopClock())) as fleet:
             await fleet.send()
@@ -75,7 +75,7 @@ def test_a_pause_and_a_resume_are_heard_while_a_pump_starts(pauses: bool) -> Non
     run(scene())
 
 
-def test_a_partition_may_be_resumed_by_whoever_hears_that_poison_stopped_it() -> None:
+def test_the_error_callback_may_resume_a_poisoned_partition() -> None:
     async def scene() -> None:
         calls: list[bytes] = []
 
@@ -99,7 +99,7 @@ def test_a_partition_may_be_resumed_by_whoever_hears_that_poison_stopped_it() ->
 # -- things that are cancelled --------------------------------------------------------------------
 
 
-def test_a_handler_that_awaits_what_somebody_cancels_has_failed() -> None:
+def test_a_handler_whose_awaited_task_is_cancelled_has_failed() -> None:
     """It is no end of ours: it is told, tried again, and meets the policy like any other."""
 
     async def scene() -> None:
@@ -117,7 +117,7 @@ def test_a_handler_that_awaits_what_somebody_cancels_has_failed() -> None:
     run(scene())
 
 
-def test_a_loop_that_awaits_what_somebody_cancels_is_told_of_and_starts_again() -> None:
+def test_a_loop_whose_awaited_task_is_cancelled_is_reported_and_restarted() -> None:
     async def scene() -> None:
         async def work(partition: PartitionClient, batch: list[Event]) -> None:
             if not fleet.errors:
@@ -137,7 +137,7 @@ def test_a_loop_that_awaits_what_somebody_cancels_is_told_of_and_starts_again() 
 # -- moved under its feet -------------------------------------------------------------------------
 
 
-def test_a_hub_that_was_made_anew_is_read_once_its_checkpoint_is_reset() -> None:
+def test_a_recreated_hub_is_read_once_its_checkpoint_is_reset() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             await fleet.add("a")
@@ -162,7 +162,7 @@ def test_a_hub_that_was_made_anew_is_read_once_its_checkpoint_is_reset() -> None
     run(scene())
 
 
-def test_a_client_that_has_ended_hands_out_nothing_more_and_wakes_who_waits() -> None:
+def test_an_ended_client_hands_out_nothing_more_and_wakes_its_waiters() -> None:
     """Its checkpoint was moved by hand, and another task of the user's has met that."""
 
     async def scene() -> None:

@@ -18,7 +18,7 @@ from tests.processor.virtual_time import LoopClock, run
 # -- readers that push in -------------------------------------------------------------------------
 
 
-def test_a_rightful_owner_raises_its_epoch_above_a_reader_that_keeps_it_out() -> None:
+def test_the_owner_raises_its_epoch_above_a_reader_that_refuses_it() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             intruder = await fleet.client.reader(ReaderOptions("0", epoch=50))
@@ -41,7 +41,7 @@ async def drain(reader: object) -> None:
             await reader.receive(100, 1.0)  # type: ignore[attr-defined]
 
 
-def test_a_rightful_owner_that_is_evicted_comes_back_without_a_duplicate() -> None:
+def test_an_evicted_owner_reads_again_without_a_duplicate() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             await fleet.add("a", checkpoint=False)
@@ -57,7 +57,7 @@ def test_a_rightful_owner_that_is_evicted_comes_back_without_a_duplicate() -> No
     run(scene())
 
 
-def test_the_hub_may_go_away_for_a_while() -> None:
+def test_reading_continues_after_the_hub_was_unavailable() -> None:
     async def scene() -> None:
         async with Fleet(4) as fleet:
             await fleet.add("a", checkpoint=False)
@@ -74,7 +74,7 @@ def test_the_hub_may_go_away_for_a_while() -> None:
 # -- others who write -----------------------------------------------------------------------------
 
 
-def test_a_row_that_an_official_sdk_rewrote_is_followed_by_a_higher_epoch() -> None:
+def test_after_an_official_sdk_rewrote_the_row_the_epoch_is_raised() -> None:
     """I1 in a mixed fleet: the checkpoint remembers the epoch that the row forgot."""
 
     async def scene() -> None:
@@ -95,7 +95,7 @@ def test_a_row_that_an_official_sdk_rewrote_is_followed_by_a_higher_epoch() -> N
     run(scene())
 
 
-def test_a_checkpoint_that_is_moved_by_hand_is_followed() -> None:
+def test_a_checkpoint_reset_by_an_operator_is_followed() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             await fleet.add("a")

@@ -26,7 +26,7 @@ def forgotten_sockets() -> Iterator[None]:
     gc.collect()
 
 
-async def test_an_official_reader_of_epoch_0_gives_way_and_cannot_come_back() -> None:
+async def test_an_official_reader_without_an_epoch_is_evicted_and_refused() -> None:
     """I1: the official processors read with epoch 0; ours start at 1."""
     async with Fleet(1, store=MemoryStore(), options=QUICK) as fleet:
         got: list[int] = []
@@ -62,7 +62,7 @@ async def test_an_official_reader_of_epoch_0_gives_way_and_cannot_come_back() ->
             await asyncio.wait([reading])
 
 
-async def test_events_of_the_official_producer_are_handled_whole() -> None:
+async def test_events_of_the_official_producer_keep_all_their_fields() -> None:
     from azure.eventhub import EventData
     from azure.eventhub.aio import EventHubProducerClient
 

@@ -29,7 +29,7 @@ from tests.processor.fleet import Fleet
 from tests.processor.virtual_time import LoopClock, run
 
 
-def test_a_hand_off_never_outlives_its_deadline() -> None:
+def test_a_handover_never_outlives_its_deadline() -> None:
     """I12 and I11: an owner whose handler is stuck loses the partition at the deadline."""
 
     async def scene() -> None:
@@ -67,7 +67,7 @@ def test_a_hand_off_never_outlives_its_deadline() -> None:
     run(scene())
 
 
-def test_a_successor_that_died_does_not_keep_what_it_was_handed() -> None:
+def test_a_crashed_successor_does_not_keep_the_partition() -> None:
     """I8: it has as long as between two renewals to come for it, not a lease."""
 
     async def scene() -> None:
@@ -92,7 +92,7 @@ def test_a_successor_that_died_does_not_keep_what_it_was_handed() -> None:
     run(scene())
 
 
-def test_a_fixed_owner_gives_nothing_away() -> None:
+def test_a_fixed_owner_hands_nothing_over() -> None:
     async def scene() -> None:
         async with Fleet(4) as fleet:
             await fleet.add("a", strategy="fixed:4")
@@ -119,7 +119,7 @@ class MuteStore(FlakyStore):
         ]
 
 
-def test_a_refusal_that_says_nothing_is_looked_into() -> None:
+def test_a_refusal_without_a_row_is_followed_by_a_listing() -> None:
     """A hand-off is clean even if only a listing can tell of it; so is a loss."""
 
     async def scene() -> None:
@@ -144,7 +144,7 @@ def test_a_refusal_that_says_nothing_is_looked_into() -> None:
     run(scene())
 
 
-def test_who_leaves_in_the_moment_it_is_asked_hands_over_all_the_same() -> None:
+def test_a_host_that_is_asked_while_it_stops_still_hands_over() -> None:
     """A blob store refuses the release without a word: somebody has asked since the last look."""
 
     async def scene() -> None:
@@ -161,7 +161,7 @@ def test_who_leaves_in_the_moment_it_is_asked_hands_over_all_the_same() -> None:
     run(scene())
 
 
-def test_a_row_that_cannot_be_given_up_is_told_of() -> None:
+def test_a_row_that_cannot_be_given_up_is_reported() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             mute = MuteStore(fleet.store, clock=fleet.clock)
@@ -175,7 +175,7 @@ def test_a_row_that_cannot_be_given_up_is_told_of() -> None:
     run(scene())
 
 
-def test_two_hosts_of_one_name_are_told_so() -> None:
+def test_two_hosts_with_the_same_name_are_reported() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             heard: dict[str, list[str]] = {"first": [], "second": []}

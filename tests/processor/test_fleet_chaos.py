@@ -12,7 +12,7 @@ from pumphouse.events import Event
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
-from tests.processor.audit import AuditedStore
+from tests.processor.audited_store import AuditedStore
 from tests.processor.fleet import Fleet
 from tests.processor.virtual_time import LoopClock, run
 
@@ -92,7 +92,7 @@ class Weather:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", range(2))
-def test_nothing_is_lost_in_bad_weather(seed: int, strategy: str) -> None:
+def test_no_event_is_lost_with_store_faults_and_crashes(seed: int, strategy: str) -> None:
     """I1, I3, I4, I5, I7, I9."""
 
     async def scene() -> None:

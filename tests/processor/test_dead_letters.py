@@ -27,7 +27,7 @@ from pumphouse.processor.dead_letters import (
 )
 from pumphouse.processor.options import PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.test_handling import BAD, OPTIONS, Picky, Scene
+from tests.processor.test_handlers import BAD, OPTIONS, Picky, Scene
 from tests.processor.virtual_time import run
 
 
@@ -68,7 +68,7 @@ def test_dead_letters_in_a_hub() -> None:
     run(scene())
 
 
-def test_an_event_waits_until_its_dead_letter_is_kept() -> None:
+def test_a_partition_waits_until_its_dead_letter_is_written() -> None:
     class Shaky:
         tried = 0
 
@@ -91,7 +91,7 @@ def test_an_event_waits_until_its_dead_letter_is_kept() -> None:
     run(scene())
 
 
-def test_properties_of_any_type_are_told() -> None:
+def test_properties_of_any_type_are_written() -> None:
     event = Event(b"\xff", {"b": b"x", "n": 1, "o": 1j})
     told = json.loads(as_line(DeadLetter(event, "0", "g", "h", 1, ValueError("no"))))
     assert told["properties"]["b"] == {"base64": "eA=="}
@@ -111,25 +111,25 @@ UNSENDABLE = DeadLetter(
 )
 
 
-def test_a_cause_that_utf8_cannot_say_is_spelt_out() -> None:
+def test_a_cause_with_a_lone_surrogate_is_escaped() -> None:
     assert UNSENDABLE.reason == r"ValueError: cannot parse bad\udcff"
     huge = replace(UNSENDABLE, cause=ValueError("\udcff" * 5000))
     assert len(huge.reason) == CAUSE_MAX
 
 
-def test_a_text_that_utf8_cannot_say_is_still_told_in_a_file() -> None:
+def test_a_text_with_a_lone_surrogate_is_escaped_in_a_file() -> None:
     told = json.loads(as_line(UNSENDABLE).decode())
     assert told["cause"] == UNSENDABLE.reason
     assert (told["host"], told["partition_key"]) == ("host \udcff", "k\udcff")
     assert told["properties"] == {"key \udcff": "value \udcff"}
 
 
-def test_what_utf8_can_say_is_readable_in_a_file() -> None:
+def test_valid_text_is_readable_in_a_file() -> None:
     letter = DeadLetter(Event("größe".encode()), "0", "g", "h", 1, ValueError("größe"))
     assert as_line(letter).decode().count("größe") == 2
 
 
-def test_a_text_that_utf8_cannot_say_is_still_told_to_a_hub() -> None:
+def test_a_text_with_a_lone_surrogate_is_escaped_in_a_hub() -> None:
     event = as_event(UNSENDABLE)
     assert event.partition_key == r"k\udcff"
     assert event.properties[r"key \udcff"] == r"value \udcff"
@@ -138,7 +138,7 @@ def test_a_text_that_utf8_cannot_say_is_still_told_to_a_hub() -> None:
         str(text).encode()
 
 
-def test_an_event_whose_cause_utf8_cannot_say_is_passed_by(tmp_path: Path) -> None:
+def test_an_event_whose_cause_has_a_lone_surrogate_is_dead_lettered(tmp_path: Path) -> None:
     async def quoting(partition: PartitionClient, batch: list[Event]) -> None:
         for event in batch:
             if event.body.startswith(BAD):
@@ -176,7 +176,7 @@ class SlowClient:
         self.sent += events
 
 
-async def test_letters_at_once_share_a_client() -> None:
+async def test_concurrent_letters_share_a_client() -> None:
     made: list[SlowClient] = []
 
     def make() -> Any:
@@ -202,7 +202,7 @@ async def test_a_hub_that_closes_while_it_opens_leaves_nothing_open() -> None:
     assert client.closed == 1
 
 
-async def test_a_slow_disk_holds_up_nothing_and_lines_stay_whole(
+async def test_a_slow_disk_blocks_nothing_and_lines_stay_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mended, in_time = threading.Event(), []
@@ -217,6 +217,6 @@ async def test_a_slow_disk_holds_up_nothing_and_lines_stay_whole(
     assert letters.path.read_bytes() == as_line(PLAIN) * 3
 
 
-async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_written_raises(tmp_path: Path) -> None:
     with pytest.raises(PumphouseError, match=r"cannot write a dead letter.*No such file"):
         await DeadLetterFile(tmp_path / "nowhere" / "dead.jsonl").write(UNSENDABLE)

@@ -20,7 +20,7 @@ from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionC
 from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.hub_and_store import HUB, Place, until
-from tests.processor.test_handling import Scene
+from tests.processor.test_handlers import Scene
 from tests.processor.virtual_time import run
 
 SKIP = PoisonPolicy(retries=0, then="skip")
@@ -44,7 +44,7 @@ async def until_in_real_time(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_as_many_handlers_hang_as_there_are_threads_and_it_is_heard() -> None:
+async def test_errors_are_reported_while_all_handler_threads_hang() -> None:
     """In real time: a virtual loop would not wait for a thread."""
     go, heard, names = threading.Event(), [], set()
 
@@ -73,7 +73,7 @@ async def test_as_many_handlers_hang_as_there_are_threads_and_it_is_heard() -> N
     assert all(name.startswith("pumphouse on_error") for name in names)
 
 
-def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:
+def test_an_error_callback_that_raises_does_not_prevent_the_others() -> None:
     async def scene() -> None:
         heard: list[str] = []
 
@@ -106,7 +106,7 @@ def test_a_listener_that_raises_keeps_nobody_else_from_hearing() -> None:
     run(scene())
 
 
-def test_a_listener_of_a_fixed_processor_that_raises_keeps_nobody_else_from_hearing() -> None:
+def test_a_fixed_callback_that_raises_does_not_prevent_the_others() -> None:
     async def scene() -> None:
         heard: list[str] = []
         async with Place(1) as place:
@@ -139,7 +139,7 @@ def test_a_listener_of_a_fixed_processor_that_raises_keeps_nobody_else_from_hear
 
 
 @pytest.mark.parametrize("face", ["class", "functions", "fixed"])
-async def test_a_plain_handler_that_raises_stop_iteration(face: str) -> None:
+async def test_stop_iteration_of_a_plain_handler_is_reported(face: str) -> None:
     """In real time: a virtual loop would not wait for a thread."""
     heard: list[str] = []
 
@@ -156,7 +156,7 @@ async def test_a_plain_handler_that_raises_stop_iteration(face: str) -> None:
     assert heard[0] == "the handler raised StopIteration"
 
 
-async def test_a_plain_function_that_raises_stop_iteration() -> None:
+async def test_stop_iteration_of_a_plain_function_is_reported() -> None:
     def bad(partition: PartitionClient, batch: list[Event]) -> None:
         next(iter([]))
 

@@ -11,7 +11,7 @@ from tests.processor.fleet import Fleet
 from tests.processor.virtual_time import run
 
 
-def test_old_listings_cost_time_and_nothing_else() -> None:
+def test_stale_listings_delay_the_fleet_and_lose_nothing() -> None:
     """Every second listing is an old one: nobody is lost, nothing is handled twice."""
 
     async def scene() -> None:
@@ -32,7 +32,7 @@ def test_old_listings_cost_time_and_nothing_else() -> None:
     run(scene())
 
 
-def test_a_slow_store_costs_time_and_nothing_else() -> None:
+def test_a_slow_store_delays_the_fleet_and_loses_no_lease() -> None:
     """Each call takes up to nine tenths of its deadline, while hosts join and leave."""
 
     async def scene() -> None:
@@ -58,7 +58,7 @@ def test_a_slow_store_costs_time_and_nothing_else() -> None:
     run(scene())
 
 
-def test_calls_that_hang_are_given_up_and_the_fleet_goes_on_when_they_no_longer_do() -> None:
+def test_store_calls_that_hang_time_out_and_the_fleet_recovers() -> None:
     """Half of the calls take longer than their deadline: leases may be lost, events are not."""
 
     async def scene() -> None:

@@ -50,19 +50,19 @@ def mark(number: int | None) -> Checkpoint:
         (Position("offset", "500", True), None),
     ],
 )
-def test_places_that_need_no_reading(position: Position, place: ResetPosition | None) -> None:
+def test_resets_that_need_no_reading(position: Position, place: ResetPosition | None) -> None:
     assert edge_position(position, FOUND) == place
 
 
 @pytest.mark.parametrize("position", [EARLIEST, LATEST, sequence(5), Position("time", "1", True)])
-def test_an_empty_partition_has_one_place(position: Position) -> None:
+def test_an_empty_partition_has_one_reset_position(position: Position) -> None:
     fresh = PartitionProperties("sensors", "0", 0, -1, "-1", 0, empty=True)
     assert edge_position(position, fresh) == ResetPosition(-1, BEGINNING)
     emptied = PartitionProperties("sensors", "0", 100, 99, "990", 60_000, empty=True)
     assert edge_position(position, emptied) == NEWEST
 
 
-def test_the_place_before_an_event() -> None:
+def test_the_reset_position_before_an_event() -> None:
     earlier, following = (
         Event(b"", sequence=40, offset="400", enqueued_ms=7),
         Event(b"", sequence=41, offset="410"),
@@ -76,12 +76,12 @@ def test_the_place_before_an_event() -> None:
     ("at", "by", "following"),
     [(40, 5, 46), (40, -5, 36), (40, 0, 41), (40, -500, 10), (40, 500, 100), (2, 1, 10)],
 )
-def test_a_shift_stays_within_what_is_there(at: int, by: int, following: int) -> None:
+def test_a_shift_stays_within_the_events_of_the_log(at: int, by: int, following: int) -> None:
     assert shifted_position(mark(at), by, FOUND) == sequence(following)
 
 
 @pytest.mark.parametrize("current", [None, mark(None)])
-def test_nothing_to_shift_from(current: Checkpoint | None) -> None:
+def test_a_checkpoint_without_a_sequence_cannot_be_shifted(current: Checkpoint | None) -> None:
     with pytest.raises(OptionError, match="partition 0 has no sequence number to shift"):
         shifted_position(current, 1, FOUND)
 
@@ -96,18 +96,18 @@ def test_nothing_to_shift_from(current: Checkpoint | None) -> None:
         (None, 40, ""),
     ],
 )
-def test_the_effect_in_words(at: int | None, to: int, effect: str) -> None:
+def test_the_effect_of_a_reset_in_words(at: int | None, to: int, effect: str) -> None:
     made = change(mark(at), GROUP, "0", ResetPosition(to, str(to * 10)))
     assert made.effect == effect
     assert made.moves == (at != to)
 
 
-def test_a_rewind_fences_nobody_off() -> None:
+def test_a_reset_keeps_the_epoch() -> None:
     assert change(mark(40), GROUP, "0", OLDEST).after.epoch == 3
     assert change(None, GROUP, "0", OLDEST).after == Checkpoint(GROUP, "0", 9, BEGINNING)
 
 
-def test_who_is_in_the_way() -> None:
+def test_live_owners_of_a_reset() -> None:
     rows = (
         Ownership("0", "b", age_s=1),
         Ownership("1", "a", age_s=1),

@@ -67,7 +67,7 @@ def look(
         (partition(), None, mark(100), AHEAD),  # worse than having no owner
     ],
 )
-def test_the_verdict_of_one_look(
+def test_the_verdict_of_one_overview(
     found: PartitionProperties, owned: Ownership | None, checkpoint: Checkpoint | None, verdict: str
 ) -> None:
     assert look(found, owned, checkpoint).lines[0].verdict == verdict
@@ -84,7 +84,9 @@ def test_the_verdict_of_one_look(
         (50, 99, 99, OK),
     ],
 )
-def test_the_verdict_of_two_looks(was: int, last: int, now: int, verdict: str) -> None:
+def test_the_verdict_compared_with_the_overview_before(
+    was: int, last: int, now: int, verdict: str
+) -> None:
     before = look(partition(), row(), mark(was))
     assert look(partition(last=last), row(), mark(now), before).lines[0].verdict == verdict
 
@@ -98,14 +100,14 @@ def test_lag_in_events_and_seconds() -> None:
     assert (line.lag, line.lag_s) == (60, None)  # all that is there
 
 
-def test_an_offset_alone_cannot_be_counted_from() -> None:
+def test_a_checkpoint_with_only_an_offset_has_no_lag() -> None:
     known = replace(mark(50), sequence=None)
     assert look(partition(), row(), known).lines[0].lag is None
     at_end = replace(known, offset="990")
     assert look(partition(), row(), at_end).lines[0].lag == 0
 
 
-def test_how_long_a_lease_lasts() -> None:
+def test_the_remaining_time_of_a_lease() -> None:
     assert look(partition(), row(age_s=8), None).lines[0].lease_left_s == 22
     assert look(partition(), row(age_s=34), None).lines[0].lease_left_s == -4
     assert look(partition(), row(""), None).lines[0].lease_left_s is None
@@ -134,7 +136,7 @@ def test_the_state_of_a_fleet(
     assert (found.state, found.shares()) == (state, shares)
 
 
-def test_ten_comes_after_nine() -> None:
+def test_partitions_are_sorted_by_number() -> None:
     names = ["10", "9", "0"]
     found = overview("g", "h", [partition(name=name) for name in names], Listing(), [], LEASE_S)
     assert [line.partition for line in found.lines] == ["0", "9", "10"]

@@ -75,7 +75,7 @@ def test_a_close_that_raises_does_not_hide_a_poison_event() -> None:
     run(scene())
 
 
-async def test_a_call_that_is_not_waited_for_any_longer_keeps_the_row_and_is_not_closed(
+async def test_a_method_that_still_runs_at_stop_keeps_its_row_and_is_not_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In real time: a virtual loop would not wait for a thread."""
@@ -138,7 +138,7 @@ def test_a_handler_may_stop_its_host() -> None:
     run(scene())
 
 
-def test_a_listener_may_stop_its_engine_and_does_not_wait_for_itself() -> None:
+def test_a_callback_may_stop_its_engine_without_a_deadlock() -> None:
     async def scene() -> None:
         took_s: list[float] = []
 
@@ -162,7 +162,7 @@ def test_a_listener_may_stop_its_engine_and_does_not_wait_for_itself() -> None:
     run(scene())
 
 
-def test_what_was_claimed_while_we_stop_is_told_to_be_released() -> None:
+def test_a_partition_claimed_during_a_stop_is_reported_as_released() -> None:
     async def scene() -> None:
         words: list[str] = []
 

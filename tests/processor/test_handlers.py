@@ -113,7 +113,7 @@ class Picky:
         self.handled += [event.body for event in batch]
 
 
-def test_a_batch_is_tried_again_and_then_one_by_one() -> None:
+def test_a_batch_is_retried_and_then_handled_one_by_one() -> None:
     async def scene() -> None:
         picky = Picky()
         async with Scene(picky) as scene:
@@ -131,7 +131,7 @@ def test_a_batch_is_tried_again_and_then_one_by_one() -> None:
     run(scene())
 
 
-def test_a_checkpoint_within_a_batch_that_is_tried_one_by_one_is_what_is_in_hand() -> None:
+def test_a_checkpoint_during_one_by_one_covers_only_the_event_in_hand() -> None:
     """I5: `checkpoint()` without an event never passes one that was not handled."""
     marks: list[tuple[int | None, int | None]] = []
 
@@ -150,7 +150,7 @@ def test_a_checkpoint_within_a_batch_that_is_tried_one_by_one_is_what_is_in_hand
     assert marks == [(0, 0), (1, 1), (3, 3)]
 
 
-def test_what_was_handled_one_by_one_is_not_handled_again_after_a_stop() -> None:
+def test_events_handled_one_by_one_are_not_repeated_after_a_stop() -> None:
     """I6: the rest of the batch is the next owner's, its beginning is not."""
     patient = PoisonPolicy(retries=0, then="dead-letter", first_s=5.0)
     options = replace(OPTIONS, poison=patient, checkpoints=CheckpointPolicy(every_s=600.0))
@@ -173,7 +173,7 @@ def test_what_was_handled_one_by_one_is_not_handled_again_after_a_stop() -> None
     run(scene())
 
 
-def test_a_part_of_a_batch_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partly_handled_batch_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Said event by event and then by the batch: the rate is not doubled."""
 
     async def scene() -> None:
@@ -194,7 +194,7 @@ def test_a_part_of_a_batch_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run(scene())
 
 
-def test_a_poisoned_partition_stops_and_the_others_go_on() -> None:
+def test_a_poisoned_partition_stops_and_the_others_continue() -> None:
     """I11 and I5: it is reported, stays ours, is not passed by, and can be resumed."""
 
     async def scene() -> None:
@@ -215,7 +215,7 @@ def test_a_poisoned_partition_stops_and_the_others_go_on() -> None:
     run(scene())
 
 
-def test_what_was_handled_before_the_poison_is_checkpointed() -> None:
+def test_events_handled_before_the_poison_are_checkpointed() -> None:
     async def scene() -> None:
         options = ProcessorOptions(
             checkpoints=CheckpointPolicy(every_events=1000),
@@ -230,7 +230,7 @@ def test_what_was_handled_before_the_poison_is_checkpointed() -> None:
     run(scene())
 
 
-def test_nothing_more_is_handed_to_a_handler_once_the_partition_is_lost() -> None:
+def test_a_lost_partition_hands_nothing_more_to_the_handler() -> None:
     async def scene() -> None:
         given: list[list[bytes]] = []
 
@@ -250,7 +250,7 @@ def test_nothing_more_is_handed_to_a_handler_once_the_partition_is_lost() -> Non
     run(scene())
 
 
-def test_a_handler_that_recovers_is_not_told_of_poison() -> None:
+def test_a_handler_that_recovers_gets_no_poison_report() -> None:
     async def scene() -> None:
         calls = 0
 
@@ -269,7 +269,7 @@ def test_a_handler_that_recovers_is_not_told_of_poison() -> None:
     run(scene())
 
 
-def test_dead_letters_need_a_place() -> None:
+def test_the_dead_letter_policy_needs_dead_letters() -> None:
     options = ProcessorOptions(poison=PoisonPolicy(then="dead-letter"))
     with pytest.raises(OptionError, match="dead_letters="):
         Handling(Picky(), options, Reporter("a"))
@@ -317,7 +317,7 @@ def test_a_slow_handler_slows_only_its_own_partition() -> None:
 # -- in real time: threads ------------------------------------------------------------------------
 
 
-async def test_a_plain_function_runs_in_a_thread_and_holds_up_nothing() -> None:
+async def test_a_plain_function_runs_in_a_thread_and_blocks_nothing() -> None:
     names: list[str] = []
     busy, release = threading.Event(), threading.Event()
 
@@ -337,7 +337,7 @@ async def test_a_plain_function_runs_in_a_thread_and_holds_up_nothing() -> None:
     assert names[0].startswith("pumphouse handler")
 
 
-def test_what_counts_as_a_coroutine_function() -> None:
+def test_coroutine_functions_are_recognised() -> None:
     class Plain:
         def __call__(self, partition: PartitionClient, batch: list[Event]) -> None: ...
 

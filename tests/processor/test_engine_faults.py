@@ -93,7 +93,7 @@ def test_an_owner_that_cannot_renew_delivers_nothing_after_its_lease() -> None:
     run(scene())
 
 
-def test_a_store_that_comes_back_after_the_lease_is_claimed_anew() -> None:
+def test_after_an_outage_longer_than_the_lease_partitions_are_claimed_again() -> None:
     """What came after the last checkpoint is handled again, and nothing before it."""
 
     async def scene() -> None:
@@ -120,7 +120,7 @@ def test_a_store_that_comes_back_after_the_lease_is_claimed_anew() -> None:
     run(scene())
 
 
-def test_a_batch_that_was_received_before_the_lease_ran_out_is_not_handed_out_after() -> None:
+def test_a_batch_received_before_the_lease_expired_is_not_handed_out_after() -> None:
     async def scene() -> None:
         async with Fleet(1) as fleet:
             cut_off = FlakyStore(fleet.store, clock=fleet.clock)
@@ -137,7 +137,7 @@ def test_a_batch_that_was_received_before_the_lease_ran_out_is_not_handed_out_af
     run(scene())
 
 
-def test_an_owner_that_believes_in_its_lease_cannot_checkpoint_and_is_evicted() -> None:
+def test_an_owner_with_a_slow_clock_cannot_checkpoint_and_is_evicted() -> None:
     """I1: a host that was stopped in its tracks wakes up and believes that no time has passed."""
 
     async def scene() -> None:
@@ -178,7 +178,7 @@ def test_an_owner_that_believes_in_its_lease_cannot_checkpoint_and_is_evicted() 
     run(scene())
 
 
-def test_a_store_outage_shorter_than_the_lease_is_not_noticed_by_handlers() -> None:
+def test_a_store_outage_shorter_than_the_lease_does_not_affect_handlers() -> None:
     async def scene() -> None:
         async with Fleet(4, options=OFTEN) as fleet:
             shaky = FlakyStore(fleet.store, clock=fleet.clock)
@@ -204,7 +204,7 @@ def test_a_store_outage_shorter_than_the_lease_is_not_noticed_by_handlers() -> N
     run(scene())
 
 
-def test_a_listing_that_hangs_does_not_hold_up_renewals() -> None:
+def test_a_listing_that_hangs_does_not_block_renewals() -> None:
     async def scene() -> None:
         async with Fleet(2) as fleet:
 
@@ -242,7 +242,7 @@ def test_leases_are_renewed_between_cycles_that_are_far_apart() -> None:
 # -- answers that are lost ------------------------------------------------------------------------
 
 
-def test_a_claim_without_an_answer_is_ours_once_the_listing_says_so() -> None:
+def test_a_claim_without_a_response_is_ours_once_the_listing_shows_it() -> None:
     """Unknown is not owned: nothing is handed out before, and no epoch is wasted."""
 
     async def scene() -> None:
@@ -260,7 +260,7 @@ def test_a_claim_without_an_answer_is_ours_once_the_listing_says_so() -> None:
     run(scene())
 
 
-def test_a_claim_that_never_arrived_is_made_again() -> None:
+def test_a_claim_that_never_arrived_is_retried() -> None:
     async def scene() -> None:
         async with Fleet(1, strategy="greedy") as fleet:
             await fleet.add(
@@ -274,7 +274,7 @@ def test_a_claim_that_never_arrived_is_made_again() -> None:
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
-def test_a_hand_over_without_an_answer_moves_the_partition_once(mishap: str) -> None:
+def test_a_handover_without_a_response_moves_the_partition_once(mishap: str) -> None:
     async def scene() -> None:
         async with Fleet(2) as fleet:
             lossy = FlakyStore(fleet.store, clock=fleet.clock)
@@ -328,7 +328,7 @@ def test_stop_is_bounded_whatever_a_handler_does() -> None:
     run(scene())
 
 
-def test_stop_is_bounded_when_the_store_is_silent() -> None:
+def test_stop_is_bounded_when_the_store_does_not_respond() -> None:
     """I13."""
 
     async def scene() -> None:

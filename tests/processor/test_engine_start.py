@@ -57,7 +57,7 @@ def make_host(place: Place, store: MemoryStore, **more: Any) -> EventProcessorHo
     return EventProcessorHost("a", place.connection, store=store, clock=place.clock, **more)
 
 
-def test_an_engine_that_is_stopped_while_it_starts_does_not_start() -> None:
+def test_an_engine_stopped_during_its_start_does_not_start() -> None:
     async def scene() -> None:
         async with Place(1) as place:
             store = SlowStore(1)
@@ -76,7 +76,7 @@ def test_an_engine_that_is_stopped_while_it_starts_does_not_start() -> None:
     run(scene())
 
 
-def test_a_stop_does_not_wait_for_ever_for_a_start_that_hangs() -> None:
+def test_a_stop_cancels_a_start_that_hangs() -> None:
     async def scene() -> None:
         async with Place(1) as place:
             engine = make_engine(place, SlowStore(10_000))
@@ -90,7 +90,7 @@ def test_a_stop_does_not_wait_for_ever_for_a_start_that_hangs() -> None:
     run(scene())
 
 
-def test_a_start_that_is_cancelled_says_so() -> None:
+def test_a_cancelled_start_raises() -> None:
     async def scene() -> None:
         async with Place(1) as place:
             engine = make_engine(place, SlowStore(10_000))
@@ -102,7 +102,7 @@ def test_a_start_that_is_cancelled_says_so() -> None:
     run(scene())
 
 
-def test_two_starts_at_once() -> None:
+def test_two_concurrent_starts_are_refused() -> None:
     async def scene() -> None:
         async with Place(1) as place:
             store = SlowStore(1)
@@ -118,7 +118,7 @@ def test_two_starts_at_once() -> None:
     run(scene())
 
 
-def test_a_host_that_is_unregistered_while_it_registers() -> None:
+def test_a_host_unregistered_during_its_registration_does_not_start() -> None:
     async def scene() -> None:
         async with Place(1) as place:
             store = SlowStore(1)
@@ -137,7 +137,7 @@ def test_a_host_that_is_unregistered_while_it_registers() -> None:
     run(scene())
 
 
-def test_a_host_whose_options_do_not_fit_can_be_registered_with_others() -> None:
+def test_a_host_with_invalid_options_can_be_registered_again() -> None:
     async def scene() -> None:
         async with Place(1) as place, make_host(place, place.store) as host:
             nowhere = EventProcessorOptions(poison=PoisonPolicy(then="dead-letter"))

@@ -46,7 +46,7 @@ async def send(connection: str, *bodies: str) -> None:
             await (await client.sender(partition)).send([Event(body.encode()) for body in bodies])
 
 
-async def test_a_host_with_leases_in_blobs(storage: Storage) -> None:
+async def test_a_host_keeps_its_leases_in_blobs(storage: Storage) -> None:
     """Container and lease blobs are made if missing; owner, token, epoch and offset are in them."""
     handled: list[str] = []
     done = asyncio.Event()
@@ -83,7 +83,7 @@ async def test_a_host_with_leases_in_blobs(storage: Storage) -> None:
             assert released[name]["lease"] == "available"
 
 
-async def test_fixed_partitions_from_the_environment(storage: Storage) -> None:
+async def test_a_fixed_processor_with_a_blob_store_from_the_environment(storage: Storage) -> None:
     done = asyncio.Event()
     async with EmbeddedHub({HUB: 2}) as hub:
         connection = hub.connection_string(HUB)
@@ -111,7 +111,7 @@ async def test_fixed_partitions_from_the_environment(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["steady", "greedy", "eph_js"])
-async def test_no_cycle_asks_the_store_for_more_than_the_processor_notes_allow(
+async def test_no_cycle_makes_more_store_calls_than_the_processor_notes_allow(
     storage: Storage, strategy: str
 ) -> None:
     """I10: one listing, two writes per partition and one upload per new partition at the most.
@@ -157,7 +157,7 @@ async def test_no_cycle_asks_the_store_for_more_than_the_processor_notes_allow(
         assert len(b.host.leases.held) == 6
 
 
-async def test_at_rest_a_cycle_is_one_list_and_the_renewals(storage: Storage) -> None:
+async def test_a_settled_cycle_is_one_list_call_and_the_renewals(storage: Storage) -> None:
     """I10: counted at the storage account."""
     options = ProcessorOptions(
         interval_s=1, renew_s=1, lease_s=30, checkpoints=CheckpointPolicy(every_events=1)
