@@ -1,4 +1,4 @@
-"""How fast, how cheap: one file per question, each against a peer measured in the same run.
+"""Benchmarks: one file per question, each against a peer measured in the same run.
 
     python -m benchmarks.hub [--quick] [-o text|json]
 

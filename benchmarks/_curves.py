@@ -1,4 +1,4 @@
-"""Curves: figures that were measured for several sizes of a thing, drawn as lines.
+"""Curves: figures for several sizes, drawn as lines.
 
 Both axes are logarithmic: a cost that grows in proportion is a straight line.
 
@@ -20,11 +20,11 @@ LINE, INK, GRID = "#2f7d5b", "#2c3e50", "#d5dbdf"
 
 def by_curve(figures: Iterable[Figure]) -> dict[str, list[Figure]]:
     """The figures of each curve, from small to large."""
-    found: dict[str, list[Figure]] = {}
+    curves: dict[str, list[Figure]] = {}
     for figure in figures:
         if figure.curve is not None and figure.at is not None:
-            found.setdefault(figure.curve, []).append(figure)
-    return {name: sorted(some, key=lambda one: one.at or 0) for name, some in found.items()}
+            curves.setdefault(figure.curve, []).append(figure)
+    return {name: sorted(points, key=lambda p: p.at or 0) for name, points in curves.items()}
 
 
 def picture(figures: Iterable[Figure]) -> str:
@@ -32,7 +32,7 @@ def picture(figures: Iterable[Figure]) -> str:
     panels = by_curve(figures)
     height = HEIGHT * len(panels)
     drawn = [
-        panel(name, some, HEIGHT * number) for number, (name, some) in enumerate(panels.items())
+        panel(name, points, HEIGHT * number) for number, (name, points) in enumerate(panels.items())
     ]
     return "\n".join(
         [
@@ -47,15 +47,15 @@ def picture(figures: Iterable[Figure]) -> str:
 
 
 def panel(name: str, figures: Sequence[Figure], top: int) -> str:
-    places = list(zip(across(figures), down(figures, top), figures, strict=True))
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in places)
+    points = list(zip(across(figures), down(figures, top), figures, strict=True))
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
     return "\n".join(
         [
             f'<text x="{MARGIN}" y="{top + 22}" font-weight="bold">{escape(name)}</text>',
             f'<line x1="{LEFT}" x2="{WIDTH - LEFT}" y1="{top + PLOT_BOTTOM}" '
             f'y2="{top + PLOT_BOTTOM}" stroke="{GRID}"/>',
             f'<polyline points="{path}" fill="none" stroke="{LINE}" stroke-width="2"/>',
-            *(point(x, y, figure, top) for x, y, figure in places),
+            *(point(x, y, figure, top) for x, y, figure in points),
         ]
     )
 
@@ -75,7 +75,7 @@ def across(figures: Sequence[Figure]) -> list[float]:
 
 
 def down(figures: Sequence[Figure], top: int) -> list[float]:
-    """Zero is infinitely far on such an axis: it begins a decade below the highest at least."""
+    """Vertical positions. The axis starts at least a decade below the highest value."""
     values = [figure.ours for figure in figures]
     lowest = min(min(values), max(values) / 10)
     room = PLOT_BOTTOM - PLOT_TOP - 10
@@ -83,6 +83,6 @@ def down(figures: Sequence[Figure], top: int) -> list[float]:
 
 
 def parts(values: Sequence[float]) -> list[float]:
-    """How far between the smallest and the largest each lies, by its logarithm."""
+    """Positions between the smallest (0) and the largest (1), by logarithm."""
     low, high = log10(min(values)), log10(max(values))
     return [(log10(value) - low) / ((high - low) or 1) for value in values]

@@ -1,8 +1,8 @@
-"""Figures: what a benchmark answers with, and how it is run and shown.
+"""Figures: the results of a benchmark, and how it is run and printed.
 
-A figure compares us with a named peer, both measured several times in one run, in turns, so that
-whatever else the machine does falls on both; medians count. A benchmark is a function that measures
-and returns figures; `run` gives it a command line.
+A figure compares Pumphouse with a named peer. Both are measured several times in one run, in turns,
+so that other work on the machine affects both; the result is the median. A benchmark is a function
+that measures and returns figures; `run` gives it a command line.
 
     alternate -> compare -> Figure, Figure, ... -> a table or lines of JSON, and the exit status
 """
@@ -40,14 +40,14 @@ class Figure:
     goal: float | None = None
     lower_is_better: bool = False
     rounds: int = 1
-    low: float | None = None  # the ratio of the worst round, and of the best
-    high: float | None = None
-    curve: str | None = None  # a picture of several figures that this one is a point of,
-    at: float | None = None  # and where on it
+    low: float | None = None  # the ratio of the worst round
+    high: float | None = None  # the ratio of the best round
+    curve: str | None = None  # the curve of which this figure is a point
+    at: float | None = None  # the position on the curve
 
     @property
     def ratio(self) -> float | None:
-        """How many times better than the peer we are."""
+        """How many times better than the peer Pumphouse is."""
         return (
             None if self.peer is None else times_better(self.ours, self.peer, self.lower_is_better)
         )
@@ -81,7 +81,7 @@ def compare(
     goal: float | None = None,
     lower_is_better: bool = False,
 ) -> Figure:
-    """The figure of all rounds: medians, and between which ratios the rounds lie."""
+    """The figure of all rounds: medians, and the range of the ratios."""
     ratios = [times_better(*pair, lower_is_better) for pair in zip(ours, peer, strict=bool(peer))]
     return Figure(
         figure,
@@ -102,7 +102,7 @@ def times_better(ours: float, peer: float, lower_is_better: bool) -> float:
 
 
 def shorten(number: float) -> float:
-    """Four digits: more would be noise."""
+    """Four significant digits: more would be noise."""
     return float(f"{number:.4g}")
 
 
@@ -111,17 +111,17 @@ def rounded(number: float | None) -> float | None:
 
 
 def alternate(rounds: int, sides: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
-    """Run every side once per round, in turns, so that a busy minute does not fall on one."""
-    answers: dict[str, list[T]] = {name: [] for name in sides}
+    """Run every side once per round, in turns, so that a busy minute affects all sides."""
+    results: dict[str, list[T]] = {name: [] for name in sides}
     for number in range(1, rounds + 1):
         for name, side in sides.items():
-            say(f"round {number} of {rounds}: {name}")
-            answers[name].append(side())
-    return answers
+            progress(f"round {number} of {rounds}: {name}")
+            results[name].append(side())
+    return results
 
 
-def say(text: str) -> None:
-    """A line of progress."""
+def progress(text: str) -> None:
+    """Print a line of progress."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
@@ -129,7 +129,7 @@ def say(text: str) -> None:
 
 
 def cells(figure: Figure) -> dict[str, str]:
-    """A figure as the words of its row."""
+    """The texts of a figure's row, by column."""
     spread = "" if figure.low is None else f"{show(figure.low)}-{show(figure.high)}"
     bound = "at most " if figure.lower_is_better and figure.peer is None else ""
     return {
@@ -145,7 +145,7 @@ def cells(figure: Figure) -> dict[str, str]:
 
 
 def show(number: float | None) -> str:
-    """A number for people: three or four digits, thousands set apart."""
+    """A number with three or four digits and thousands separators."""
     if number is None:
         return ""
     size = abs(number)
@@ -179,7 +179,7 @@ Measure = Callable[[bool], Iterable[Figure]]
 
 
 def run(measure: Measure, argv: Sequence[str] | None = None) -> int:
-    """The command line of a benchmark: `measure(quick)`, shown; 0 only if every goal is met."""
+    """The command line of a benchmark; the exit status is 0 only if every goal is met."""
     options = command_line().parse_args(argv)
     return shown(list(measure(options.quick)), options.output)
 
@@ -187,17 +187,17 @@ def run(measure: Measure, argv: Sequence[str] | None = None) -> int:
 def run_parts(
     parts: Mapping[str, Measure], in_short: Sequence[str], argv: Sequence[str] | None = None
 ) -> int:
-    """The same of a benchmark whose parts take minutes each, and can be chosen."""
+    """The command line of a benchmark with selectable parts of several minutes each."""
     parser = command_line()
-    told = f"some of {', '.join(parts)}; all unless given, with --quick {', '.join(in_short)}"
-    parser.add_argument("--parts", metavar="NAMES", help=told)
+    text = f"some of {', '.join(parts)}; default: all, with --quick {', '.join(in_short)}"
+    parser.add_argument("--parts", metavar="NAMES", help=text)
     options = parser.parse_args(argv)
     names = options.parts.split(",") if options.parts else in_short if options.quick else parts
     if unknown := [name for name in names if name not in parts]:
-        parser.error(f"there is no part {unknown[0]}; the parts are {', '.join(parts)}")
+        parser.error(f"unknown part {unknown[0]}: use {', '.join(parts)}")
     figures = []
-    for figure in (one for name in names for one in parts[name](options.quick)):
-        say(f"{figure.figure}: {show(figure.ours)} {figure.unit}")
+    for figure in (figure for name in names for figure in parts[name](options.quick)):
+        progress(f"{figure.figure}: {show(figure.ours)} {figure.unit}")
         figures.append(figure)
     return shown(figures, options.output)
 

@@ -1,8 +1,6 @@
-"""Fill a data directory with events, straight through the log: `_fill DIR EVENTS BODY_BYTES`.
+"""Fills a data directory with events by writing to the log, without clients.
 
-    python -m benchmarks._fill DIR EVENTS BODY_BYTES
-
-What a hub would have written after as many sends, without the time that clients would take.
+python -m benchmarks._fill DIR EVENTS BODY_BYTES
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from benchmarks._processes import tell
+from benchmarks._processes import print_result
 from pumphouse.amqp.messages import BATCH_FORMAT, Message, encode_batch, encode_message
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.errors import AmqpError
@@ -32,19 +30,19 @@ async def fill(directory: Path, events: int, body: int) -> None:
         {"hub0": PARTITIONS}, data=directory, sync="never", retention=RETENTION
     ) as hub:
         logs = [partition.log for partition in hub.namespace.hub("hub0").partitions]
-        room = asyncio.Semaphore(OUTSTANDING)
+        slots = asyncio.Semaphore(OUTSTANDING)
 
         def committed(failed: AmqpError | None) -> None:
             assert failed is None, failed
-            room.release()
+            slots.release()
 
         for number in range(events // BATCH):
-            await room.acquire()
+            await slots.acquire()
             now = now_ms(SystemClock())
             logs[number % PARTITIONS].publish(batch, now, None, committed)
         for _ in range(OUTSTANDING):
-            await room.acquire()
-    tell(events=events // BATCH * BATCH)
+            await slots.acquire()
+    print_result(events=events // BATCH * BATCH)
 
 
 if __name__ == "__main__":

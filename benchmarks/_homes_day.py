@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from benchmarks._figures import say
+from benchmarks._figures import progress
 from benchmarks._homes_judge import Cells, alerts_anew, counted_anew, matters, raw
 from benchmarks._homes_plant import alerts_in
 from benchmarks._homes_stages import bench
@@ -38,7 +38,7 @@ def differences(homes: int, minutes: int) -> Mapping[str, tuple[int, int]]:
         ready.record(BATCH)
         kept = {table.table: stored(ready.database, table) for table in sums.TABLES}
         raised = {one.id for one, _ in asyncio.run(alerts_in(ready.place.connection))}
-    say("judging every reading anew")
+    progress("judging every reading anew")
     activities = list(matters(raw(town, FIRST, minutes)))
     found = {
         table.table: unlike(kept[table.table], counted_anew(table, activities))

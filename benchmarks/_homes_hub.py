@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from benchmarks._processes import tell, wait_for_the_end
+from benchmarks._processes import print_result, wait_until_stdin_closes
 from pumphouse.homes.schema import GROUPS, HUBS, PARTITIONS
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.options import Retention
@@ -22,8 +22,8 @@ async def serve(bytes_max: int) -> None:
         for name in HUBS:
             for group in GROUPS:
                 hub.create_group(name, group)
-        tell(connection=hub.connection_string())
-        await asyncio.to_thread(wait_for_the_end)
+        print_result(connection=hub.connection_string())
+        await asyncio.to_thread(wait_until_stdin_closes)
 
 
 if __name__ == "__main__":

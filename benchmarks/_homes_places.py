@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks._figures import say
+from benchmarks._figures import progress
 
 DEPLOY = "org.apache.spark.deploy"
 HERE = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -23,7 +23,7 @@ READY_S, STOP_S = 120.0, 30.0
 @contextmanager
 def standalone() -> Iterator[tuple[str, list[int]]]:
     """The address of the master, and the processes of the cluster."""
-    say(f"starting a standalone cluster of {WORKERS} workers")
+    progress(f"starting a standalone cluster of {WORKERS} workers")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         logs = Path(folder)
         head = stack.enter_context(daemon(logs / "master", f"{DEPLOY}.master.Master"))

@@ -18,9 +18,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks._figures import say
+from benchmarks._figures import progress
 from benchmarks._homes_span import Span
-from benchmarks._processes import ROOT, waiting
+from benchmarks._processes import ROOT, start_child
 from benchmarks._spark import JVM, OTHER, TICKS, WORKERS, Meter
 from pumphouse.cli.demo.gauges import Stage, count_events, read_stages
 from pumphouse.client.base import HubClient, ReaderOptions
@@ -36,7 +36,7 @@ from pumphouse.homes.schema import (
 PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
 WATCHED = (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB)
 LIMIT_S = 300.0
-ANSWER_S = 30.0
+TIMEOUT_S = 30.0
 LOOK_S = 1.0
 HUB, SENDERS, DRIVER = "hub", "senders", "Python driver"
 WHO = (HUB, SENDERS, JVM, WORKERS, DRIVER, OTHER)
@@ -112,10 +112,10 @@ def plant(
     stages: str, master: str = "local[2]", *words: object, beside: Sequence[int] = ()
 ) -> Iterator[Plant]:
     """A hub and a pipeline, with nothing to do yet."""
-    with tempfile.TemporaryDirectory() as folder, waiting("_homes_hub") as hub:
-        data, connection = Path(folder), str(hub.said["connection"])
+    with tempfile.TemporaryDirectory() as folder, start_child("_homes_hub") as hub:
+        data, connection = Path(folder), str(hub.result["connection"])
         command = ("homes", "run", "--stages", stages, "--master", master, "--data", data, *words)
-        say(f"starting {stages} on {master}")
+        progress(f"starting {stages} on {master}")
         with process(connection, *command, log=data / "run.log") as job:
             running = Plant(connection, hub.pid, job, data, beside)
             names = set(stages.split(","))
@@ -212,7 +212,7 @@ async def clients_of(connection: str) -> AsyncIterator[dict[str, HubClient]]:
 
 
 async def counts_of(clients: Mapping[str, HubClient]) -> dict[str, int]:
-    found = await asyncio.gather(*(count_events(client, ANSWER_S) for client in clients.values()))
+    found = await asyncio.gather(*(count_events(client, TIMEOUT_S) for client in clients.values()))
     return dict(zip(clients, found, strict=True))
 
 
@@ -261,7 +261,7 @@ async def alerts_in(connection: str, from_ms: int = 0) -> list[tuple[Alert, int]
             reader = await client.reader(ReaderOptions(partition, prefetch=2000))
             following = 0
             while following <= last:
-                events = await reader.receive(2000, ANSWER_S)
+                events = await reader.receive(2000, TIMEOUT_S)
                 if not events:
                     raise TimeoutError(f"partition {partition} of {ALERTS_HUB} says nothing")
                 found += [(decode_alert(one.body), one.enqueued_ms or 0) for one in events]

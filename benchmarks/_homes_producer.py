@@ -20,7 +20,7 @@ from itertools import islice
 
 import numpy as np
 
-from benchmarks._processes import cpu_s, tell
+from benchmarks._processes import cpu_s, print_result
 from pumphouse.client.native.client import NativeClient
 from pumphouse.clock import SystemClock
 from pumphouse.events import Event
@@ -63,7 +63,7 @@ async def costs(connection: str, hub_pid: int, homes: int, minutes: int) -> None
         send_s, hub_s = time.process_time() - before, cpu_s(hub_pid) - hub_before
         wall_s = time.monotonic() - wall
         plain_s, plain = await one_by_one(client, made)
-    tell(
+    print_result(
         events=tally.sent,
         make_cpu_s=make_s,
         send_cpu_s=send_s,
@@ -103,7 +103,7 @@ async def realtime(connection: str, hub_pid: int, homes: int, seconds: int) -> N
         wall, before, hub_before = time.monotonic(), time.process_time(), cpu_s(hub_pid)
         tally = await send(client, source, 1.0, clock, asyncio.Event())
         wall_s = time.monotonic() - wall
-    tell(
+    print_result(
         events=tally.sent,
         wall_s=wall_s,
         behind_s_max=tally.behind_s_max,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterator
 
 from benchmarks._alert_score import Score, due_by, overall, score
-from benchmarks._figures import Figure, say, shorten
+from benchmarks._figures import Figure, progress, shorten
 from benchmarks._homes_plant import alerts_in
 from benchmarks._homes_stages import bench
 from pumphouse.homes.schema import MINUTE_MS, Alert
@@ -32,7 +32,7 @@ def figures(homes: int, minutes: int) -> Iterator[Figure]:
         town = HomeSimulator(homes, SEED, MANY, mishaps)
         found, right = scored(town, minutes, raised(town, minutes))
         what = f"{minutes // 60} h of {homes:,} homes, {name}"
-        say(
+        progress(
             f"{what}: {found.found} of {found.incidents} incidents found, {right.right} of "
             f"{right.alerts} alerts right, {right.repeats} repeats"
         )

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks._figures import say
-from benchmarks._processes import cpu_s, waiting
-from benchmarks._spark import HUB, JVM, WORKERS, Meter, told, trigger_ms
+from benchmarks._figures import progress
+from benchmarks._processes import cpu_s, start_child
+from benchmarks._spark import HUB, JVM, WORKERS, Meter, batches_of, trigger_ms
 from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock
 from pumphouse.homes import pipeline
@@ -115,10 +115,10 @@ class Bench:
         query = start()
         await_first(query)
         with Meter() as meter:
-            before, ours, hub = len(told(query)), time.process_time(), cpu_s(self.hub)
+            before, ours, hub = len(batches_of(query)), time.process_time(), cpu_s(self.hub)
             ended(query)
             spent = {DRIVER: time.process_time() - ours, HUB: cpu_s(self.hub) - hub}
-        batches = told(query)[before:]
+        batches = batches_of(query)[before:]
         rows, seconds = sum(one["rows"] for one in batches), sum(map(trigger_ms, batches)) / 1000
         found = meter.spent()
         return Alone(rows, seconds, {**spent, JVM: found[JVM], WORKERS: found[WORKERS]})
@@ -127,9 +127,9 @@ class Bench:
 @contextmanager
 def bench(town: HomeSimulator, first_minute: int, minutes: int) -> Iterator[Bench]:
     """A session, and a hub that holds the readings of some minutes."""
-    with waiting("_homes_hub") as hub, tempfile.TemporaryDirectory() as folder:
-        place = HomesNamespace(str(hub.said["connection"]))
-        say(f"filling the hub with {minutes:,} minutes of {town.homes:,} homes")
+    with start_child("_homes_hub") as hub, tempfile.TemporaryDirectory() as folder:
+        place = HomesNamespace(str(hub.result["connection"]))
+        progress(f"filling the hub with {minutes:,} minutes of {town.homes:,} homes")
         asyncio.run(fill(town, first_minute, minutes, place.connection))
         with quiet_session() as spark:
             yield Bench(spark, place, hub.pid, folder)

@@ -1,8 +1,7 @@
-"""A hub in a process of its own: `python -m benchmarks._hub HUBS PARTITIONS [DIR SYNC [BYTES]]`.
+"""A hub in its own process: `python -m benchmarks._hub HUBS PARTITIONS [DIR SYNC [BYTES]]`.
 
-With a directory it keeps its events there, unless SYNC is "memory". BYTES bound a partition.
-
-It tells its connection string, and ends when its input closes.
+With a directory the hub is durable, unless SYNC is "memory". BYTES is the size limit of a
+partition. It prints its connection string and ends when its input closes.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import asyncio
 import sys
 import time
 
-from benchmarks._processes import tell, wait_for_the_end
+from benchmarks._processes import print_result, wait_until_stdin_closes
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.options import Retention
 
-# Whatever a benchmark sends must still be there when it is read.
+# Large enough that no event expires before it is read.
 BYTES_MAX = 1 << 30
 
 
@@ -25,11 +24,11 @@ async def serve(
     started = time.perf_counter()
     names = {f"hub{number}": partitions for number in range(hubs)}
     retention = Retention(bytes_max=bytes_max)
-    kept, sync = (None, "always") if sync == "memory" else (data, sync)
-    async with EmbeddedHub(names, retention=retention, data=kept, sync=sync) as hub:
+    directory, sync = (None, "always") if sync == "memory" else (data, sync)
+    async with EmbeddedHub(names, retention=retention, data=directory, sync=sync) as hub:
         start_s = time.perf_counter() - started
-        tell(connection=hub.connection_string("hub0"), start_s=start_s)
-        await asyncio.to_thread(wait_for_the_end)
+        print_result(connection=hub.connection_string("hub0"), start_s=start_s)
+        await asyncio.to_thread(wait_until_stdin_closes)
 
 
 if __name__ == "__main__":

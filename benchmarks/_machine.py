@@ -1,4 +1,4 @@
-"""The machine that a benchmark ran on: enough to compare, nothing that says whose it is."""
+"""The machine that a benchmark ran on, without anything that identifies its owner."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ PEERS = ("azure-eventhub", "numpy", "pyspark", "pyarrow")
 
 
 def describe() -> dict[str, str]:
-    """What matters for speed, by name."""
+    """The properties of the machine that matter for speed, by name."""
     return {
         "CPU": cpu_model(Path("/proc/cpuinfo").read_text()),
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{memory_gib():.0f} GiB",
         "OS": f"{os_name()}, {platform.system()} {kernel(platform.release())}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
-        **{name: found for name in PEERS if (found := installed(name))},
+        **{name: version_of for name in PEERS if (version_of := installed(name))},
     }
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """The name of the CPU out of /proc/cpuinfo; Arm machines have none there."""
+    """The name of the CPU from /proc/cpuinfo; Arm machines have none."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
@@ -33,7 +33,7 @@ def cpu_model(cpuinfo: str) -> str:
 
 
 def kernel(release: str) -> str:
-    """The version alone: what follows it is often the name of a machine image."""
+    """The kernel version without its suffix, which is often the name of a machine image."""
     return release.partition("-")[0]
 
 
@@ -43,10 +43,10 @@ def memory_gib() -> float:
 
 def os_name() -> str:
     try:
-        found: Mapping[str, str] = platform.freedesktop_os_release()
+        release: Mapping[str, str] = platform.freedesktop_os_release()
     except OSError:
-        return "an unnamed system"
-    return found.get("PRETTY_NAME", "an unnamed system")
+        return "unknown system"
+    return release.get("PRETTY_NAME", "unknown system")
 
 
 def installed(package: str) -> str:

@@ -1,8 +1,7 @@
-"""Processes to measure: each side of a benchmark runs in one of its own.
+"""Child processes: each side of a benchmark runs in its own process.
 
-A child is a module of ours. It prints one line of JSON when it is ready or done, and a child that
-waits does so on its standard input: when we end, however we end, that input closes and the child
-ends too.
+A child is a module of this package. It prints one line of JSON when it is ready or done. A child
+that keeps running waits for its standard input to close, so it ends when the benchmark ends.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-ANSWER_S = 120.0  # the longest that one exchange may take
+TIMEOUT_S = 120.0  # the longest time for one child
 STOP_S = 5.0
-# The process clock of Linux: clock_getcpuclockid(3) makes the same number out of a process id.
+# The CPU clock of a process on Linux: clock_getcpuclockid(3) computes the same number.
 SCHEDULED = 2
 
 
@@ -29,23 +28,23 @@ def cpu_s(pid: int) -> float:
 
 
 def memory_bytes(pid: int) -> int:
-    """What a process holds in memory."""
+    """The resident memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
-    raise ValueError(f"process {pid} says nothing of its memory")
+    raise ValueError(f"process {pid} has no VmRSS in its status")
 
 
 class Child(NamedTuple):
-    """A running process, and what it said when it was ready."""
+    """A running process, and its line of JSON."""
 
     pid: int
-    said: dict[str, Any]
+    result: dict[str, Any]
 
 
 @contextmanager
-def waiting(module: str, *arguments: object) -> Iterator[Child]:
-    """A child that is there for the length of the block."""
+def start_child(module: str, *arguments: object) -> Iterator[Child]:
+    """A child that runs for the length of the block."""
     process = subprocess.Popen(
         command(module, *arguments),
         cwd=ROOT,
@@ -64,7 +63,7 @@ def waiting(module: str, *arguments: object) -> Iterator[Child]:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Let a child go: first by closing its input, then by force."""
+    """End a child: close its input, and kill it if it does not end."""
     try:
         process.communicate(timeout=STOP_S)
     except subprocess.TimeoutExpired:
@@ -72,8 +71,8 @@ def end(process: subprocess.Popen[str]) -> None:
         process.communicate()
 
 
-def answer(module: str, *arguments: object, timeout_s: float = ANSWER_S) -> dict[str, Any]:
-    """What a child says when it has done its work."""
+def run_child(module: str, *arguments: object, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """Run a child to its end and return its line of JSON."""
     done = subprocess.run(
         command(module, *arguments),
         cwd=ROOT,
@@ -83,19 +82,19 @@ def answer(module: str, *arguments: object, timeout_s: float = ANSWER_S) -> dict
         timeout=timeout_s,
         check=True,
     )
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def command(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
 
 
-def tell(**what: object) -> None:
-    """For the child: its line."""
-    print(json.dumps(what), flush=True)
+def print_result(**result: object) -> None:
+    """Print the line of JSON of this child."""
+    print(json.dumps(result), flush=True)
 
 
-def wait_for_the_end() -> None:
-    """For the child: wait until the parent closes our input, or is gone."""
+def wait_until_stdin_closes() -> None:
+    """Wait in this child until the parent closes its input or ends."""
     sys.stdin.read()

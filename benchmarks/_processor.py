@@ -1,4 +1,4 @@
-"""Processes a hub with our processor or the official consumer client, and tells what that cost.
+"""Processes a hub with a processor or the official consumer client, and measures the cost.
 
     python -m benchmarks._processor azurite
     python -m benchmarks._processor fill    CONNECTION EVENTS SIZE
@@ -7,10 +7,10 @@
     python -m benchmarks._processor bare    CONNECTION EVENTS PREFETCH
     python -m benchmarks._processor engine  CONNECTION EVENTS PREFETCH
 
-`ours` and `sdk` own all partitions of the hub, with leases and checkpoints in Blob storage, hand
-batches to a handler that only counts them, and checkpoint every partition every 1,000 events or so.
-`bare` is our reader alone and `engine` the processor around it, with a store in memory and no
-checkpoints: their difference is what the processor adds to each event.
+`ours` and `sdk` own all partitions of the hub, with leases and checkpoints in Blob Storage. They
+pass batches to a handler that only counts, and checkpoint every partition about every 1,000 events.
+`bare` is the native reader alone, and `engine` is the processor around it, with a store in memory
+and no checkpoints: their difference is the cost that the processor adds to each event.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ import sys
 import uuid
 from typing import Any
 
-from benchmarks._processes import ANSWER_S, cpu_s, tell, wait_for_the_end
+from benchmarks._processes import TIMEOUT_S, cpu_s, print_result, wait_until_stdin_closes
 
 CHECKPOINT_EVENTS = 1000
 WARM_EVENTS = 5000
 
 
 class Meter:
-    """Reads the clock of this process when it has warmed up, and when all events were seen."""
+    """Reads the CPU clock of this process after the warm-up and after the last event."""
 
     def __init__(self, events: int) -> None:
-        self.wanted = WARM_EVENTS + events
+        self.last = WARM_EVENTS + events
         self.seen = 0
         self.marks: list[tuple[int, float]] = []
         self.done = asyncio.Event()
 
     def count(self, events: int) -> None:
         self.seen += events
-        mark = WARM_EVENTS if not self.marks else self.wanted
+        mark = WARM_EVENTS if not self.marks else self.last
         if self.seen >= mark and len(self.marks) < 2:
             self.marks.append((self.seen, cpu_s(os.getpid())))
-        if self.seen >= self.wanted:
+        if self.seen >= self.last:
             self.done.set()
 
     def report(self) -> None:
         (first, start_s), (last, end_s) = self.marks
-        tell(events=last - first, client_s=end_s - start_s)
+        print_result(events=last - first, client_s=end_s - start_s)
 
 
 async def fill(connection: str, events: int, size: int) -> None:
-    """Put so many events with two properties into every partition."""
+    """Send `events` events with two properties to every partition."""
     from pumphouse.client.factory import open_client
     from pumphouse.events import Event
 
@@ -62,7 +62,7 @@ async def fill(connection: str, events: int, size: int) -> None:
             await sender.send(
                 Event(body, {"kind": "temperature", "reading": number}) for number in range(events)
             )
-    tell(events=events)
+    print_result(events=events)
 
 
 # -- end to end -----------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ async def sdk(meter: Meter, connection: str, prefetch: int, storage: str) -> Non
             )
         )
         await meter.done.wait()
-        # It would notice that the client is closed only when it balances again.
+        # `receive_batch` notices a closed client only in its next balancing cycle.
         reading.cancel()
         await asyncio.wait([reading])
 
@@ -131,7 +131,7 @@ def container() -> str:
 
 
 async def bare(meter: Meter, connection: str, prefetch: int) -> None:
-    """All partitions at once, as the processor reads them, and nothing else."""
+    """Read all partitions at once, as the processor does, without a processor."""
     from pumphouse.client.base import HubClient, ReaderOptions
     from pumphouse.client.factory import open_client
 
@@ -167,7 +167,7 @@ SIDES: dict[str, Any] = {"ours": ours, "sdk": sdk, "bare": bare, "engine": engin
 
 async def measure(side: str, connection: str, events: int, prefetch: int, *more: str) -> None:
     meter = Meter(events)
-    async with asyncio.timeout(ANSWER_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await SIDES[side](meter, connection, prefetch, *more)
     meter.report()
 
@@ -176,8 +176,8 @@ def azurite() -> None:
     from tests.azurite.server import Azurite
 
     with Azurite() as running:
-        tell(storage=running.connection_string())
-        wait_for_the_end()
+        print_result(storage=running.connection_string())
+        wait_until_stdin_closes()
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""Reads a filled partition into Arrow, one way or another, and tells what that cost.
+"""Reads a filled partition into Arrow, in one of several ways, and measures the cost.
 
     python -m benchmarks._ranges fill   CONNECTION SIZE DRESSED EVENTS
     python -m benchmarks._ranges bulk   CONNECTION EVENTS PASSES
     python -m benchmarks._ranges sdk    CONNECTION EVENTS
     python -m benchmarks._ranges count  BYTES PASSES
 
-`fill` sends events with a key and two properties (DRESSED 1) or without (0). `bulk` is our range
-reader, `sdk` the official client with its events turned into the same columns, and `count` receives
-so many bytes over loopback and does nothing with them: no reader can be cheaper. Each is measured
-after a first stretch that connects and warms up.
+`fill` sends events with a key and two properties (DRESSED 1) or without (0). `bulk` is the range
+reader, `sdk` the official client whose events are converted to the same columns. `count` receives
+BYTES over loopback and discards them: no reader can be cheaper. Each is measured after a warm-up.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 from azure.eventhub import EventData, EventDataBatch, EventHubConsumerClient, EventHubProducerClient
 
-from benchmarks._processes import ANSWER_S, cpu_s, tell
+from benchmarks._processes import TIMEOUT_S, cpu_s, print_result
 from benchmarks._sdk import PARTITION, PREFETCH
 from pumphouse.client.bulk.arrow import TYPES
 from pumphouse.client.bulk.client import BulkClient, RangeOptions
@@ -42,7 +41,7 @@ SEND_BYTES, RECEIVE_BYTES = 1 << 19, 1 << 20  # of `count`: what the hub sends, 
 
 
 def fill(connection: str, size: int, dressed: int, events: int) -> None:
-    """Put at least so many events into the only partition: some batches, sent over and over."""
+    """Send at least `events` events to the only partition: a few batches, sent repeatedly."""
     chance, sent = random.Random(1), 0
     with EventHubProducerClient.from_connection_string(connection) as producer:
         batches = [full_batch(producer, size, dressed, chance) for _ in range(KEYS)]
@@ -51,8 +50,8 @@ def fill(connection: str, size: int, dressed: int, events: int) -> None:
             producer.send_batch(batch)
             sent += len(batch)
         last = producer.get_partition_properties(PARTITION)
-    # The offset counts bytes, as the hub keeps events and as it sends them.
-    tell(events=sent, bytes=int(last["last_enqueued_offset"]))
+    # The offset counts bytes, as the hub stores and sends events.
+    print_result(events=sent, bytes=int(last["last_enqueued_offset"]))
 
 
 def full_batch(
@@ -74,7 +73,7 @@ def full_batch(
 
 
 def bulk(connection: str, events: int, passes: int) -> None:
-    """Our reader."""
+    """Measure the range reader."""
     options = RangeOptions(columns=COLUMNS)
 
     def read(count: int) -> int:
@@ -84,7 +83,7 @@ def bulk(connection: str, events: int, passes: int) -> None:
         read(min(events, WARM_EVENTS))
         start, began = cpu_s(os.getpid()), time.perf_counter()
         done = sum(read(events) for _ in range(passes))
-        tell(
+        print_result(
             events=done,
             client_s=cpu_s(os.getpid()) - start,
             wall_s=time.perf_counter() - began,
@@ -92,7 +91,7 @@ def bulk(connection: str, events: int, passes: int) -> None:
 
 
 def sdk(connection: str, events: int) -> None:
-    """The official client."""
+    """Measure the official client."""
     consumer = EventHubConsumerClient.from_connection_string(connection, "$Default")
     seen, marks, done = 0, list[float](), threading.Event()
 
@@ -114,15 +113,15 @@ def sdk(connection: str, events: int) -> None:
     reading = threading.Thread(target=consumer.receive_batch, args=(on_batch,), kwargs=options)
     with consumer:
         reading.start()
-        done.wait(ANSWER_S)
+        done.wait(TIMEOUT_S)
     reading.join()
     if not done.is_set():
-        raise TimeoutError(f"received {seen} of {PREFETCH + events} events in {ANSWER_S:g} s")
-    tell(events=events, client_s=marks[1] - marks[0])
+        raise TimeoutError(f"received {seen} of {PREFETCH + events} events in {TIMEOUT_S:g} s")
+    print_result(events=events, client_s=marks[1] - marks[0])
 
 
 def to_columns(events: list[EventData]) -> pa.RecordBatch:
-    """The events of one call, as the same columns that our reader makes."""
+    """The events of one call, as the same columns that the range reader returns."""
     return pa.RecordBatch.from_arrays(
         [
             pa.array([body_of(event) for event in events], TYPES["body"]),
@@ -142,7 +141,7 @@ def body_of(event: EventData) -> bytes:
 
 
 def texts(properties: dict[Any, Any] | None) -> list[tuple[str, str]]:
-    """The client hands strings over as bytes."""
+    """Properties as text; the client returns strings as bytes."""
     return [(text(key), text(value)) for key, value in (properties or {}).items()]
 
 
@@ -160,14 +159,14 @@ def count(size: int, passes: int) -> None:
         sender = multiprocessing.Process(target=send, args=(address, size * (passes + 1)))
         sender.start()
         receiving, _ = listening.accept()
-    room = memoryview(bytearray(RECEIVE_BYTES))
+    buffer = memoryview(bytearray(RECEIVE_BYTES))
     with receiving:
-        receive(receiving, room, size)
+        receive(receiving, buffer, size)
         start = cpu_s(os.getpid())
-        receive(receiving, room, size * passes)
+        receive(receiving, buffer, size * passes)
         spent = cpu_s(os.getpid()) - start
     sender.join()
-    tell(bytes=size * passes, client_s=spent)
+    print_result(bytes=size * passes, client_s=spent)
 
 
 def send(address: tuple[str, int], size: int) -> None:
@@ -178,15 +177,15 @@ def send(address: tuple[str, int], size: int) -> None:
             size -= SEND_BYTES
 
 
-def receive(receiving: socket.socket, room: memoryview, size: int) -> None:
+def receive(receiving: socket.socket, buffer: memoryview, size: int) -> None:
     while size > 0:
-        received = receiving.recv_into(room[: min(size, RECEIVE_BYTES)])
+        received = receiving.recv_into(buffer[: min(size, RECEIVE_BYTES)])
         if not received:
-            raise ConnectionError(f"the sender hung up with {size} bytes to go")
+            raise ConnectionError(f"the sender closed the connection, {size} bytes missing")
         size -= received
 
 
 if __name__ == "__main__":
     tasks: dict[str, Callable[..., None]] = {"fill": fill, "bulk": bulk, "sdk": sdk, "count": count}
     task, *rest = sys.argv[1:]
-    tasks[task](*(int(word) if word.isdigit() else word for word in rest))
+    tasks[task](*(int(argument) if argument.isdigit() else argument for argument in rest))

@@ -1,9 +1,9 @@
-"""docs/benchmarks.md, written anew from the results of a full run.
+"""Writes docs/benchmarks.md from the results of a full run.
 
     python -m benchmarks._report FOLDER
 
-The folder holds what `python -m benchmarks.NAME -o json` printed, as NAME.json. A section is the
-benchmark's own docstring, pictures and a table; one without figures has failed, and says so.
+The folder holds the output of `python -m benchmarks.NAME -o json` as NAME.json. A section consists
+of the benchmark's docstring, pictures and a table. A benchmark without figures has failed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ PICTURES = "benchmarks"  # a folder beside the page
 INTRODUCTION = """\
 # Benchmarks
 
-Written by `make bench`; do not edit. Each figure compares us with a peer measured in the same run,
-in turns; the numbers are medians of all rounds. *Ratio* says how many times better we are than the
-peer, *range* the ratios of the worst and the best round. Where there is no peer, the goal is for
-our own number. Costs are CPU seconds of the process that is measured, so that other work on the
-machine matters little. In the pictures a bar is a ratio and the line across it the goal: green is
-met, red is missed, grey has none.
+`make bench` writes this page; do not edit it. Each figure compares Pumphouse with a peer that is
+measured in the same run, in turns. The numbers are medians of all rounds. *Ratio* is how many times
+better Pumphouse is than the peer, *range* has the ratios of the worst and the best round. Without a
+peer, the goal is for the number itself. Costs are CPU seconds of the measured process, so other
+work on the machine matters little. In the pictures a bar is a ratio and the line across it is the
+goal: green is met, red is missed, grey has no goal.
 """
 
 BAR_HEIGHT, GAP, LABEL_HEIGHT, WIDTH, MARGIN = 14, 12, 16, 720, 16
@@ -49,7 +49,7 @@ def page(results: dict[str, list[Figure]], today: date) -> str:
 def section(name: str, figures: Sequence[Figure]) -> str:
     title, prose = explanation(name)
     if not figures:
-        return f"## {title}\n\nThis benchmark did not come to its end.\n"
+        return f"## {title}\n\nThis benchmark failed.\n"
     lines = [f"## {title}", "", prose, "", f"`python -m benchmarks.{name}`", ""]
     if any(figure.ratio is not None for figure in figures):
         lines += [f"![Ratios of {name}]({PICTURES}/{name}.svg)", ""]
@@ -59,7 +59,7 @@ def section(name: str, figures: Sequence[Figure]) -> str:
 
 
 def explanation(name: str) -> tuple[str, str]:
-    """Title and text out of a benchmark's docstring, without importing it."""
+    """Title and text from a benchmark's docstring, without importing it."""
     source = (ROOT / "benchmarks" / f"{name}.py").read_text()
     title, _, prose = (ast.get_docstring(ast.parse(source)) or name).partition("\n")
     return title.strip(), prose.strip()

@@ -1,10 +1,10 @@
-"""Large fleets on paper: what one decision costs, and what a fleet at rest asks of its store.
+"""Large fleets by calculation: the cost of one decision, and the store calls of a fleet at rest.
 
 python -m benchmarks._scale
 
-The decision is measured (CPU time of a census and a plan of `steady`, the median of a few). The
-calls are arithmetic: per host and interval one listing, in pages, and per partition and renewal one
-write. A test compares the arithmetic with what a simulated fleet asks, and with the page.
+The decision is measured: the median CPU time of a census and a plan of `steady`. The calls are
+calculated: one listing in pages per host and interval, and one write per partition and renewal. A
+test compares the calculation with the calls of a simulated fleet and with the docs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROUNDS = 5
 
 
 class Calls(NamedTuple):
-    """What a fleet at rest asks of its store."""
+    """The store calls of a fleet at rest."""
 
     listings: int  # per interval
     pages: int  # of one listing
@@ -55,7 +55,7 @@ def listing(partitions: int, hosts: int, owner: Callable[[int], str]) -> Listing
 
 
 def newcomer(partitions: int, hosts: int) -> Listing:
-    """All but the last host have everything."""
+    """All hosts but the last one own all partitions."""
     return listing(partitions, hosts, lambda partition: name(partition % (hosts - 1)))
 
 
@@ -67,20 +67,20 @@ def at_rest(partitions: int, hosts: int) -> Listing:
     return listing(partitions, hosts, lambda partition: name(partition % hosts))
 
 
-def plan(found: Listing, partitions: int, host: int) -> list[str]:
-    """What this host would claim."""
+def plan(listed: Listing, partitions: int, host: int) -> list[str]:
+    """The partitions that this host claims."""
     names = [str(n) for n in range(partitions)]
-    return list(STEADY(take_census(name(host), names, found, 30.0), Random(1)))
+    return list(STEADY(take_census(name(host), names, listed, 30.0), Random(1)))
 
 
 def plan_ms(state: Callable[[int, int], Listing], partitions: int, hosts: int) -> float:
-    found = state(partitions, hosts)
-    return median(_cpu_ms(found, partitions, hosts - 1) for _ in range(ROUNDS))
+    listed = state(partitions, hosts)
+    return median(_cpu_ms(listed, partitions, hosts - 1) for _ in range(ROUNDS))
 
 
-def _cpu_ms(found: Listing, partitions: int, host: int) -> float:
+def _cpu_ms(listed: Listing, partitions: int, host: int) -> float:
     started_s = time.process_time()
-    plan(found, partitions, host)
+    plan(listed, partitions, host)
     return 1000 * (time.process_time() - started_s)
 
 

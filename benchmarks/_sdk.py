@@ -4,8 +4,8 @@
     python -m benchmarks._sdk send  CONNECTION HUB_PID SIZE EVENTS
     python -m benchmarks._sdk read  CONNECTION HUB_PID SIZE EVENTS
 
-It reads the CPU clocks of both processes at the same two moments, so that client and hub are
-measured over the same events.
+It reads the CPU clocks of client and hub at the same two moments, so that both are measured over
+the same events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from azure.eventhub import EventData, EventDataBatch, EventHubConsumerClient, EventHubProducerClient
 
-from benchmarks._processes import ANSWER_S, cpu_s, tell
+from benchmarks._processes import TIMEOUT_S, cpu_s, print_result
 
 PREFETCH = 3000
 PARTITION = "0"
@@ -30,12 +30,14 @@ class Clocks(NamedTuple):
     hub_s: float
 
 
-def look(hub_pid: int) -> Clocks:
+def read_clocks(hub_pid: int) -> Clocks:
     return Clocks(cpu_s(os.getpid()), cpu_s(hub_pid))
 
 
 def report(events: int, start: Clocks, end: Clocks) -> None:
-    tell(events=events, client_s=end.client_s - start.client_s, hub_s=end.hub_s - start.hub_s)
+    print_result(
+        events=events, client_s=end.client_s - start.client_s, hub_s=end.hub_s - start.hub_s
+    )
 
 
 def full_batch(producer: EventHubProducerClient, body: bytes, limit: int) -> EventDataBatch:
@@ -50,8 +52,8 @@ def full_batch(producer: EventHubProducerClient, body: bytes, limit: int) -> Eve
 
 
 def fill(connection: str, hub_pid: int, size: int, events: int) -> None:
-    """Put exactly so many events into the partition, the cheap way: one batch, sent many times."""
-    start, left = look(hub_pid), events
+    """Send exactly `events` events to the partition: one batch, sent many times."""
+    start, left = read_clocks(hub_pid), events
     with EventHubProducerClient.from_connection_string(connection) as producer:
         batch = full_batch(producer, bytes(size), left)
         while left:
@@ -59,7 +61,7 @@ def fill(connection: str, hub_pid: int, size: int, events: int) -> None:
                 batch = full_batch(producer, bytes(size), left)
             producer.send_batch(batch)
             left -= len(batch)
-    report(events, start, look(hub_pid))
+    report(events, start, read_clocks(hub_pid))
 
 
 def send(connection: str, hub_pid: int, size: int, events: int) -> None:
@@ -67,20 +69,20 @@ def send(connection: str, hub_pid: int, size: int, events: int) -> None:
     body, done = bytes(size), 0
     with EventHubProducerClient.from_connection_string(connection) as producer:
         producer.send_batch(full_batch(producer, body, events))  # connects
-        start = look(hub_pid)
+        start = read_clocks(hub_pid)
         while done < events:
             batch = full_batch(producer, body, events)
             producer.send_batch(batch)
             done += len(batch)
-        end = look(hub_pid)
+        end = read_clocks(hub_pid)
     report(done, start, end)
 
 
 def read(connection: str, hub_pid: int, size: int, events: int) -> None:
-    """Read so many events, after a first window that connects and warms up.
+    """Read `events` events, after a first window that connects and warms up.
 
-    This client asks for its next window when the last event of the one before has been handed
-    over, so at both moments the hub has sent exactly what has been received.
+    This client grants its next window when the last event of the window before was delivered, so at
+    both moments the hub has sent exactly what was received.
     """
     consumer = EventHubConsumerClient.from_connection_string(connection, "$Default")
     seen, marks, done = 0, list[Clocks](), threading.Event()
@@ -89,7 +91,7 @@ def read(connection: str, hub_pid: int, size: int, events: int) -> None:
         nonlocal seen
         before, seen = seen, seen + len(batch)
         if any(before < mark <= seen for mark in (PREFETCH, PREFETCH + events)):
-            marks.append(look(hub_pid))
+            marks.append(read_clocks(hub_pid))
         if seen >= PREFETCH + events:
             done.set()
 
@@ -97,10 +99,10 @@ def read(connection: str, hub_pid: int, size: int, events: int) -> None:
     reading = threading.Thread(target=consumer.receive_batch, args=(on_batch,), kwargs=options)
     with consumer:
         reading.start()
-        done.wait(ANSWER_S)
+        done.wait(TIMEOUT_S)
     reading.join()
     if not done.is_set():
-        raise TimeoutError(f"received {seen} of {PREFETCH + events} events in {ANSWER_S:g} s")
+        raise TimeoutError(f"received {seen} of {PREFETCH + events} events in {TIMEOUT_S:g} s")
     report(events, *marks)
 
 

@@ -1,4 +1,4 @@
-"""A Spark session to measure with, a filled hub beside it, and what a job took and cost."""
+"""A Spark session and a filled hub for benchmarks, and the time and CPU cost of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from benchmarks._figures import say
+from benchmarks._figures import progress
 from benchmarks._processes import ROOT, cpu_s
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
@@ -38,7 +38,7 @@ def spark_session() -> Iterator[SparkSession]:
     from benchmarks._spark_peers import Hop, Naive
     from pumphouse.spark import session
 
-    say("starting Spark")
+    progress("starting Spark")
     spark = session("benchmark", f"local[{CORES}]", {"spark.log.level": "OFF"})
     spark.dataSource.register(Naive)
     spark.dataSource.register(Hop)
@@ -49,8 +49,8 @@ def spark_session() -> Iterator[SparkSession]:
 
 
 def fill(connection: str, partitions: int, rows: int, size: int) -> None:
-    """So many events of so many bytes into each partition."""
-    say(f"filling {partitions} partitions with {rows:,} events of {size:,} bytes")
+    """Send `rows` events of `size` bytes to each partition."""
+    progress(f"filling {partitions} partitions with {rows:,} events of {size:,} bytes")
 
     async def work() -> None:
         async with open_client(connection) as client:
@@ -65,22 +65,22 @@ def fill(connection: str, partitions: int, rows: int, size: int) -> None:
 
 
 def drain(frame: DataFrame) -> list[dict[str, Any]]:
-    """Everything into nothing, and what Spark tells of the batches that had rows."""
+    """Read all rows into the noop sink; return the progress of the batches that had rows."""
     with started(frame, availableNow=True) as query:
         if not query.awaitTermination(int(WAIT_S)):
             raise TimeoutError(f"the query did not end in {WAIT_S:g} s")
-        return told(query)
+        return batches_of(query)
 
 
 def ticking(frame: DataFrame, triggers: int, warm: int = 3) -> float:
-    """How long a trigger takes, in ms: the median of so many, after some for warming up."""
+    """The median duration of a trigger in ms, after `warm` triggers."""
     with started(frame, processingTime="0 seconds") as query:
         deadline = time.monotonic() + WAIT_S
         while (query.lastProgress or {"batchId": 0})["batchId"] < triggers + warm:
             if query.exception() is not None or time.monotonic() > deadline:
-                raise RuntimeError("the query failed or stands still") from query.exception()
+                raise RuntimeError("the query failed or makes no progress") from query.exception()
             time.sleep(LOOK_S)
-        return float(median(map(trigger_ms, told(query)[warm:])))
+        return float(median(map(trigger_ms, batches_of(query)[warm:])))
 
 
 @contextmanager
@@ -94,12 +94,13 @@ def started(frame: DataFrame, **trigger: Any) -> Iterator[StreamingQuery]:
             query.stop()
 
 
-def told(query: StreamingQuery) -> list[dict[str, Any]]:
-    progress: list[Any] = list(query.recentProgress)
+def batches_of(query: StreamingQuery) -> list[dict[str, Any]]:
+    """Rows and durations of the batches that had rows."""
+    batches: list[Any] = list(query.recentProgress)
     return [
-        {"rows": one["numInputRows"], "took": dict(one["durationMs"])}
-        for one in progress
-        if one["numInputRows"]
+        {"rows": batch["numInputRows"], "took": dict(batch["durationMs"])}
+        for batch in batches
+        if batch["numInputRows"]
     ]
 
 
@@ -112,7 +113,7 @@ def trigger_ms(batch: dict[str, Any]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a job took, and the CPU seconds of everybody who had a part in it."""
+    """The duration of a job and the CPU seconds of all processes that took part."""
 
     rows: int
     seconds: float
@@ -123,12 +124,12 @@ class Cost:
         return self.rows / self.seconds
 
     def per_row(self, *who: str) -> float:
-        """Microseconds; never nothing, since a ratio may be made of it."""
-        return max(sum(self.cpu[one] for one in who) / self.rows * 1e6, 1e-3)
+        """CPU microseconds per row; above zero, since it may be a divisor."""
+        return max(sum(self.cpu[name] for name in who) / self.rows * 1e6, 1e-3)
 
 
 def cost_of(job: Callable[[], tuple[int, float]], hub: int) -> Cost:
-    """Run a job that tells its rows and seconds."""
+    """Run a job that returns its rows and seconds, and measure its CPU cost."""
     with Meter() as meter:
         before = cpu_s(hub)
         rows, seconds = job()
@@ -139,14 +140,14 @@ def cost_of(job: Callable[[], tuple[int, float]], hub: int) -> Cost:
 def drained(make: Callable[[], DataFrame]) -> tuple[int, float]:
     """Rows, and the seconds of their batches from planning to commit."""
     batches = drain(make())
-    return sum(one["rows"] for one in batches), sum(map(trigger_ms, batches)) / 1000
+    return sum(batch["rows"] for batch in batches), sum(map(trigger_ms, batches)) / 1000
 
 
 class Meter:
-    """CPU seconds of the processes below us, or of those given and below them, while a block runs.
+    """CPU seconds of all descendants of this process, or of `roots` and theirs, inside a block.
 
-    Spark ends workers that have been idle for a minute, and what they used is then gone: so they
-    are looked at again and again. `who` says of some processes what they are.
+    Spark ends idle workers after a minute, and their CPU time is then lost, so a thread samples all
+    processes. `who` names the kind of some processes.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class Meter:
         self._thread = threading.Thread(target=self._watch, name="meter", daemon=True)
 
     def __enter__(self) -> Self:
-        self._look()
+        self._sample()
         self._first = {process: seconds for process, (_, seconds) in self._last.items()}
         self._thread.start()
         return self
@@ -170,26 +171,26 @@ class Meter:
     def __exit__(self, *exc: object) -> None:
         self._done.set()
         self._thread.join()
-        self._look()
+        self._sample()
 
     def spent(self) -> dict[str, float]:
-        found = dict.fromkeys((WORKERS, JVM, OTHER, *self._who.values()), 0.0)
+        totals = dict.fromkeys((WORKERS, JVM, OTHER, *self._who.values()), 0.0)
         for process, (kind, seconds) in self._last.items():
-            found[kind] += seconds - self._first.get(process, 0.0)
-        return found
+            totals[kind] += seconds - self._first.get(process, 0.0)
+        return totals
 
     def _watch(self) -> None:
         while not self._done.wait(self._every_s):
-            self._look()
+            self._sample()
 
-    def _look(self) -> None:
-        given = [one for root in self._roots for one in (root, *below(root))]
+    def _sample(self) -> None:
+        given = [process for root in self._roots for process in (root, *below(root))]
         for process in given or below(os.getpid()):
             with suppress(OSError):
                 stat = Path(f"/proc/{process}/stat").read_text()
                 command = Path(f"/proc/{process}/cmdline").read_text()
                 kind = self._who.get(process) or kind_of(stat, command)
-                # A JVM runs small commands, which end sooner than anybody looks: their time is its.
+                # A JVM runs short commands that end before they are sampled: count their time too.
                 last = 15 if kind == JVM else 13
                 ticks = stat.rpartition(")")[2].split()[11:last]
                 self._last[process] = (kind, sum(map(int, ticks)) / TICKS)
@@ -198,14 +199,14 @@ class Meter:
 def kind_of(stat: str, command: str) -> str:
     if "(java)" in stat:
         return JVM
-    # Spark forks its workers from this one.
+    # Spark forks its workers from this process.
     return WORKERS if "pyspark.daemon" in command else OTHER
 
 
 def below(process: int) -> list[int]:
-    """All processes that one has started, and those that these have started."""
-    found: list[int] = []
+    """All descendants of a process."""
+    children: list[int] = []
     for thread in Path(f"/proc/{process}/task").glob("*/children"):
         with suppress(OSError):
-            found += map(int, thread.read_text().split())
-    return [one for child in found for one in (child, *below(child))]
+            children += map(int, thread.read_text().split())
+    return [descendant for child in children for descendant in (child, *below(child))]

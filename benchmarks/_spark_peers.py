@@ -1,9 +1,9 @@
-"""Data sources to compare ours with: the same work as most people would write it.
+"""Data sources to compare with: the same work as most people would write it.
 
-* `naive`: the official SDK's synchronous client. Reading, one consumer per partition with a
-  prefetch of 3000, rows as tuples; writing, one producer per task, batches as full as they get, of
-  one key each if rows have keys.
-* `hop`: our own columns from memory, made before: what Spark alone can take from Python.
+* `naive`: the synchronous client of the official SDK. Reading: one consumer per partition with a
+  prefetch of 3000, rows as tuples. Writing: one producer per task, full batches, one per key if
+  rows have keys.
+* `hop`: record batches from memory: the limit of what Spark can take from Python.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ class OneBatch(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Part]:
         tasks = int(self.options["tasks"])
         spread = [list(range(first, self.partitions_, tasks)) for first in range(tasks)]
-        return [Part(some, end["rows"] - start["rows"]) for some in spread if some]
+        return [Part(group, end["rows"] - start["rows"]) for group in spread if group]
 
 
 class NaiveReader(OneBatch):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, Part)
-        for one in partition.partitions:
-            yield from self.read_one(str(one), partition.rows)
+        for number in partition.partitions:
+            yield from self.read_partition(str(number), partition.rows)
 
-    def read_one(self, partition: str, rows: int) -> Iterator[tuple[Any, ...]]:
+    def read_partition(self, partition: str, rows: int) -> Iterator[tuple[Any, ...]]:
         waiting: list[Any] = []
         client = EventHubConsumerClient.from_connection_string(
             self.options["connection"], "$Default"
         )
-        # The public way calls back and never returns; below it a consumer can be pulled.
+        # The public API calls back and never returns; the internal consumer can be polled.
         make: Any = client._create_consumer
         consumer = make("$Default", partition, "-1", waiting.extend, prefetch=PREFETCH)
         try:
             while rows:
-                # What has come, as soon as something has.
+                # Returns as soon as some events have arrived.
                 consumer.receive(batch=True, max_batch_size=min(rows, PREFETCH))
                 for event in waiting[:rows]:
                     yield row_of(partition, event)
@@ -99,7 +99,7 @@ class HopReader(OneBatch):
 
 
 def made(rows: int, size: int) -> pa.RecordBatch:
-    """Events like those in the hub."""
+    """A record batch like those of the hub."""
     values: dict[str, Any] = {
         "body": [bytes(size)] * rows, "partition": ["0"] * rows, "offset": ["123456"] * rows,
         "sequenceNumber": range(rows), "enqueuedTime": [1_700_000_000_000_000] * rows,
@@ -134,12 +134,12 @@ def put(
     key: str | None,
     event: EventData,
 ) -> None:
-    """Into the batch of its key, which is sent when it is full."""
+    """Add an event to the batch of its key, and send the batch when it is full."""
     if key not in batches:
         batches[key] = producer.create_batch(partition_key=key)
     try:
         batches[key].add(event)
-    except ValueError:  # it is full
+    except ValueError:  # the batch is full
         producer.send_batch(batches[key])
         batches[key] = producer.create_batch(partition_key=key)
         batches[key].add(event)

@@ -1,17 +1,17 @@
-"""How fast do hosts share partitions, and how much do they move to get there?
+"""Balancing: time until even, and partitions moved
 
-Ours are real cycles of processors with the default strategy (`steady`). The peer is the balancer
-inside azure-eventhub, unchanged, with its default strategy (`greedy`). Both run on a virtual clock
-with a store in memory: nothing takes time but waiting. A cycle is the interval of either (10 s
-ours, 30 s and up to a fifth more the peer's); even means that everything is owned, by nobody two
-partitions more than by another.
+Real processor cycles with the default strategy (`steady`) run against the unchanged balancer of
+azure-eventhub with its default strategy (`greedy`). Both run on a virtual clock with a store in
+memory, so only waiting takes time. A cycle is the interval of each side: 10 s for Pumphouse, 30 to
+36 s for the peer. A fleet is even when all partitions are owned and no host owns two partitions
+more than another.
 
-- **1 -> 2 hosts**: one host has all partitions, a second comes at any moment. Half of them have to
-  move, whoever does it; moves beyond the fewest possible are disturbance for nothing.
-- **1 -> 16 hosts**: how uneven the fleet still is when nothing moves any more.
-- **from cold**: eight hosts start within half a second. Nothing would have to move at all.
-- **a plan**: one decision of one host for 10,000 partitions and 1,000 hosts, from a listing to the
-  list of claims, in CPU time. The peer decides less: it never looks at where others should end.
+- **1 -> 2 hosts**: one host owns all partitions, and a second one starts at a random time. Half of
+  the partitions have to move; every further move is unnecessary.
+- **1 -> 16 hosts**: the spread of the fleet when nothing moves any more.
+- **from cold**: eight hosts start within half a second. No partition has to move.
+- **a plan**: the CPU time of one decision of one host for 10,000 partitions and 1,000 hosts, from a
+  listing to the list of claims. The peer decides less: it does not compute the shares of others.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
+from benchmarks._balancing import COLD, FAN_OUT, JOIN, Outcome, Scenario, Side, ours, simulate
 from benchmarks._figures import Figure, alternate, compare, run
-from benchmarks._fleet import COLD, FAN_OUT, JOIN, Played, Scene, Side, ours, play
-from benchmarks._official import OFFICIAL, official, one_decision
+from benchmarks._official_balancer import OFFICIAL, official, one_decision
 from pumphouse.leases.census import take_census
 from pumphouse.leases.model import Listing, Member, Ownership
 from pumphouse.leases.strategies import STEADY
 
 PEER = f"{OFFICIAL} greedy"
-CYCLES_MAX = 60.0  # the peer's 1 -> 16 never gets even: it has stopped moving long before
+CYCLES_MAX = 60.0  # the peer never gets even in 1 -> 16: it stops moving earlier
 PARTITIONS, HOSTS = 10_000, 1_000
 PLAN_GOAL_MS = 100
 LEASE_S = 30.0
 
 
 class Goals(NamedTuple):
-    """The most of each, where something was promised; None where nothing was."""
+    """Upper limits; None where there is no goal."""
 
     cycles: float | None = None
     moves: int | None = None
@@ -46,64 +46,67 @@ class Goals(NamedTuple):
     times_faster: float | None = None
 
 
-SCENES = {
+SCENARIOS = {
     JOIN: Goals(cycles=2, moves=16, times_faster=8),
     FAN_OUT: Goals(spread=1),
     COLD: Goals(cycles=3, moves=0, times_faster=10),
 }
 
 
-# -- scenes ---------------------------------------------------------------------------------------
+# -- scenarios
+# ---------------------------------------------------------------------------------------
 
 
 def measure(quick: bool) -> Iterator[Figure]:
     rounds = 3 if quick else 25
-    for scene, goals in SCENES.items():
-        yield from scene_figures(scene, goals, rounds)
+    for scenario, goals in SCENARIOS.items():
+        yield from scenario_figures(scenario, goals, rounds)
     yield from plan_figures(3 if quick else 7)
 
 
-def scene_figures(scene: Scene, goals: Goals, rounds: int) -> Iterator[Figure]:
-    turns = {
-        f"steady, {scene.name}": turn(partial(ours, STEADY), scene),
-        f"{PEER}, {scene.name}": turn(partial(official, "greedy"), scene),
+def scenario_figures(scenario: Scenario, goals: Goals, rounds: int) -> Iterator[Figure]:
+    sides = {
+        f"steady, {scenario.name}": simulation_of(partial(ours, STEADY), scenario),
+        f"{PEER}, {scenario.name}": simulation_of(partial(official, "greedy"), scenario),
     }
-    found, peer = alternate(rounds, turns).values()
-    yield from limits(scene, goals, found)
+    steady, peer = alternate(rounds, sides).values()
+    yield from limits(scenario, goals, steady)
     if goals.spread is None:
-        yield against(scene, "cycles", found, peer, goals.times_faster)
-        yield against(scene, "seconds", found, peer)
+        yield against(scenario, "cycles", steady, peer, goals.times_faster)
+        yield against(scenario, "seconds", steady, peer)
     else:
-        yield against(scene, "spread", found, peer)
+        yield against(scenario, "spread", steady, peer)
 
 
-def turn(side: Callable[[Scene, Random], Side], scene: Scene) -> Callable[[], Played]:
-    """Play the scene with another seed every time, the same for both sides."""
+def simulation_of(
+    side: Callable[[Scenario, Random], Side], scenario: Scenario
+) -> Callable[[], Outcome]:
+    """Simulate the scenario with another seed every time; both sides get the same seeds."""
     seeds = iter(range(1_000_000))
 
-    def played() -> Played:
+    def run_next() -> Outcome:
         seed = next(seeds)
-        return play(scene, side(scene, Random(seed)), Random(seed), CYCLES_MAX)
+        return simulate(scenario, side(scenario, Random(seed)), Random(seed), CYCLES_MAX)
 
-    return played
+    return run_next
 
 
-def limits(scene: Scene, goals: Goals, found: Sequence[Played]) -> Iterator[Figure]:
-    """What was promised has to hold in the worst round, not in the median one."""
+def limits(scenario: Scenario, goals: Goals, outcomes: Sequence[Outcome]) -> Iterator[Figure]:
+    """The goals must hold in the worst round, not in the median one."""
     for name, unit in (("cycles", "cycles"), ("moves", "moves"), ("spread", "partitions")):
         if (goal := getattr(goals, name)) is not None:
-            worst = max(float(getattr(played, name)) for played in found)
+            worst = max(float(getattr(outcome, name)) for outcome in outcomes)
             yield Figure(
-                f"{scene.name}: {WORDS[name]}, worst of {len(found)}",
+                f"{scenario.name}: {TITLES[name]}, worst of {len(outcomes)}",
                 round(worst, 2),
                 unit,
                 goal=goal,
                 lower_is_better=True,
-                rounds=len(found),
+                rounds=len(outcomes),
             )
 
 
-WORDS = {
+TITLES = {
     "cycles": "cycles until even",
     "seconds": "seconds until even, default intervals",
     "moves": "moves",
@@ -112,17 +115,17 @@ WORDS = {
 
 
 def against(
-    scene: Scene,
+    scenario: Scenario,
     name: str,
-    found: Sequence[Played],
-    peer: Sequence[Played],
+    steady: Sequence[Outcome],
+    peer: Sequence[Outcome],
     goal: float | None = None,
 ) -> Figure:
     return compare(
-        f"{scene.name}: {WORDS[name]} vs {PEER}",
+        f"{scenario.name}: {TITLES[name]} vs {PEER}",
         {"cycles": "cycles", "seconds": "s", "spread": "partitions"}[name],
-        [float(getattr(played, name)) for played in found],
-        [float(getattr(played, name)) for played in peer],
+        [float(getattr(outcome, name)) for outcome in steady],
+        [float(getattr(outcome, name)) for outcome in peer],
         goal=goal,
         lower_is_better=True,
     )
@@ -132,7 +135,7 @@ def against(
 
 
 def owner_of(partition: int) -> str:
-    """All hosts but the last one own ten or eleven each."""
+    """All hosts but the last one own ten or eleven partitions each."""
     return f"host-{partition % (HOSTS - 1):04}"
 
 
@@ -153,8 +156,8 @@ def plan_figures(rounds: int) -> Iterator[Figure]:
             f"steady, {name}": partial(our_plan_ms, owner),
             f"{PEER}, {name}": partial(their_plan_ms, owner),
         }
-        found, peer = alternate(rounds, sides).values()
-        figure = compare(f"{name} vs {PEER}", "cpu-ms", found, peer, lower_is_better=True)
+        steady, peer = alternate(rounds, sides).values()
+        figure = compare(f"{name} vs {PEER}", "cpu-ms", steady, peer, lower_is_better=True)
         slowest = max(slowest, figure.ours)
         yield figure
     yield Figure(

@@ -34,13 +34,13 @@ from dataclasses import replace
 from functools import partial
 
 from benchmarks import _homes_score
-from benchmarks._figures import Figure, run_parts, say, shorten
+from benchmarks._figures import Figure, progress, run_parts, shorten
 from benchmarks._homes_day import differences
 from benchmarks._homes_places import standalone
 from benchmarks._homes_plant import WHO, observe, plant, sending
 from benchmarks._homes_span import READINGS_PER_HOME, Span, complaints, percentile
 from benchmarks._homes_stages import Alone, bench
-from benchmarks._processes import answer, waiting
+from benchmarks._processes import run_child, start_child
 from pumphouse.homes.simulator.sensors import HomeSimulator
 
 GOAL = 100_000
@@ -65,7 +65,7 @@ def whole(quick: bool) -> Iterator[Figure]:
     seen, fine = list[Span](), True
     with plant("sift,record" if quick else STAGES) as running:  # each takes a while to start
         for homes in steps:
-            say(f"{homes:,} homes in real time")
+            progress(f"{homes:,} homes in real time")
             with sending(running, homes):
                 seen.append(observe(running, homes, settle_s, seconds))
             if not (fine := kept_up(seen[-1])):
@@ -81,7 +81,7 @@ def whole(quick: bool) -> Iterator[Figure]:
 def kept_up(span: Span) -> bool:
     wrong = complaints(span)
     for line in wrong:
-        say(f"{span.homes:,} homes: {line}")
+        progress(f"{span.homes:,} homes: {line}")
     return not wrong
 
 
@@ -190,10 +190,10 @@ def score(quick: bool) -> Iterator[Figure]:
 
 def producer(quick: bool) -> Iterator[Figure]:
     homes, minutes, seconds = (5_000, 1, 2) if quick else (GOAL, 3, 60)
-    with waiting("_homes_hub") as hub:
-        place = f"{hub.said['connection']};EntityPath=sensors"
-        told = answer("_homes_producer", "costs", place, hub.pid, homes, minutes)
-        live = answer("_homes_producer", "realtime", place, hub.pid, homes, seconds)
+    with start_child("_homes_hub") as hub:
+        place = f"{hub.result['connection']};EntityPath=sensors"
+        told = run_child("_homes_producer", "costs", place, hub.pid, homes, minutes)
+        live = run_child("_homes_producer", "realtime", place, hub.pid, homes, seconds)
     made, sent, taken = (
         told[f"{what}_cpu_s"] / told["events"] * 1e6 for what in ("make", "send", "hub")
     )

@@ -1,17 +1,18 @@
-"""What does the hub cost, beside the official client that talks to it?
+"""CPU cost of the hub, compared with the official client
 
-The hub and its client run in a process each. What counts are the events that pass between them per
-second of CPU time of either: the hub's number over the client's says how many such clients one core
-of the hub can serve. The peer is azure-eventhub, synchronous, with a prefetch of 3000, which is its
-fastest way; it reads with `receive_batch` and sends full batches of 1 MiB, built event by event.
+The hub and its client run in separate processes. The figure is the number of events per second of
+CPU time of each process. The hub's number divided by the client's number is how many such clients
+one core of the hub can serve. The peer is the synchronous azure-eventhub client with a prefetch of
+3000, which is its fastest mode. It reads with `receive_batch` and sends full batches of 1 MiB,
+built event by event.
 
-- **sends**: the client reads a filled partition, and both are measured over the same events. The
-  goals are for this exchange: it is what "the hub sends, the client receives" says most plainly.
-  The client grants credit for 3000 events at a time, so the hub sends in portions.
-- **sends at full speed**: the same events to a reader of ours that only counts frames and grants
-  all credit at once, beside the client's number. At 1 KiB the copying of bytes is the limit.
-- **takes in**: the client builds batches and sends them, both are measured over the same events.
-- **idle**: 1,000 hubs of 32 partitions each, nobody connected.
+- **sends**: the client reads a filled partition; both processes are measured over the same events.
+  The goals are for this exchange. The client grants credit for 3000 events at a time, so the hub
+  sends in portions.
+- **sends at full speed**: a reader that only counts frames reads the same events and grants all
+  credit at once. At 1 KiB, copying the bytes is the limit.
+- **takes in**: the client builds batches and sends them; both are measured over the same events.
+- **idle**: 1,000 hubs of 32 partitions each, without connections.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from benchmarks._figures import EVENTS_PER_CPU_S, Figure, alternate, compare, run, say
-from benchmarks._processes import answer, cpu_s, memory_bytes, waiting
+from benchmarks._figures import EVENTS_PER_CPU_S, Figure, alternate, compare, progress, run
+from benchmarks._processes import cpu_s, memory_bytes, run_child, start_child
 from benchmarks._sdk import PREFETCH
 
 SDK = "azure-eventhub"
@@ -37,21 +38,21 @@ IDLE_HUBS, IDLE_PARTITIONS = 1000, 32
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to do."""
+    """The amount of work."""
 
     rounds: int
     decode_events: int  # a multiple of the client's window, so that the last one is used up
     passes: int  # of the reader that only counts
     send_events: int
     idle_s: float
-    answer_s: float  # the longest that any step may take
+    timeout_s: float  # of any step
 
 
 FULL = Plan(
-    rounds=5, decode_events=90_000, passes=5, send_events=50_000, idle_s=10.0, answer_s=120.0
+    rounds=5, decode_events=90_000, passes=5, send_events=50_000, idle_s=10.0, timeout_s=120.0
 )
 QUICK = Plan(
-    rounds=1, decode_events=15_000, passes=2, send_events=8_000, idle_s=1.0, answer_s=120.0
+    rounds=1, decode_events=15_000, passes=2, send_events=8_000, idle_s=1.0, timeout_s=120.0
 )
 
 
@@ -63,7 +64,7 @@ class Rates(NamedTuple):
 
 
 class Exchanges(NamedTuple):
-    """What one round found for one size of event."""
+    """The results of one round for one event size."""
 
     sends: Rates
     full_speed: float  # of the hub alone
@@ -76,43 +77,47 @@ class Idle(NamedTuple):
     start_s: float
 
 
-def rates(said: dict[str, Any]) -> Rates:
-    return Rates(said["events"] / said["hub_s"], said["events"] / said["client_s"])
+def rates(result: dict[str, Any]) -> Rates:
+    return Rates(result["events"] / result["hub_s"], result["events"] / result["client_s"])
 
 
 def exchange(size: int, plan: Plan) -> Exchanges:
-    """Fill a fresh hub, read it both ways, and send to it."""
-    with waiting("_hub", 1, 1) as hub:
-        connection = hub.said["connection"]
+    """Fill a new hub, read it in both ways, and send to it."""
+    with start_child("_hub", 1, 1) as hub:
+        connection = hub.result["connection"]
 
         def sdk(task: str, events: int) -> dict[str, Any]:
-            return answer("_sdk", task, connection, hub.pid, size, events, timeout_s=plan.answer_s)
+            return run_child(
+                "_sdk", task, connection, hub.pid, size, events, timeout_s=plan.timeout_s
+            )
 
         filled = plan.decode_events + PREFETCH
         sdk("fill", filled)
         read = sdk("read", plan.decode_events)
-        counted = answer("_raw", connection, hub.pid, filled, plan.passes, timeout_s=plan.answer_s)
+        counted = run_child(
+            "_frame_counter", connection, hub.pid, filled, plan.passes, timeout_s=plan.timeout_s
+        )
         sent = sdk("send", plan.send_events)
     return Exchanges(rates(read), counted["events"] / counted["hub_s"], rates(sent))
 
 
 def idle(plan: Plan) -> Idle:
     """Leave many hubs alone, and look at what they cost."""
-    with waiting("_hub", IDLE_HUBS, IDLE_PARTITIONS) as hub:
+    with start_child("_hub", IDLE_HUBS, IDLE_PARTITIONS) as hub:
         time.sleep(1.0)  # the last of the start-up
         start, began = cpu_s(hub.pid), time.monotonic()
         time.sleep(plan.idle_s)
         share = (cpu_s(hub.pid) - start) / (time.monotonic() - began)
-        return Idle(100 * share, memory_bytes(hub.pid) / 2**20, hub.said["start_s"])
+        return Idle(100 * share, memory_bytes(hub.pid) / 2**20, hub.result["start_s"])
 
 
 def measure(quick: bool) -> Iterator[Figure]:
     plan = QUICK if quick else FULL
     sides = {f"{name} events": partial(exchange, size, plan) for name, size in SIZES.items()}
-    found = alternate(plan.rounds, sides)
-    for name, rounds in zip(SIZES, found.values(), strict=True):
+    results = alternate(plan.rounds, sides)
+    for name, rounds in zip(SIZES, results.values(), strict=True):
         yield from exchange_figures(name, rounds)
-    say(f"idle: {IDLE_HUBS} hubs x {IDLE_PARTITIONS} partitions")
+    progress(f"idle: {IDLE_HUBS} hubs x {IDLE_PARTITIONS} partitions")
     yield from idle_figures(idle(plan))
 
 
@@ -140,17 +145,17 @@ def exchange_figures(name: str, rounds: list[Exchanges]) -> Iterator[Figure]:
     )
 
 
-def idle_figures(found: Idle) -> Iterator[Figure]:
+def idle_figures(measured: Idle) -> Iterator[Figure]:
     hubs = f"{IDLE_HUBS:,} hubs x {IDLE_PARTITIONS} partitions"
     yield Figure(
         f"idle: {hubs}, share of a core",
-        round(found.cpu_percent, 3),
+        round(measured.cpu_percent, 3),
         "cpu-%",
         goal=IDLE_GOAL_PERCENT,
         lower_is_better=True,
     )
-    yield Figure(f"{hubs}, memory", round(found.memory_mib), "MiB", lower_is_better=True)
-    yield Figure(f"{hubs}, start-up", round(found.start_s, 3), "s", lower_is_better=True)
+    yield Figure(f"{hubs}, memory", round(measured.memory_mib), "MiB", lower_is_better=True)
+    yield Figure(f"{hubs}, start-up", round(measured.start_s, 3), "s", lower_is_better=True)
 
 
 if __name__ == "__main__":

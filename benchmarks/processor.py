@@ -1,13 +1,13 @@
-"""What does processing cost, with leases and checkpoints and all?
+"""The cost of processing with leases and checkpoints
 
-A hub of four partitions is filled; one host owns all of them and hands batches to a handler that
-only counts. The peer is azure-eventhub's asyncio consumer client with its own blob checkpoint
-store. Leases and checkpoints are in Blob storage (Azurite) on both sides, with the same prefetch
-and a checkpoint per partition every 1,000 events or so.
+One host owns all four partitions of a filled hub and passes batches to a handler that only counts.
+The peer is the asyncio consumer client of azure-eventhub with its own blob checkpoint store. Both
+sides keep leases and checkpoints in Blob Storage (Azurite), with the same prefetch and a checkpoint
+per partition about every 1,000 events.
 
 - **end to end**: events per second of CPU time of the consumer's process. The goal is a ratio of
   10.
-- **added**: CPU time per event that the processor adds to our bare reader, with a handler that does
+- **added**: CPU time per event that the processor adds to the bare reader, with a handler that does
   nothing and a store in memory. The goal is at most 5 microseconds.
 """
 
@@ -19,49 +19,50 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks._figures import EVENTS_PER_CPU_S, Figure, alternate, compare, run, say
-from benchmarks._processes import answer, waiting
+from benchmarks._figures import EVENTS_PER_CPU_S, Figure, alternate, compare, progress, run
+from benchmarks._processes import run_child, start_child
 
 SDK = "azure-eventhub aio with its blob store"
 RATIO_GOAL, ADDED_GOAL_US = 10, 5
 PARTITIONS, PREFETCH = 4, 300
-SPARE_EVENTS = 10_000  # more than a side reads while it warms up
+SPARE_EVENTS = 10_000  # more than a side reads during its warm-up
 SIZES = {"1 KiB": 1024, "100 B": 100}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to do."""
+    """The amount of work."""
 
     rounds: int
     events: int
     sdk_events: int
-    answer_s: float
+    timeout_s: float
 
 
-FULL = Plan(rounds=5, events=120_000, sdk_events=24_000, answer_s=120.0)
-QUICK = Plan(rounds=1, events=40_000, sdk_events=6_000, answer_s=60.0)
+FULL = Plan(rounds=5, events=120_000, sdk_events=24_000, timeout_s=120.0)
+QUICK = Plan(rounds=1, events=40_000, sdk_events=6_000, timeout_s=60.0)
 
 
 def cost_s(side: str, plan: Plan, events: int, connection: str, *more: str) -> float:
     """CPU seconds per event."""
-    said = answer("_processor", side, connection, events, PREFETCH, *more, timeout_s=plan.answer_s)
-    return float(said["client_s"] / said["events"])
+    timeout_s = plan.timeout_s
+    result = run_child("_processor", side, connection, events, PREFETCH, *more, timeout_s=timeout_s)
+    return float(result["client_s"] / result["events"])
 
 
 def measure(quick: bool) -> Iterator[Figure]:
     plan = QUICK if quick else FULL
-    with waiting("_processor", "azurite") as azurite:
+    with start_child("_processor", "azurite") as azurite:
         for name, size in list(SIZES.items())[: 1 if quick else None]:
-            yield from figures(name, size, azurite.said["storage"], plan)
+            yield from figures(name, size, azurite.result["storage"], plan)
 
 
 def figures(name: str, size: int, storage: str, plan: Plan) -> Iterator[Figure]:
     with ExitStack() as stack:
-        say(f"filling a hub: {name}")
-        connection = stack.enter_context(waiting("_hub", 1, PARTITIONS)).said["connection"]
-        wanted = (plan.events + SPARE_EVENTS) // PARTITIONS
-        answer("_processor", "fill", connection, wanted, size, timeout_s=plan.answer_s)
+        progress(f"filling a hub: {name}")
+        connection = stack.enter_context(start_child("_hub", 1, PARTITIONS)).result["connection"]
+        events = (plan.events + SPARE_EVENTS) // PARTITIONS
+        run_child("_processor", "fill", connection, events, size, timeout_s=plan.timeout_s)
         sides = {
             f"ours, {name}": partial(cost_s, "ours", plan, plan.events, connection, storage),
             f"{SDK}, {name}": partial(cost_s, "sdk", plan, plan.sdk_events, connection, storage),

@@ -1,11 +1,11 @@
-"""How fast does Spark write a hub?
+"""Spark writes a hub
 
-Rows of 1 KiB, made by Spark, into a hub of 16 partitions on the same machine, on local[2]; wall
-time of the whole job, after a warm-up.
+Spark writes rows of 1 KiB into a hub of 16 partitions on the same machine, on local[2]. The figure
+is the wall time of the whole job, after a warm-up.
 
-- **vs naive**: a Python data source that fills batches of the official SDK's synchronous producer,
-  one producer for each task; also the CPU time of the Python workers.
-- **keyed**: rows with one of 1,000 partition keys, which both sides group into batches of one key.
+- **vs naive**: a Python data source that fills batches of the synchronous producer of the official
+  SDK, one producer per task; also the CPU time of the Python workers.
+- **keyed**: rows with one of 1,000 partition keys; both sides make batches of one key.
 - **CPU per row**: of the hub, of the Python workers, of the JVM.
 """
 
@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks._figures import Figure, alternate, compare, run
-from benchmarks._processes import waiting
+from benchmarks._processes import start_child
 from benchmarks._spark import (
     CORES,
     HUB,
@@ -63,8 +63,8 @@ def write(
 
 def measure(quick: bool) -> Iterator[Figure]:
     plan = QUICK if quick else FULL
-    with spark_session() as spark, waiting("_hub", 1, PARTITIONS) as hub:
-        connection = hub.said["connection"]
+    with spark_session() as spark, start_child("_hub", 1, PARTITIONS) as hub:
+        connection = hub.result["connection"]
         ours = partial(write, spark, "eventhubs", {"connectionString": connection})
         naive = partial(write, spark, "naive", {"connection": connection})
         for job in (ours, naive):

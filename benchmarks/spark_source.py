@@ -1,19 +1,20 @@
-"""How fast does Spark read a hub?
+"""Spark reads a hub
 
-A stream with one batch, from a hub on the same machine into Spark's `noop` sink, on local[2]; 1 KiB
-bodies in 16 partitions, unless the name says otherwise. Rates are rows per second from planning to
-commit, as Spark's own progress tells them, after a warm-up.
+A stream with one batch reads a hub on the same machine into Spark's `noop` sink, on local[2], with
+1 KiB bodies in 16 partitions unless the name has other numbers. Rates are rows per second from
+planning to commit, from Spark's query progress, after a warm-up.
 
-- **vs naive**: a Python data source on the official SDK's synchronous client (prefetch 3000, one
-  consumer per partition), as most people would write it; also the CPU time of the Python workers.
-- **vs the hop alone**: our record batches from memory, in as many tasks: no source in Python can be
-  faster. The goal is half of it.
+- **vs naive**: a Python data source on the synchronous client of the official SDK (prefetch 3000,
+  one consumer per partition), as most people would write it; also the CPU time of the Python
+  workers.
+- **vs the hop alone**: record batches from memory, in the same number of tasks. No source in Python
+  can be faster. The goal is half of that rate.
 - **CPU per row**: of the hub, of the Python workers, of the JVM.
-- **small trigger**: 320 rows of 16 partitions, as fast as they come, against Spark's built-in
-  source `rate-micro-batch` with as many rows and tasks (`rate` itself makes a batch once a second
-  at most). A goal of 1/3 is at most three times its time.
-- **by partitions**, **by size**: the cost of many partitions and of long bodies; the CPU time is of
-  all, from hub to JVM. One partition is read by one task, so by one core.
+- **small trigger**: triggers of 320 rows from 16 partitions, without pause, compared with Spark's
+  built-in source `rate-micro-batch` with the same rows and tasks (`rate` makes at most one batch a
+  second). A goal of 1/3 is at most three times its time.
+- **by partitions**, **by size**: the cost of many partitions and of long bodies. The CPU time is
+  the sum of hub, workers and JVM. One task on one core reads one partition.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks._figures import Figure, alternate, compare, run
-from benchmarks._processes import Child, waiting
+from benchmarks._processes import Child, start_child
 from benchmarks._spark import (
     CORES,
     HUB,
@@ -53,7 +54,7 @@ BY_PARTITIONS, BY_SIZE = "rows/s by partitions, 1 KiB bodies", "rows/s by bytes 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to do; rows are of each partition."""
+    """The amount of work; `rows` is per partition."""
 
     rounds: int
     rows: int
@@ -67,7 +68,7 @@ class Plan:
 FULL = Plan(
     rounds=3,
     rows=12_000,
-    naive_rows=3_000,  # a multiple of its prefetch: what it fetches counts
+    naive_rows=3_000,  # a multiple of its prefetch, since it always fetches that many
     triggers=25,
     spreads=(CORES, PARTITIONS),
     shapes=(
@@ -81,7 +82,7 @@ FULL = Plan(
         (BY_SIZE, 16, 256 << 10, 64),
     ),
 )
-# A query takes seconds to start, however little it reads: what warms up is left out here.
+# A query takes seconds to start, so the short form has no warm-up.
 QUICK = Plan(rounds=1, rows=4_000, naive_rows=1_000, triggers=3, spreads=(CORES,), warm=False)
 
 
@@ -122,36 +123,36 @@ def built_in(spark: SparkSession, tasks: int) -> DataFrame:
 def measure(quick: bool) -> Iterator[Figure]:
     plan = QUICK if quick else FULL
     with spark_session() as spark:
-        with waiting("_hub", 1, PARTITIONS) as hub:
-            fill(hub.said["connection"], PARTITIONS, plan.rows, SIZE)
+        with start_child("_hub", 1, PARTITIONS) as hub:
+            fill(hub.result["connection"], PARTITIONS, plan.rows, SIZE)
             yield from rates(spark, hub, plan)
             for tasks in plan.spreads:
-                yield small_trigger(spark, hub.said["connection"], tasks, plan)
+                yield small_trigger(spark, hub.result["connection"], tasks, plan)
         for shape in plan.shapes:
             yield from one_shape(spark, *shape)
 
 
 def rates(spark: SparkSession, hub: Child, plan: Plan) -> Iterator[Figure]:
-    connection, rows = hub.said["connection"], plan.rows
+    connection, rows = hub.result["connection"], plan.rows
     frames: dict[str, Callable[[], DataFrame]] = {
         "ours": partial(ours, spark, connection, PARTITIONS, rows * PARTITIONS),
         "the hop alone": partial(peer, spark, "hop", connection, rows, CORES),
         "naive": partial(peer, spark, "naive", connection, plan.naive_rows, PARTITIONS),
     }
     for frame in frames.values() if plan.warm else ():
-        drain(frame())  # workers have been forked, and what they need is imported
+        drain(frame())  # forks the workers and imports their modules
     sides = {
         name: partial(cost_of, partial(drained, frame), hub.pid) for name, frame in frames.items()
     }
-    found, alone, naive = alternate(plan.rounds, sides).values()
-    yield compare("source vs naive", ROWS_PER_S, rate(found), rate(naive), goal=6)
+    source, alone, naive = alternate(plan.rounds, sides).values()
+    yield compare("source vs naive", ROWS_PER_S, rate(source), rate(naive), goal=6)
     yield compare(
         "source vs naive, CPU of the Python workers", US_PER_ROW,
-        per_row(found, WORKERS), per_row(naive, WORKERS), lower_is_better=True,
+        per_row(source, WORKERS), per_row(naive, WORKERS), lower_is_better=True,
     )  # fmt: skip
-    yield compare("source vs the hop alone", ROWS_PER_S, rate(found), rate(alone), goal=0.5)
+    yield compare("source vs the hop alone", ROWS_PER_S, rate(source), rate(alone), goal=0.5)
     for who in (HUB, WORKERS, JVM):
-        yield compare(f"CPU per row, {who}", US_PER_ROW, per_row(found, who), lower_is_better=True)
+        yield compare(f"CPU per row, {who}", US_PER_ROW, per_row(source, who), lower_is_better=True)
 
 
 def rate(costs: list[Cost]) -> list[float]:
@@ -169,9 +170,9 @@ def small_trigger(spark: SparkSession, connection: str, tasks: int, plan: Plan) 
         ),
         f"built-in source, {tasks} tasks": lambda: ticking(built_in(spark, tasks), plan.triggers),
     }
-    found, usual = alternate(min(3, plan.rounds), sides).values()
+    source, usual = alternate(min(3, plan.rounds), sides).values()
     return compare(
-        f"small trigger, 16 partitions in {tasks} tasks vs rate source", MS, found, usual,
+        f"small trigger, 16 partitions in {tasks} tasks vs rate source", MS, source, usual,
         goal=1 / 3, lower_is_better=True,
     )  # fmt: skip
 
@@ -179,10 +180,10 @@ def small_trigger(spark: SparkSession, connection: str, tasks: int, plan: Plan) 
 def one_shape(
     spark: SparkSession, curve: str, partitions: int, size: int, rows: int
 ) -> Iterator[Figure]:
-    """Two figures of a hub of its own: the rate, and what a row cost everybody together."""
-    with waiting("_hub", 1, partitions) as hub:
-        fill(hub.said["connection"], partitions, rows, size)
-        frame = partial(ours, spark, hub.said["connection"], partitions, rows * partitions)
+    """Two figures with a new hub: the rate, and the CPU time of all processes per row."""
+    with start_child("_hub", 1, partitions) as hub:
+        fill(hub.result["connection"], partitions, rows, size)
+        frame = partial(ours, spark, hub.result["connection"], partitions, rows * partitions)
         drain(frame())
         costs = [cost_of(partial(drained, frame), hub.pid) for _ in range(3)]
     at, name = (partitions, "partitions") if curve == BY_PARTITIONS else (size, "bytes")

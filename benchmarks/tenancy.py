@@ -1,14 +1,15 @@
-"""What does it cost a query to share its consumer group, and does it keep its leases under load?
+"""A query that shares its consumer group: cost, and leases under load
 
-Streams of ten batches from a hub on the same machine into Spark's `noop` sink, on local[2]; 1 KiB
-bodies in 16 partitions. The first batch does not count: a tenant waits in it for its leases.
+Streams of ten batches read a hub on the same machine into Spark's `noop` sink, on local[2], with
+1 KiB bodies in 16 partitions. The first batch does not count: a tenant waits in it for its leases.
 
 - **tenant vs all partitions**: rows per second from planning to commit, with `assignment=steady`
-  and a SQLite store against the same source without. The goal is 0.95: tenancy costs at most 5 %.
-- **CPU per row**: of everybody but the hub, the same two.
-- **renewals**: the most by which a renewal came late while two batches saturate both cores, each
-  for about three leases (of 10 s), as a part of the renewal interval (2 s). The goal is at most a
-  half; that the cores were busy is measured too.
+  and a SQLite store, compared with the same source without. The goal is 0.95: tenancy costs at most
+  5 %.
+- **CPU per row**: the CPU time of all processes but the hub, for the same two.
+- **renewals**: two batches saturate both cores, each for about three leases of 10 s. The figure is
+  the largest delay of a renewal, divided by the renewal interval (2 s). The goal is at most a half.
+  The load of the cores is measured too.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks._figures import Figure, alternate, compare, run, say
-from benchmarks._processes import Child, waiting
+from benchmarks._figures import Figure, alternate, compare, progress, run
+from benchmarks._processes import Child, start_child
 from benchmarks._spark import (
     CORES,
     JVM,
@@ -55,11 +56,11 @@ TRIED_ROWS, TRIED_TURNS = 2_000, 100
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to do; rows are of each partition."""
+    """The amount of work; `rows` is per partition."""
 
     rounds: int
     rows: int
-    busy_s: float  # what one batch is to take
+    busy_s: float  # the duration of one batch
     warm: bool = True
 
 
@@ -79,7 +80,7 @@ def stream(spark: SparkSession, connection: str, most: int, **options: str) -> D
 
 
 def tenant(spark: SparkSession, connection: str, most: int, folder: Path) -> DataFrame:
-    """A tenant of a group of its own: its store is new, so it begins where the other does."""
+    """A tenant with a new store, so that it starts where the other query starts."""
     store = folder / f"{time.monotonic_ns()}.db"
     return stream(
         spark, connection, most, assignment="steady", store=f"sqlite:///{store}", host="benchmark",
@@ -92,9 +93,9 @@ def measure(quick: bool) -> Iterator[Figure]:
     with (
         spark_session() as spark,
         tempfile.TemporaryDirectory() as folder,
-        waiting("_hub", 1, PARTITIONS) as hub,
+        start_child("_hub", 1, PARTITIONS) as hub,
     ):
-        connection, most = hub.said["connection"], plan.rows * PARTITIONS // BATCHES
+        connection, most = hub.result["connection"], plan.rows * PARTITIONS // BATCHES
         fill(connection, PARTITIONS, plan.rows, SIZE)
         shared = partial(tenant, spark, connection, most, Path(folder))
         yield from costs(hub, plan, shared, partial(stream, spark, connection, most))
@@ -106,44 +107,44 @@ def costs(
 ) -> Iterator[Figure]:
     frames = {"tenant": shared, "all partitions": alone}
     for frame in frames.values() if plan.warm else ():
-        drain(frame())  # workers have been forked, and what they need is imported
+        drain(frame())  # forks the workers and imports their modules
     sides = {
         name: partial(cost_of, partial(drained, frame), hub.pid) for name, frame in frames.items()
     }
-    found, usual = alternate(plan.rounds, sides).values()
-    rates = [[cost.rate for cost in each] for each in (found, usual)]
+    tenant_costs, usual = alternate(plan.rounds, sides).values()
+    rates = [[cost.rate for cost in each] for each in (tenant_costs, usual)]
     yield compare("tenant vs all partitions", ROWS_PER_S, *rates, goal=0.95)
     yield compare(
-        "tenant vs all partitions, CPU but the hub's", US_PER_ROW, spent(found), spent(usual),
-        lower_is_better=True,
+        "tenant vs all partitions, CPU but the hub's", US_PER_ROW,
+        spent(tenant_costs), spent(usual), lower_is_better=True,
     )  # fmt: skip
 
 
 def drained(make: Callable[[], DataFrame]) -> tuple[int, float]:
     """Rows and seconds of all batches but the first."""
     batches = drain(make())[1:]
-    return sum(one["rows"] for one in batches), sum(map(trigger_ms, batches)) / 1000
+    return sum(batch["rows"] for batch in batches), sum(map(trigger_ms, batches)) / 1000
 
 
-def spent(found: list[Cost]) -> list[float]:
-    return [cost.per_row(WORKERS, JVM, OTHER) for cost in found]
+def spent(costs: list[Cost]) -> list[float]:
+    return [cost.per_row(WORKERS, JVM, OTHER) for cost in costs]
 
 
 # -- leases under load ----------------------------------------------------------------------------
 
 
 def burning(rows: DataFrame, turns: int) -> DataFrame:
-    """Rows that cost so many turns of hashing each."""
+    """Rows that cost `turns` rounds of hashing each."""
     hashed = "sha2(concat(body, cast(cast(turn as string) as binary)), 512)"
     summed = f"aggregate(sequence(1, {turns}), 0L, (sum, turn) -> sum + length({hashed}))"
     return rows.selectExpr(f"{summed} as burnt").where("burnt > 0")
 
 
 def turns_for(spark: SparkSession, rows: int, seconds: float) -> int:
-    """How many turns make so many rows busy for so long, on all cores."""
+    """The number of hashing rounds that keeps all cores busy for `seconds` with `rows` rows."""
     body = f"cast(repeat('x', {SIZE}) as binary) as body"
     tried = burning(spark.range(0, TRIED_ROWS, 1, CORES).selectExpr(body), TRIED_TURNS)
-    for _ in range(2):  # the first time it is compiled
+    for _ in range(2):  # the first run compiles it
         since_s = time.monotonic()
         tried.write.format("noop").mode("overwrite").save()
         took_s = time.monotonic() - since_s
@@ -151,10 +152,10 @@ def turns_for(spark: SparkSession, rows: int, seconds: float) -> int:
 
 
 def renewals(shared: Callable[[], DataFrame], turns: int) -> Iterator[Figure]:
-    """By how much a renewal came late, at worst, while both cores had all they could do."""
-    say(f"two batches with {turns} turns for each row")
+    """The largest delay of a renewal while both cores are busy."""
+    progress(f"two batches with {turns} hashing rounds per row")
     with started(burning(shared(), turns), processingTime="0 seconds") as query:
-        until_done(query, 0)  # workers are there, and it is known what is ours
+        until_done(query, 0)  # workers run, and the tenant owns its partitions
         before = busy_and_idle()
         until_done(query, 1)
         share, gap_s = busy_since(before), gap_of(query.lastProgress)
@@ -172,7 +173,7 @@ def until_done(query: StreamingQuery, batch: int) -> None:
 
 
 def busy_and_idle() -> tuple[int, int]:
-    """Ticks of all cores since the machine was started: with something to do, and without."""
+    """Ticks of all cores since the machine started: busy and idle."""
     ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
     idle = ticks[3] + ticks[4]
     return sum(ticks) - idle, idle
@@ -184,11 +185,11 @@ def busy_since(before: tuple[int, int]) -> float:
 
 
 def gap_of(progress: Any) -> float:
-    """The longest between two renewals of a partition, as the query tells it."""
+    """The longest time between two renewals of a partition, from the query progress."""
     if progress is None:
         return 0.0
-    told = progress["sources"][0]["latestOffset"]
-    tenancy = (json.loads(told) if isinstance(told, str) else told or {}).get("@tenancy", {})
+    offset = progress["sources"][0]["latestOffset"]
+    tenancy = (json.loads(offset) if isinstance(offset, str) else offset or {}).get("@tenancy", {})
     return float(tenancy.get("renewalGapSeconds", 0.0))
 
 

@@ -61,9 +61,9 @@ def test_a_goal_is_for_the_ratio_or_without_a_peer_for_our_own_number(
 
 def test_a_line_of_json_is_the_figure() -> None:
     figure = compare("speed", "events/cpu-s", [123456.789], [3], goal=30)
-    said = json.loads(figure.to_json())
-    assert said | {"ratio": 41170, "goal": 30, "met": True, "ours": 123500} == said
-    assert set(said) >= FIELDS
+    fields = json.loads(figure.to_json())
+    assert fields | {"ratio": 41170, "goal": 30, "met": True, "ours": 123500} == fields
+    assert set(fields) >= FIELDS
     assert Figure.from_json(figure.to_json()) == figure
 
 
@@ -125,7 +125,7 @@ def test_parts_can_be_chosen(
 def test_a_part_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run_parts({"one": lambda quick: only("one")}, (), ["--parts", "on"])
-    assert "there is no part on; the parts are one" in capsys.readouterr().err
+    assert "unknown part on: use one" in capsys.readouterr().err
 
 
 # -- keeping up ------------------------------------------------------------------------------------
@@ -167,8 +167,8 @@ def test_a_percentile_is_a_value_that_was_there() -> None:
 
 
 def test_a_child_ends_with_the_block() -> None:
-    with _processes.waiting("_hub", 2, 3) as hub:
-        assert hub.said["connection"].startswith("Endpoint=sb://127.0.0.1:")
+    with _processes.start_child("_hub", 2, 3) as hub:
+        assert hub.result["connection"].startswith("Endpoint=sb://127.0.0.1:")
         assert _processes.cpu_s(hub.pid) > 0
         assert _processes.memory_bytes(hub.pid) > 1 << 20
     assert not Path(f"/proc/{hub.pid}").exists()
@@ -190,7 +190,7 @@ def test_the_page_is_made_of_docstrings_pictures_and_tables(tmp_path: Path) -> N
     figures = [compare("<fast> & cheap", "events/cpu-s", [50], [2], goal=20)]
     _report.write({"hub": figures}, tmp_path)
     page = (tmp_path / "benchmarks.md").read_text()
-    assert "## What does the hub cost" in page
+    assert "## CPU cost of the hub" in page
     assert "| <fast> & cheap | 50.0 | 2 | events/cpu-s | 25.0 |" in page
     assert "](benchmarks/hub.svg)" in page
     drawn = ElementTree.parse(tmp_path / "benchmarks" / "hub.svg").getroot()
@@ -218,7 +218,7 @@ def test_figures_of_a_curve_are_drawn_as_one(tmp_path: Path) -> None:
 def test_a_benchmark_without_figures_has_failed(tmp_path: Path) -> None:
     (tmp_path / "hub.json").write_text("")
     assert _report.read_results(tmp_path) == {"hub": []}
-    assert "did not come to its end" in _report.page({"hub": []}, date(2026, 1, 2))
+    assert "This benchmark failed" in _report.page({"hub": []}, date(2026, 1, 2))
 
 
 # -- the benchmarks themselves ---------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""The official balancer on a virtual clock: azure-eventhub's own OwnershipManager, unchanged.
+"""The official balancer on a virtual clock: the unchanged OwnershipManager of azure-eventhub.
 
-It is given a hub that only names its partitions and a store in memory that compares etags, as the
-blob store does; `time.time` inside it is the virtual clock. Its cycle, interval and jitter are
-those of its EventProcessor: claim, then sleep for 30 to 36 seconds.
+It runs with a hub that has only partition ids, and with a store in memory that compares etags as
+the blob store does. Its `time.time` is the virtual clock. Its cycle, interval and jitter are those
+of its EventProcessor: claim, then sleep for 30 to 36 seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from azure.eventhub import LoadBalancingStrategy
 from azure.eventhub.aio._eventprocessor import _ownership_manager
 from azure.eventhub.aio._eventprocessor._ownership_manager import OwnershipManager
 
-from benchmarks._fleet import GROUP, Player, Scene, SendTotals, Side, VirtualClock
+from benchmarks._balancing import GROUP, BalancingHost, MoveCounter, Scenario, Side, VirtualClock
 
 OFFICIAL = "azure-eventhub"
 KINDS = ("greedy", "balanced")
@@ -27,10 +27,10 @@ TIMEOUT_S = 6 * INTERVAL_S
 
 
 class EtagStore:
-    """List, and compare and set; rows are copied in and out."""
+    """A store in memory with compare-and-set; rows are copied in and out."""
 
-    def __init__(self, clock: VirtualClock, tally: SendTotals) -> None:
-        self._clock, self._tally = clock, tally
+    def __init__(self, clock: VirtualClock, counter: MoveCounter) -> None:
+        self._clock, self._tally = clock, counter
         self._rows: dict[str, dict[str, Any]] = {}
         self._writes = 0
 
@@ -57,7 +57,7 @@ class Address:
 
 
 class PartitionsOnly:
-    """All that the balancer asks of a client."""
+    """The part of a client that the balancer uses."""
 
     _address = Address
     eventhub_name = GROUP.hub
@@ -80,31 +80,31 @@ class OfficialHost:
         self.name, self._manager, self._rng = name, manager, rng
 
     async def cycle(self) -> float:
-        random.seed(self._rng.random())  # it draws from the one that everybody shares
+        random.seed(self._rng.random())  # the balancer uses the global generator
         await self._manager.claim_ownership()
         return INTERVAL_S * (1 + JITTER * self._rng.random())
 
 
-def official(kind: str, scene: Scene, rng: Random) -> Side:
-    clock, tally = VirtualClock(), SendTotals()
+def official(kind: str, scenario: Scenario, rng: Random) -> Side:
+    clock, counter = VirtualClock(), MoveCounter()
     vars(_ownership_manager)["time"] = clock
-    store = EtagStore(clock, tally)
+    store = EtagStore(clock, counter)
 
-    def host(name: str) -> Player:
-        manager = balancer(name, kind, scene.partitions, store)
+    def host(name: str) -> BalancingHost:
+        manager = balancer(name, kind, scenario.partitions, store)
         return OfficialHost(name, manager, Random(rng.random()))
 
-    return Side(clock, tally, host, INTERVAL_S)
+    return Side(clock, counter, host, INTERVAL_S)
 
 
 # -- one decision ---------------------------------------------------------------------------------
 
 
 def one_decision(me: str, owners: dict[str, str]) -> Callable[[], list[dict[str, Any]]]:
-    """What it would claim, as a call: it changes the rows that it is given, so make it anew."""
+    """A call that returns the claims of the balancer. It changes its rows: use it once."""
     clock = VirtualClock()
     vars(_ownership_manager)["time"] = clock
-    manager = balancer(me, "greedy", len(owners), EtagStore(clock, SendTotals()))
+    manager = balancer(me, "greedy", len(owners), EtagStore(clock, MoveCounter()))
     rows = [
         {"partition_id": partition, "owner_id": owner, "last_modified_time": clock.now()}
         for partition, owner in owners.items()

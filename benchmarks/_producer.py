@@ -1,9 +1,9 @@
-"""A producer that keeps so many batches under way: `python -m benchmarks._flood CONNECTION ...`.
+"""A producer that keeps a fixed number of batches in flight.
 
-    python -m benchmarks._flood CONNECTION HUB_PID BATCHES EVENTS BODY_BYTES OUTSTANDING
+    python -m benchmarks._producer CONNECTION HUB_PID BATCHES EVENTS BODY_BYTES OUTSTANDING
 
-The batches are built before the clock starts, so that what is measured is the hub's intake. It
-tells wall seconds, the hub's CPU seconds, and how many events were acknowledged.
+The batches are built before the clock starts, so that only the intake of the hub is measured. The
+result has the wall seconds, the CPU seconds of the hub, and the number of acknowledged events.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-from benchmarks._processes import cpu_s, tell
+from benchmarks._processes import cpu_s, print_result
 from pumphouse.amqp.connection import CLIENT, Connection, Login
 from pumphouse.amqp.events import Attached, Disposed, Event, Opened
 from pumphouse.amqp.links import SenderLink
@@ -47,7 +47,7 @@ class Producer:
             self.exchange()
 
     def exchange(self, until: type[Event] | None = None) -> list[Event]:
-        """Send what waits, take what comes; with `until`, go on until that has happened."""
+        """Send and receive once; with `until`, continue until an event of that type arrives."""
         events: list[Event] = []
         while True:
             self.sock.sendall(b"".join(self.amqp.data_to_send()))
@@ -57,7 +57,7 @@ class Producer:
                 return events
 
     def flood(self, payload: bytes, batches: int, outstanding: int) -> int:
-        """Send the same batch again and again; returns how many were accepted."""
+        """Send the same batch `batches` times; return how many were accepted."""
         sent = settled = accepted = 0
         while settled < batches:
             while sent < batches and sent - settled < outstanding and self.link.sendable:
@@ -78,11 +78,11 @@ def main(
     payload = encode_batch([message] * events)
     producer = Producer(connection)
     with producer.sock:
-        producer.flood(payload, outstanding, outstanding)  # files are made, caches are warm
+        producer.flood(payload, outstanding, outstanding)  # creates files and warms caches
         cpu, began = cpu_s(hub_pid), time.perf_counter()
         accepted = producer.flood(payload, batches, outstanding)
         wall_s, hub_s = time.perf_counter() - began, cpu_s(hub_pid) - cpu
-    tell(events=accepted * events, wall_s=wall_s, hub_s=hub_s)
+    print_result(events=accepted * events, wall_s=wall_s, hub_s=hub_s)
 
 
 if __name__ == "__main__":

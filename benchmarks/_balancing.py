@@ -1,9 +1,9 @@
-"""A fleet on a virtual clock: real cycles, a store in memory, and nothing that takes time.
+"""Balancing cycles on a virtual clock, with a store in memory.
 
-Players are hosts: each runs a cycle when its time has come, and says when the next one is due. A
-scene starts with some, lets others come, and looks after every cycle whether the fleet is even.
+Each host runs a cycle when it is due and returns the delay until its next one. A scenario starts
+with some hosts, adds others, and checks after every cycle whether the fleet is even.
 
-    Scene -> ours | _official.official -> play -> Played
+    Scenario -> ours | _official_balancer.official -> simulate -> Outcome
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pumphouse.processor.plan import Lease, next_delay
 from pumphouse.processor.reporting import Reporter
 
 GROUP = Group("virtual.servicebus.windows.net", "sensors")
-TOGETHER_S = 0.5  # hosts that are started together start within so long
+START_SPREAD_S = 0.5  # hosts that are started together start within this time
 
 
-class Scene(NamedTuple):
-    """So many partitions; some hosts that have shared them, and some that come."""
+class Scenario(NamedTuple):
+    """A number of partitions, hosts at the beginning, and hosts in the end."""
 
     name: str
     partitions: int
@@ -42,22 +42,22 @@ class Scene(NamedTuple):
     after: int
 
 
-JOIN = Scene("32 partitions, 1 -> 2 hosts", 32, 1, 2)
-FAN_OUT = Scene("31 partitions, 1 -> 16 hosts", 31, 1, 16)
-COLD = Scene("256 partitions, 8 hosts from cold", 256, 0, 8)
+JOIN = Scenario("32 partitions, 1 -> 2 hosts", 32, 1, 2)
+FAN_OUT = Scenario("31 partitions, 1 -> 16 hosts", 31, 1, 16)
+COLD = Scenario("256 partitions, 8 hosts from cold", 256, 0, 8)
 
 
-class Played(NamedTuple):
-    """What came of a scene, from the moment at which the last hosts were started."""
+class Outcome(NamedTuple):
+    """The results of a scenario, counted from the start of the last hosts."""
 
-    cycles: float  # until even, in intervals; as long as was played if it never was
+    cycles: float  # until even, in intervals; the whole time if it never was
     seconds: float
     moves: int  # of a partition from one living owner to another
-    spread: int  # between the most and the fewest at the end
+    spread: int  # between the most and the fewest partitions at the end
 
 
 class VirtualClock:
-    """Stands still unless it is set."""
+    """A clock that moves only when it is set."""
 
     def __init__(self) -> None:
         self.time_s = 1_000_000.0
@@ -65,18 +65,18 @@ class VirtualClock:
     def now(self) -> float:
         return self.time_s
 
-    time = now  # what the official balancer calls it
+    time = now  # the name that the official balancer uses
 
     def monotonic(self) -> float:
         return self.time_s
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError("nobody sleeps on a virtual clock")
+        raise AssertionError("a virtual clock cannot sleep")
 
 
 @dataclass(slots=True)
-class SendTotals:
-    """Who owns what, and what has moved."""
+class MoveCounter:
+    """The owners of all partitions, and the number of moves."""
 
     owners: dict[str, str] = field(default_factory=dict)
     moves: int = 0
@@ -95,8 +95,8 @@ class SendTotals:
         return owned == partitions and self.spread(hosts) <= 1
 
 
-class Player(Protocol):
-    """A host. A cycle answers with the seconds until the next."""
+class BalancingHost(Protocol):
+    """A host. `cycle` returns the seconds until the next one."""
 
     name: str
 
@@ -105,11 +105,11 @@ class Player(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One way to balance: a clock, a tally, and hosts by name."""
+    """One balancer: a clock, a counter, and hosts by name."""
 
     clock: VirtualClock
-    tally: SendTotals
-    host: Callable[[str], Player]
+    counter: MoveCounter
+    host: Callable[[str], BalancingHost]
     interval_s: float
 
 
@@ -117,11 +117,11 @@ class Side:
 
 
 class WatchedStore(MemoryStore):
-    """The store in memory, telling a tally what was granted."""
+    """The store in memory; it counts granted claims."""
 
-    def __init__(self, clock: VirtualClock, tally: SendTotals) -> None:
+    def __init__(self, clock: VirtualClock, counter: MoveCounter) -> None:
         super().__init__(clock)
-        self._tally = tally
+        self._tally = counter
 
     async def claim_ownership(
         self, group: Group, claims: Sequence[Ownership]
@@ -135,7 +135,7 @@ class WatchedStore(MemoryStore):
 
 @dataclass(frozen=True, slots=True)
 class PartitionsOnly:
-    """All that a cycle asks of a hub."""
+    """The part of a hub client that a cycle uses."""
 
     partitions: tuple[str, ...]
 
@@ -144,12 +144,12 @@ class PartitionsOnly:
 
 
 class OurHost:
-    """The cycle of a processor, without pumps: what it is asked for it hands over at once."""
+    """The cycle of a processor without pumps. It hands a requested partition over at once."""
 
     def __init__(
         self,
         name: str,
-        scene: Scene,
+        scenario: Scenario,
         strategy: Strategy,
         store: MemoryStore,
         clock: VirtualClock,
@@ -162,7 +162,7 @@ class OurHost:
         self.reporter = Reporter(name, on_error=self.failed)
         self.leases = LeaseTable(store, GROUP, self.options, clock, self, self.reporter)
         self.requests: list[str] = []
-        partitions = tuple(str(n) for n in range(scene.partitions))
+        partitions = tuple(str(n) for n in range(scenario.partitions))
         self.client = cast(HubClient, PartitionsOnly(partitions))
         self._cycle = Cycle(self, strategy, partitions)
 
@@ -187,49 +187,51 @@ class OurHost:
         raise error
 
 
-def ours(strategy: Strategy, scene: Scene, rng: Random) -> Side:
-    clock, tally = VirtualClock(), SendTotals()
-    store = WatchedStore(clock, tally)
+def ours(strategy: Strategy, scenario: Scenario, rng: Random) -> Side:
+    clock, counter = VirtualClock(), MoveCounter()
+    store = WatchedStore(clock, counter)
 
-    def host(name: str) -> Player:
-        return OurHost(name, scene, strategy, store, clock, Random(rng.random()))
+    def host(name: str) -> BalancingHost:
+        return OurHost(name, scenario, strategy, store, clock, Random(rng.random()))
 
-    return Side(clock, tally, host, ProcessorOptions().interval_s)
-
-
-# -- playing --------------------------------------------------------------------------------------
+    return Side(clock, counter, host, ProcessorOptions().interval_s)
 
 
-def play(scene: Scene, side: Side, rng: Random, cycles_max: float) -> Played:
-    return asyncio.run(_play(scene, side, rng, cycles_max))
+# -- simulating -----------------------------------------------------------------------------------
 
 
-async def _play(scene: Scene, side: Side, rng: Random, cycles_max: float) -> Played:
-    hosts = [side.host(f"host-{n:02}") for n in range(scene.after)]
+def simulate(scenario: Scenario, side: Side, rng: Random, cycles_max: float) -> Outcome:
+    return asyncio.run(_simulate(scenario, side, rng, cycles_max))
+
+
+async def _simulate(scenario: Scenario, side: Side, rng: Random, cycles_max: float) -> Outcome:
+    hosts = [side.host(f"host-{n:02}") for n in range(scenario.after)]
     names = [host.name for host in hosts]
-    queue = [(side.clock.time_s, n) for n in range(scene.before)]
+    queue = [(side.clock.time_s, n) for n in range(scenario.before)]
     if queue:
-        # Those that are there share everything, and rest until the others come at any moment.
+        # The first hosts share all partitions and rest until the others start at a random time.
         rest_s = rng.uniform(5, 6) * side.interval_s
-        await _run(queue, hosts, side, lambda: False, scene.partitions * side.interval_s + rest_s)
-    start_s, side.tally.moves = side.clock.time_s, 0
-    for n in range(scene.before, scene.after):
-        heappush(queue, (start_s + rng.uniform(0, TOGETHER_S), n))
+        await _run(
+            queue, hosts, side, lambda: False, scenario.partitions * side.interval_s + rest_s
+        )
+    start_s, side.counter.moves = side.clock.time_s, 0
+    for n in range(scenario.before, scenario.after):
+        heappush(queue, (start_s + rng.uniform(0, START_SPREAD_S), n))
     longest_s = cycles_max * side.interval_s
-    await _run(queue, hosts, side, lambda: side.tally.even(scene.partitions, names), longest_s)
+    await _run(queue, hosts, side, lambda: side.counter.even(scenario.partitions, names), longest_s)
     seconds = side.clock.time_s - start_s
-    cycles, spread = seconds / side.interval_s, side.tally.spread(names)
-    return Played(cycles, seconds, side.tally.moves, spread)
+    cycles, spread = seconds / side.interval_s, side.counter.spread(names)
+    return Outcome(cycles, seconds, side.counter.moves, spread)
 
 
 async def _run(
     queue: list[tuple[float, int]],
-    hosts: Sequence[Player],
+    hosts: Sequence[BalancingHost],
     side: Side,
     done: Callable[[], bool],
     longest_s: float,
 ) -> None:
-    """Run the cycles as they come due, until it is done or so long has passed."""
+    """Run the cycles when they are due, until `done` holds or the time is over."""
     end_s = side.clock.time_s + longest_s
     while not done():
         if queue[0][0] > end_s:

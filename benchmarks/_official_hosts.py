@@ -1,9 +1,9 @@
-"""Official hosts on the stage: azure-eventhub's own EventProcessor, unchanged, in virtual time.
+"""Official hosts in virtual time: the unchanged EventProcessor of azure-eventhub.
 
-Its balancer, its tasks, its way to receive, to cancel and to release are its own code. Below it
-stand our simulated hub, in the place of the AMQP link, and a store in memory that compares etags as
-its blob store does, with the same delays as ours. `time.time` of its balancer is the virtual clock,
-and `random` is seeded.
+Its balancer, its tasks, and how it receives, cancels and releases are its own code. It runs on the
+simulated hub in place of the AMQP link, and on a store in memory that compares etags as its blob
+store does, with the same delays as the simulated store. `time.time` of its balancer is the virtual
+clock, and `random` is seeded.
 
     EventProcessor -> OwnershipManager -> EtagStore
                    -> receive_messages_async -> Link -> SimReader
@@ -25,61 +25,65 @@ from azure.eventhub.aio._eventprocessor import _ownership_manager
 from azure.eventhub.aio._eventprocessor.event_processor import EventProcessor
 from azure.eventhub.aio._transport._pyamqp_transport_async import PyamqpTransportAsync
 
-from benchmarks._ledger import Ledger
-from benchmarks._stage import Cast, Stage, Turn
+from benchmarks._fleet_observer import FleetObserver
+from benchmarks._fleet_scenarios import Environment, FleetKind, HostFactory
 from pumphouse.client.base import ReaderOptions
 from pumphouse.errors import ReaderEvicted
 from pumphouse.events import EARLIEST, Position
 from pumphouse.simulation.hub import HUB, NAMESPACE, SimClient, SimReader
 from pumphouse.simulation.loop import HostProcess
 
-INTERVAL_S = 30.0  # its default
+INTERVAL_S = 30.0  # the default of azure-eventhub
 PREFETCH = 300
-WORK_S = 5.0  # of one wait for events
+WORK_S = 5.0  # the longest wait for events
 
 
-def official(kind: str) -> Turn:
-    """Hosts with `greedy` (its default) or `balanced`."""
+def official(kind: str) -> FleetKind:
+    """Hosts with the strategy `greedy` (the default) or `balanced`."""
 
-    def troupe(stage: Stage) -> Cast:
-        vars(_ownership_manager)["time"] = Time(stage.ledger)
-        random.seed(stage.rng.getrandbits(64))  # it draws from the one that everybody shares
-        store = EtagStore(stage.ledger, stage.rng)
-        return lambda process: OfficialHost(process, stage, store, kind)
+    def make_fleet(environment: Environment) -> HostFactory:
+        vars(_ownership_manager)["time"] = Time(environment.observer)
+        random.seed(environment.rng.getrandbits(64))  # the balancer uses the global generator
+        store = EtagStore(environment.observer, environment.rng)
+        return lambda process: OfficialHost(process, environment, store, kind)
 
-    return Turn(troupe, INTERVAL_S)
+    return FleetKind(make_fleet, INTERVAL_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """What it takes for the module `time`."""
+    """Replaces the module `time` of the balancer."""
 
-    ledger: Ledger
+    observer: FleetObserver
 
     def time(self) -> float:
-        return self.ledger.now_s()
+        return self.observer.now_s()
 
 
 class OfficialHost:
-    def __init__(self, process: HostProcess, stage: Stage, store: EtagStore, kind: str) -> None:
-        self.stage = stage
-        # What stands in for client, store and events has no more than it asks of them.
-        client: Any = Client(stage, process)
+    def __init__(
+        self, process: HostProcess, environment: Environment, store: EtagStore, kind: str
+    ) -> None:
+        self.environment = environment
+        # These replacements have only the methods that the EventProcessor calls.
+        client: Any = Client(environment, process)
         handle: Any = self._handle
-        kept: Any = ProcessStore(store, process)
+        own_store: Any = ProcessStore(store, process)
         self.processor = EventProcessor(
             client,
             "$Default",
             handle,
             batch=True,
-            checkpoint_store=kept,
+            checkpoint_store=own_store,
             initial_event_position="-1",
             load_balancing_strategy=LoadBalancingStrategy(kind),
         )
         self.processor._id = self.processor._ownership_manager.owner_id = process.name
 
     async def _handle(self, context: Any, events: list[Received]) -> None:
-        await self.stage.work(context.partition_id, [event.sequence_number for event in events])
+        await self.environment.work(
+            context.partition_id, [event.sequence_number for event in events]
+        )
         await context.update_checkpoint()
 
     async def start(self) -> None:
@@ -93,28 +97,28 @@ class OfficialHost:
 
 
 class EtagStore:
-    """List, and compare and set; rows are copied in and out, checkpoints written over."""
+    """A store in memory with compare-and-set for rows; checkpoints are overwritten."""
 
-    def __init__(self, ledger: Ledger, rng: Random) -> None:
-        self.ledger, self.rng = ledger, rng
+    def __init__(self, observer: FleetObserver, rng: Random) -> None:
+        self.observer, self.rng = observer, rng
         self.rows: dict[str, dict[str, Any]] = {}
         self.marks: dict[str, dict[str, Any]] = {}
         self._writes = 0
 
     def claim(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        self.ledger.calls += 1
+        self.observer.calls += 1
         stored = self.rows.get(row["partition_id"], {})
         if stored.get("etag") != row.get("etag"):
             return None
         self._writes += 1
-        written = {**row, "etag": str(self._writes), "last_modified_time": self.ledger.now_s()}
+        written = {**row, "etag": str(self._writes), "last_modified_time": self.observer.now_s()}
         self.rows[row["partition_id"]] = written
-        self.ledger.wrote(row["partition_id"], row["owner_id"])
+        self.observer.wrote(row["partition_id"], row["owner_id"])
         return dict(written)
 
 
 class ProcessStore:
-    """One host's way to the store."""
+    """The store as one host sees it, with network delays."""
 
     def __init__(self, store: EtagStore, process: HostProcess) -> None:
         self.store, self.process = store, process
@@ -126,7 +130,7 @@ class ProcessStore:
 
     async def list_ownership(self, *_: str) -> list[dict[str, Any]]:
         await self._travel()
-        self.store.ledger.calls += 1
+        self.store.observer.calls += 1
         rows = [dict(row) for row in self.store.rows.values()]
         await self._travel()
         return rows
@@ -139,7 +143,7 @@ class ProcessStore:
 
     async def list_checkpoints(self, *_: str) -> list[dict[str, Any]]:
         await self._travel()
-        self.store.ledger.calls += 1
+        self.store.observer.calls += 1
         marks = [dict(mark) for mark in self.store.marks.values()]
         await self._travel()
         return marks
@@ -155,7 +159,7 @@ class ProcessStore:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What its processor asks of an event."""
+    """The part of an event that the EventProcessor uses."""
 
     sequence_number: int
     offset: str
@@ -166,19 +170,19 @@ class Address:
 
 
 class Config:
-    max_retries = 3  # its default
+    max_retries = 3  # the default of azure-eventhub
     network_tracing = False
 
 
 class Client:
-    """All that it asks of a client: names, partitions, consumers."""
+    """The part of a client that the EventProcessor uses: names, partitions, consumers."""
 
     _address = Address
     _config = Config
     eventhub_name = HUB
 
-    def __init__(self, stage: Stage, process: HostProcess) -> None:
-        self._client = stage.hub.client(process, Random(stage.rng.getrandbits(64)))
+    def __init__(self, environment: Environment, process: HostProcess) -> None:
+        self._client = environment.hub.client(process, Random(environment.rng.getrandbits(64)))
 
     async def get_partition_ids(self) -> list[str]:
         return list((await self._client.properties()).partitions)
@@ -193,7 +197,7 @@ class Client:
 
 
 class Consumer:
-    """Its consumer, with a simulated link instead of AMQP; how it receives is its own code."""
+    """A consumer with a simulated link instead of AMQP; the receive code is azure-eventhub's."""
 
     def __init__(
         self,
@@ -235,7 +239,7 @@ class Consumer:
 
 
 class Link:
-    """A reader of the simulated hub, behind what its transport calls a handler."""
+    """A reader of the simulated hub, with the interface of the SDK's link handler."""
 
     def __init__(self, client: SimClient, options: ReaderOptions, consumer: Consumer) -> None:
         self._client, self._options, self._consumer = client, options, consumer
@@ -244,12 +248,12 @@ class Link:
     async def open(self) -> None:
         if self._reader is None:
             try:
-                self._reader = await self._client.reader(self._where())
+                self._reader = await self._client.reader(self._options_now())
             except ReaderEvicted as refused:
                 raise stolen(refused) from None
 
-    def _where(self) -> ReaderOptions:
-        """Behind what was received, once its transport has said so."""
+    def _options_now(self) -> ReaderOptions:
+        """The reader options; after the last received event, if there is one."""
         if not self._consumer._offset:
             return self._options
         return replace(self._options, position=Position("offset", self._consumer._offset))
@@ -263,8 +267,8 @@ class Link:
             raise stolen(evicted) from None
         async with self._consumer._message_buffer_lock:
             for event in events:
-                told = Received(event.sequence or 0, event.offset or "")
-                self._consumer._message_buffer.append(told)
+                received = Received(event.sequence or 0, event.offset or "")
+                self._consumer._message_buffer.append(received)
         return True
 
     async def close(self) -> None:

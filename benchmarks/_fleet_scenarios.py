@@ -1,10 +1,10 @@
-"""Scenes for whole fleets in virtual time: real hosts, a simulated hub and store, events that flow.
+"""Scenarios for whole fleets in virtual time: real hosts, a simulated hub and store, and events.
 
-A scene starts some hosts, lets them settle, changes the fleet (hosts come, one dies, one leaves)
-and watches for twenty minutes. Whoever plays, the events, their handler and the network are the
-same: bursts for every partition, half a second per batch, a checkpoint after each.
+A scenario starts some hosts, lets them settle, changes the fleet (hosts join, one dies, one leaves)
+and observes it for twenty minutes. Events, handlers and network are the same for every kind of
+host: bursts of events for every partition, half a second per batch, a checkpoint after each batch.
 
-    Scene, Troupe -> play -> Measured
+    Scenario, FleetFactory -> simulate -> Measured
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Protocol
 
-from benchmarks._ledger import Ledger, Measured
+from benchmarks._fleet_observer import FleetObserver, Measured
 from pumphouse.errors import OwnershipLost
 from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership
 from pumphouse.leases.store import ClaimOutcome
@@ -31,15 +31,15 @@ from pumphouse.simulation.loop import HostClock, HostProcess, SimLoop
 from pumphouse.simulation.run import quiet
 from pumphouse.simulation.store import HostStore, SimStore
 
-TOGETHER_S = 0.5  # hosts that are started together start within so long
+START_SPREAD_S = 0.5  # hosts that are started together start within this time
 BURST_S, BURST = 3.0, (1, 12)
 HANDLER_S = (0.05, 0.95)
-LATE_S = 120.0  # what is older has had time to be handled
+LATE_S = 120.0  # older events must be handled by the end
 WATCH_S = 1200.0
 
 
-class Scene(NamedTuple):
-    """So many partitions and hosts; what happens; and the fewest moves that it takes."""
+class Scenario(NamedTuple):
+    """Partitions and hosts, the change, and the fewest possible moves."""
 
     name: str
     partitions: int
@@ -50,16 +50,16 @@ class Scene(NamedTuple):
     fewest: int = 0
 
 
-JOIN = Scene("32 partitions, 1 -> 2 hosts", 32, 1, joins=1, fewest=16)
-FAN_OUT = Scene("31 partitions, 1 -> 16 hosts", 31, 1, joins=15, fewest=29)
-COLD = Scene("256 partitions, 8 hosts from cold", 256, 0, joins=8)
-DEATH = Scene("16 partitions, one host of five dies", 16, 5, dies=1)
-LEAVE = Scene("16 partitions, one host of five leaves", 16, 5, leaves=1)
-SCENES = (JOIN, FAN_OUT, COLD, DEATH, LEAVE)
+JOIN = Scenario("32 partitions, 1 -> 2 hosts", 32, 1, joins=1, fewest=16)
+FAN_OUT = Scenario("31 partitions, 1 -> 16 hosts", 31, 1, joins=15, fewest=29)
+COLD = Scenario("256 partitions, 8 hosts from cold", 256, 0, joins=8)
+DEATH = Scenario("16 partitions, one host of five dies", 16, 5, dies=1)
+LEAVE = Scenario("16 partitions, one host of five leaves", 16, 5, leaves=1)
+SCENARIOS = (JOIN, FAN_OUT, COLD, DEATH, LEAVE)
 
 
-class Actor(Protocol):
-    """A host. `start` returns once it runs; `stop` ends it in good order."""
+class Host(Protocol):
+    """A host. `start` returns when it runs; `stop` ends it cleanly."""
 
     async def start(self) -> None: ...
 
@@ -67,65 +67,65 @@ class Actor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """What all hosts of a play share."""
+class Environment:
+    """The hub, the observer and the random numbers that all hosts share."""
 
     hub: SimHub
-    ledger: Ledger
+    observer: FleetObserver
     rng: Random
 
     async def work(self, partition: str, sequences: Sequence[int]) -> None:
-        """What every handler does."""
-        self.ledger.given(partition, sequences)
+        """The work of every handler."""
+        self.observer.given(partition, sequences)
         await asyncio.sleep(self.rng.uniform(*HANDLER_S))
-        self.ledger.done(partition, sequences)
+        self.observer.done(partition, sequences)
 
 
-Cast = Callable[[HostProcess], Actor]
-Troupe = Callable[[Stage], Cast]
+HostFactory = Callable[[HostProcess], Host]
+FleetFactory = Callable[[Environment], HostFactory]
 
 
-class Turn(NamedTuple):
-    """Who plays, and how long one of its cycles is."""
+class FleetKind(NamedTuple):
+    """How the hosts of a fleet are made, and the length of their cycle."""
 
-    troupe: Troupe
+    make_fleet: FleetFactory
     interval_s: float
 
 
 # -- ours -----------------------------------------------------------------------------------------
 
 
-def ours(strategy: Strategy, options: ProcessorOptions) -> Turn:
+def ours(strategy: Strategy, options: ProcessorOptions) -> FleetKind:
     """Real processors with this strategy."""
 
-    def troupe(stage: Stage) -> Cast:
-        store = CountedStore(stage.ledger, Group(NAMESPACE, HUB), options.lease_s)
-        return lambda process: OurHost(process, stage, store, strategy, options)
+    def make_fleet(environment: Environment) -> HostFactory:
+        store = CountedStore(environment.observer, Group(NAMESPACE, HUB), options.lease_s)
+        return lambda process: OurHost(process, environment, store, strategy, options)
 
-    return Turn(troupe, options.interval_s)
+    return FleetKind(make_fleet, options.interval_s)
 
 
 class CountedStore(SimStore):
-    """Tells the ledger of every call that is not the checkpoint of an event."""
+    """Counts every call except checkpoints of events."""
 
-    def __init__(self, ledger: Ledger, group: Group, lease_s: float) -> None:
-        super().__init__(ledger, group, lease_s)
-        self.ledger = ledger
+    def __init__(self, observer: FleetObserver, group: Group, lease_s: float) -> None:
+        super().__init__(observer, group, lease_s)
+        self.totals = observer
 
     def claim(self, process: HostProcess, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
-        self.ledger.calls += len(rows)
+        self.totals.calls += len(rows)
         return super().claim(process, rows)
 
     def list_rows(self) -> Listing:
-        self.ledger.calls += 1
+        self.totals.calls += 1
         return super().list_rows()
 
     def list_checkpoints(self) -> list[Checkpoint]:
-        self.ledger.calls += 1
+        self.totals.calls += 1
         return super().list_checkpoints()
 
     def beat(self, name: str, most: int | None) -> None:
-        self.ledger.calls += 1
+        self.totals.calls += 1
         super().beat(name, most)
 
 
@@ -135,20 +135,20 @@ class OurHost:
     def __init__(
         self,
         process: HostProcess,
-        stage: Stage,
+        environment: Environment,
         store: SimStore,
         strategy: Strategy,
         options: ProcessorOptions,
     ) -> None:
-        self.stage = stage
-        rng = Random(stage.rng.getrandbits(64))
+        self.environment = environment
+        rng = Random(environment.rng.getrandbits(64))
         self.processor = Processor(
-            lambda: stage.hub.client(process, rng),
+            lambda: environment.hub.client(process, rng),
             store=HostStore(store, process, Random(rng.getrandbits(64)), Counter()),
             strategy=strategy,
             host=process.name,
             options=options,
-            on_error=stage.ledger.reported,
+            on_error=environment.observer.reported,
             clock=HostClock(),
             rng=Random(rng.getrandbits(64)),
         )
@@ -165,7 +165,7 @@ class OurHost:
     async def _serve(self, partition: PartitionClient) -> None:
         with suppress(OwnershipLost):
             async for batch in partition.batches():
-                await self.stage.work(partition.id, [event.sequence or 0 for event in batch])
+                await self.environment.work(partition.id, [event.sequence or 0 for event in batch])
                 await partition.checkpoint()
 
     async def stop(self) -> None:
@@ -173,17 +173,21 @@ class OurHost:
         await asyncio.wait([self._serving])
 
 
-# -- playing --------------------------------------------------------------------------------------
+# -- simulating -----------------------------------------------------------------------------------
 
 
-def play(scene: Scene, turn: Turn, seed: int, watch_s: float = WATCH_S) -> Measured:
+def simulate(
+    scenario: Scenario, kind_of_fleet: FleetKind, seed: int, watch_s: float = WATCH_S
+) -> Measured:
     with quiet(), silent("azure.eventhub"), asyncio.Runner(loop_factory=SimLoop) as runner:
-        return runner.run(_play(scene, turn, Random(f"stage {seed}"), watch_s))
+        return runner.run(
+            _simulate(scenario, kind_of_fleet, Random(f"environment {seed}"), watch_s)
+        )
 
 
 @contextmanager
 def silent(name: str) -> Iterator[None]:
-    """Losing a partition is what happens here, and no news."""
+    """Suppress log lines: losing partitions is normal here."""
     log = logging.getLogger(name)
     before = log.level
     log.setLevel(logging.CRITICAL)
@@ -193,36 +197,40 @@ def silent(name: str) -> Iterator[None]:
         log.setLevel(before)
 
 
-async def _play(scene: Scene, turn: Turn, rng: Random, watch_s: float) -> Measured:
+async def _simulate(
+    scenario: Scenario, kind_of_fleet: FleetKind, rng: Random, watch_s: float
+) -> Measured:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
-    hub = SimHub(scene.partitions, Random(rng.getrandbits(64)))
-    stage = Stage(hub, Ledger(hub.partitions, loop.time), Random(rng.getrandbits(64)))
-    fleet = Fleet(loop, stage, turn.troupe(stage))
+    hub = SimHub(scenario.partitions, Random(rng.getrandbits(64)))
+    environment = Environment(
+        hub, FleetObserver(hub.partitions, loop.time), Random(rng.getrandbits(64))
+    )
+    fleet = Fleet(loop, environment, kind_of_fleet.make_fleet(environment))
     flows = [
         asyncio.create_task(_flow(hub, partition, Random(rng.getrandbits(64))))
         for partition in hub.partitions
     ]
-    for _ in range(scene.before):
+    for _ in range(scenario.before):
         await fleet.come()
-    if scene.before:
-        # Those that are there share everything, and rest until something happens at any moment.
-        while not stage.ledger.even:  # noqa: ASYNC110 (nobody tells)
-            await asyncio.sleep(turn.interval_s)
-        await asyncio.sleep(rng.uniform(5, 6) * turn.interval_s)
-    stage.ledger.begin()
-    await fleet.change(scene, rng)
+    if scenario.before:
+        # The first hosts share all partitions and rest until the change, at a random time.
+        while not environment.observer.even:  # noqa: ASYNC110 (there is no event for it)
+            await asyncio.sleep(kind_of_fleet.interval_s)
+        await asyncio.sleep(rng.uniform(5, 6) * kind_of_fleet.interval_s)
+    environment.observer.begin()
+    await fleet.change(scenario, rng)
     await asyncio.sleep(watch_s - LATE_S)
     ends = {partition: log.end for partition, log in hub.logs.items()}
     await asyncio.sleep(LATE_S)
-    found = stage.ledger.measured(ends)
+    measured = environment.observer.measured(ends)
     fleet.end()
     for flow in flows:
         flow.cancel()
     await asyncio.sleep(0)
-    if failures := [*stage.ledger.failures, *loop.failures]:
+    if failures := [*environment.observer.failures, *loop.failures]:
         raise AssertionError(f"a host failed by itself: {failures[0]}")
-    return found
+    return measured
 
 
 async def _flow(hub: SimHub, partition: str, rng: Random) -> None:
@@ -233,11 +241,11 @@ async def _flow(hub: SimHub, partition: str, rng: Random) -> None:
 
 
 class Fleet:
-    """The hosts that are on the stage."""
+    """The running hosts."""
 
-    def __init__(self, loop: SimLoop, stage: Stage, cast: Cast) -> None:
-        self.loop, self.stage, self.cast = loop, stage, cast
-        self.hosts: dict[str, tuple[HostProcess, Actor]] = {}
+    def __init__(self, loop: SimLoop, environment: Environment, cast: HostFactory) -> None:
+        self.loop, self.environment, self.cast = loop, environment, cast
+        self.hosts: dict[str, tuple[HostProcess, Host]] = {}
         self.tasks: list[asyncio.Task[None]] = []
         self._named = 0
 
@@ -246,7 +254,7 @@ class Fleet:
         process = HostProcess(f"host-{self._named:02}")
         context = self.loop.context_of(process)
         actor = context.run(self.cast, process)
-        self.stage.ledger.came(process.name)
+        self.environment.observer.came(process.name)
         self.hosts[process.name] = (process, actor)
         await self.loop.create_task(actor.start(), context=context)
 
@@ -254,26 +262,26 @@ class Fleet:
         await asyncio.sleep(seconds)
         await self.come()
 
-    async def change(self, scene: Scene, rng: Random) -> None:
-        """What the scene is about."""
-        for _ in range(scene.joins):
-            coming = self.come_later(rng.uniform(0, TOGETHER_S))
+    async def change(self, scenario: Scenario, rng: Random) -> None:
+        """Change the fleet as the scenario requires."""
+        for _ in range(scenario.joins):
+            coming = self.come_later(rng.uniform(0, START_SPREAD_S))
             self.tasks.append(asyncio.create_task(coming))
-        for name in rng.sample(sorted(self.hosts), scene.dies):
+        for name in rng.sample(sorted(self.hosts), scenario.dies):
             process, _ = self.hosts.pop(name)
-            self.stage.ledger.went(name)
+            self.environment.observer.went(name)
             self.loop.kill(process)
-            self.stage.hub.drop(process)
-        for name in rng.sample(sorted(self.hosts), scene.leaves):
+            self.environment.hub.drop(process)
+        for name in rng.sample(sorted(self.hosts), scenario.leaves):
             process, actor = self.hosts.pop(name)
             leaving = self.loop.create_task(actor.stop(), context=self.loop.context_of(process))
             self.tasks.append(asyncio.create_task(self._leave(process, leaving)))
 
     async def _leave(self, process: HostProcess, leaving: asyncio.Task[None]) -> None:
         await leaving
-        self.stage.ledger.went(process.name)
+        self.environment.observer.went(process.name)
         self.loop.kill(process)
-        self.stage.hub.drop(process)
+        self.environment.hub.drop(process)
 
     def end(self) -> None:
         for process, _ in self.hosts.values():

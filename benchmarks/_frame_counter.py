@@ -1,9 +1,9 @@
-"""The cheapest reader there can be: it counts transfer frames and looks at nothing else.
+"""The cheapest possible reader: it counts transfer frames and decodes nothing.
 
-    python -m benchmarks._raw CONNECTION HUB_PID EVENTS PASSES
+    python -m benchmarks._frame_counter CONNECTION HUB_PID EVENTS PASSES
 
-It grants credit for all events at once and never waits, so it shows what the hub itself can send.
-Each pass reads the partition from its beginning.
+It grants credit for all events at once, so it shows the limit of the hub itself. Each pass reads
+the partition from its beginning.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 import sys
 from urllib.parse import urlsplit
 
-from benchmarks._processes import cpu_s, tell
+from benchmarks._processes import cpu_s, print_result
 from pumphouse.amqp.connection import CLIENT, Connection, Login
 from pumphouse.amqp.events import Attached, Event, Opened
 from pumphouse.amqp.frames import encode_frame
@@ -21,13 +21,13 @@ from pumphouse.amqp.sasl import PLAIN, plain_response
 
 READ_BYTES = 1 << 20
 SILENCE_S = 10.0
-WINDOW = 0x7FFFFFFF  # transfer frames: more than there will ever be
+WINDOW = 0x7FFFFFFF  # transfer frames: practically unlimited
 # Frame type and channel, then the descriptor of a transfer. No body here contains this.
 TRANSFER = b"\x02\x00\x00\x00\x00\x53\x14"
 
 
 class Reader:
-    """One connection, up to the point where events begin to arrive."""
+    """One connection with a link, before the first credit."""
 
     def __init__(self, connection: str) -> None:
         parts = dict(part.split("=", 1) for part in connection.split(";"))
@@ -39,7 +39,7 @@ class Reader:
         self.amqp = Connection(CLIENT, opening, login=Login(PLAIN, login))
 
     def attach(self) -> None:
-        """Open everything down to a link, from the beginning of the partition, without credit."""
+        """Attach a link at the beginning of the partition, without credit."""
         self.amqp.start()
         self.wait_for(Opened)
         session = self.amqp.begin()
@@ -48,15 +48,15 @@ class Reader:
         self.wait_for(Attached)
 
     def wait_for(self, kind: type[Event]) -> None:
-        found = False
-        while not found:
+        arrived = False
+        while not arrived:
             self.sock.sendall(b"".join(self.amqp.data_to_send()))
             for event in self.amqp.receive(self.sock.recv(READ_BYTES)):
-                found = found or isinstance(event, kind)
+                arrived = arrived or isinstance(event, kind)
         self.sock.sendall(b"".join(self.amqp.data_to_send()))
 
     def count(self, events: int) -> None:
-        """Grant credit for so many events, and wait until they have all arrived."""
+        """Grant credit for `events` events and wait until all have arrived."""
         grant = Flow(
             next_incoming_id=0,
             incoming_window=WINDOW,
@@ -68,17 +68,17 @@ class Reader:
         )
         self.sock.sendall(encode_frame(grant))
         buffer = bytearray(READ_BYTES)
-        kept = 0  # bytes in front that may be the start of a transfer cut in two
+        kept = 0  # bytes at the front that may be the start of a split transfer
         while events > 0:
             size = self.sock.recv_into(memoryview(buffer)[kept:])
             if not size:
-                raise ConnectionError(f"the hub hung up with {events} events to go")
+                raise ConnectionError(f"the hub closed the connection, {events} events missing")
             end = kept + size
             events -= buffer.count(TRANSFER, 0, end)
             kept = min(end, len(TRANSFER) - 1)
             buffer[:kept] = buffer[end - kept : end]
         if events < 0:
-            raise ValueError(f"counted {-events} events too many")
+            raise ValueError(f"counted {-events} more events than expected")
 
 
 def main(connection: str, hub_pid: int, events: int, passes: int) -> None:
@@ -90,7 +90,7 @@ def main(connection: str, hub_pid: int, events: int, passes: int) -> None:
             start = cpu_s(hub_pid)
             reader.count(events)
             hub_s += cpu_s(hub_pid) - start
-    tell(events=events * passes, hub_s=hub_s)
+    print_result(events=events * passes, hub_s=hub_s)
 
 
 if __name__ == "__main__":

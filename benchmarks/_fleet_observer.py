@@ -1,9 +1,9 @@
-"""What happens to the partitions of a fleet, written down: who owns them, who handles what.
+"""Observes a fleet: owners, moves, handled events and store calls.
 
-A ledger hears of every row that is written, of every host that dies and of every batch that was
-handled, whoever wrote or handled it. What is asked of a fleet is counted from `begin` on.
+The observer is called for every row that is written, every host that dies and every batch that is
+handled. Counting starts at `begin`.
 
-    store, hosts, handlers -> Ledger -> Measured
+    store, hosts, handlers -> FleetObserver -> Measured
                               ^^^^^^ this module
 """
 
@@ -20,35 +20,35 @@ from pumphouse.simulation.loop import HostProcess
 
 
 class Measured(NamedTuple):
-    """What came of a scene, from the moment at which the fleet was changed."""
+    """The results of a scenario, counted from the change of the fleet."""
 
-    seconds: float | None  # until it was even for good; None if it never was
+    seconds: float | None  # until it stayed even; None if it never did
     moves: int  # of a partition from one living owner to another
-    spread: int  # between the most and the fewest in the end
-    handed: int  # partitions that went on under another owner than before
-    again: int  # events that a handler was given again
-    missed: int  # events that nobody has handled in the end
+    spread: int  # between the most and the fewest partitions at the end
+    handed: int  # partitions that changed their owner
+    again: int  # events that a handler got again
+    missed: int  # events that were not handled at the end
     unowned_s: float  # partitions without a living owner, times seconds
     calls: int  # to the store, without checkpoints of events
 
 
 @dataclass(slots=True)
-class Ledger:
-    """Everything that is known of one fleet."""
+class FleetObserver:
+    """The state and the counts of one fleet."""
 
     partitions: tuple[str, ...]
     now_s: Callable[[], float]
     live: set[str] = field(default_factory=set)  # hosts
     owners: dict[str, str] = field(default_factory=dict)
-    served_by: dict[str, str] = field(default_factory=dict)  # the last that owned it at all
-    begun: dict[str, set[int]] = field(default_factory=dict)  # events that a handler was given
-    handled: dict[str, set[int]] = field(default_factory=dict)  # that it has returned from
+    served_by: dict[str, str] = field(default_factory=dict)  # last owner by partition
+    begun: dict[str, set[int]] = field(default_factory=dict)  # events passed to a handler
+    handled: dict[str, set[int]] = field(default_factory=dict)  # events whose handler returned
     calls: int = 0
     moves: int = 0
     handed: int = 0
     again: int = 0
     unowned_s: float = 0.0
-    uneven_s: float = 0.0  # when it was last seen not to be even
+    uneven_s: float = 0.0  # the last time at which it was not even
     began_s: float = 0.0
     failures: list[str] = field(default_factory=list)  # hosts that failed by themselves
     _seen_s: float = 0.0
@@ -60,7 +60,7 @@ class Ledger:
         self.unowned_s, self.began_s, self.uneven_s = 0.0, self.now_s(), self.now_s()
 
     def _pass(self) -> None:
-        """Time has gone by since something was written: it counts for how things stood then."""
+        """Account the time since the last change to the state before it."""
         now_s = self.now_s()
         unowned = sum(self.owners.get(p, "") not in self.live for p in self.partitions)
         self.unowned_s += unowned * (now_s - self._seen_s)
@@ -70,8 +70,8 @@ class Ledger:
 
     @property
     def counts(self) -> dict[str, int]:
-        tally = Counter(self.owners.values())
-        return {host: tally[host] for host in self.live}
+        counter = Counter(self.owners.values())
+        return {host: counter[host] for host in self.live}
 
     @property
     def spread(self) -> int:
@@ -101,17 +101,17 @@ class Ledger:
             self.uneven_s = self.now_s()
 
     def given(self, partition: str, sequences: Sequence[int]) -> None:
-        """A handler is called with these."""
+        """A handler is called with these events."""
         begun = self.begun.setdefault(partition, set())
         self.again += sum(sequence in begun for sequence in sequences)
         begun.update(sequences)
 
     def done(self, partition: str, sequences: Sequence[int]) -> None:
-        """It has returned."""
+        """The handler has returned."""
         self.handled.setdefault(partition, set()).update(sequences)
 
     def measured(self, ends: dict[str, int]) -> Measured:
-        """`ends` are the numbers of events that each partition had long enough ago."""
+        """The results; `ends` are event counts by partition that must be handled by now."""
         self._pass()
         missed = sum(end - sum(n < end for n in self.handled.get(p, ())) for p, end in ends.items())
         seconds = self.uneven_s - self.began_s if self.even else None
@@ -127,7 +127,7 @@ class Ledger:
         )
 
     def reported(self, partition: str | None, failed: Exception) -> None:
-        """What a host says: it may lose a partition, but not end by itself."""
+        """An error report of a host: it may lose a partition, but must not end by itself."""
         if isinstance(failed, ExceptionGroup):
             self.failures.append(f"{failed!r} {failed.exceptions!r}")
 
@@ -137,21 +137,21 @@ class Ledger:
         self.wrote(row.partition, row.owner)
 
     def row_granted(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
-        """When its writer hears of it does not matter here."""
+        """Not counted."""
 
     def row_received(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
-        """Nor what a host knows."""
+        """Not counted."""
 
     def checkpoint_sent(self, process: HostProcess, mark: Checkpoint) -> None:
-        """Nor where somebody wants to be."""
+        """Not counted."""
 
     def checkpoint_written(
         self, process: HostProcess, before: Checkpoint | None, mark: Checkpoint
     ) -> None:
-        """Where somebody is does not matter here."""
+        """Not counted."""
 
     def store_misused(self, process: HostProcess, why: StoreMisused) -> None:
         raise why
 
     def store_failed(self, process: HostProcess, kind: str, partitions: Sequence[str]) -> None:
-        raise AssertionError("nothing goes wrong here")
+        raise AssertionError("the store of a benchmark has no faults")
