@@ -1,4 +1,4 @@
-"""`pumphouse homes run` as users start it: processes that are asked to end, or killed."""
+"""Runs `pumphouse homes run` in processes, to stop or kill them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def hub_of(partitions: int) -> Iterator[EmbeddedHub]:
 def pipeline(
     hub: EmbeddedHub, data: Path, *words: str, before: tuple[object, ...] = (PUMPHOUSE,)
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Running; whatever is left of it ends with the block."""
+    """A running pipeline; all its processes end with the block."""
     command = [*map(str, before), "homes", "run", "--data", str(data), *words]
     environment = {**ENVIRONMENT, "PUMPHOUSE_CONNECTION": hub.connection_string()}
-    with open(data.with_suffix(".log"), "a") as said:
+    with open(data.with_suffix(".log"), "a") as log:
         process = subprocess.Popen(
-            command, env=environment, start_new_session=True, stdout=said, stderr=said
+            command, env=environment, start_new_session=True, stdout=log, stderr=log
         )
     try:
         yield process
@@ -47,34 +47,34 @@ def pipeline(
 
 
 def destroy(process: subprocess.Popen[bytes]) -> None:
-    """With everything that it has started, as if the machine had died."""
-    for one in [*descendants(process.pid), process.pid]:
-        kill(one)
+    """Kill a process and all its children, as if the machine had died."""
+    for pid in [*descendants(process.pid), process.pid]:
+        kill(pid)
     process.wait(60)
 
 
 def report(data: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads((data / "status.json").read_text())
+        report: dict[str, Any] = json.loads((data / "status.json").read_text())
     except FileNotFoundError:
         return {"stages": {}}
-    return found
+    return report
 
 
 def status(data: Path) -> dict[str, Any]:
-    """Of each stage."""
-    found: dict[str, Any] = report(data)["stages"]
-    return found
+    """The status of each stage."""
+    stages: dict[str, Any] = report(data)["stages"]
+    return stages
 
 
 def end(process: subprocess.Popen[bytes], data: Path, number: int = signal.SIGTERM) -> None:
-    """Ask the driver to end, which spark-submit has started in a process of its own."""
+    """Ask the driver to end, which spark-submit has started in a separate process."""
     os.kill(report(data)["pid"], number)
     assert process.wait(UNTIL_S) == 0
 
 
 def is_gone(process: int) -> bool:
-    """Ended, or a zombie that nobody has asked after."""
+    """Whether a process has ended or is a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -84,9 +84,9 @@ def is_gone(process: int) -> bool:
 def until_running(process: subprocess.Popen[bytes], data: Path, *stages: str) -> None:
     def run() -> bool:
         assert process.poll() is None, data.with_suffix(".log").read_text()[-3000:]
-        told = report(data)
-        if told.get("pid") not in (process.pid, *descendants(process.pid)):
-            return False  # what one has left that was killed
-        return all(told["stages"].get(name, {}).get("state") == "running" for name in stages)
+        status_file = report(data)
+        if status_file.get("pid") not in (process.pid, *descendants(process.pid)):
+            return False  # of an earlier process that was killed
+        return all(status_file["stages"].get(name, {}).get("state") == "running" for name in stages)
 
     until_job(run)

@@ -1,4 +1,4 @@
-"""One Spark session for the tests of the stages, and the hubs of the homes."""
+"""A Spark session for the tests of the stages, and the hubs of the homes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def homes_hub(event_hub: EmbeddedHub) -> EmbeddedHub:
-    """A hub with the four hubs of the homes, of few partitions, and their groups."""
+    """The four hubs of the homes with two partitions each, and their consumer groups."""
     for hub in HUBS:
         event_hub.create_hub(hub, 2)
         for group in GROUPS:

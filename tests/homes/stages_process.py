@@ -1,4 +1,4 @@
-"""A job for the tests: sift and watch in one application, in small batches, until it is killed.
+"""A process that runs sift and watch in small batches, until it is killed.
 
 python -m tests.homes.stages_process FOLDER, with the namespace's connection string on stdin.
 """

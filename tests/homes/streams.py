@@ -1,4 +1,4 @@
-"""Events into a hub and out of it, and queries to their end, for the tests of the stages."""
+"""Sends events to a hub, reads them back, and runs queries to their end."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TOO_SLOW = "failed to connect back"
 
 
 def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """A query to its end. Spark gives the Python process that plans a state ten seconds to start,
-    and nobody can tell it otherwise; on a busy machine it is started again, as a pipeline does."""
+    """Run a query to its end. Spark gives the Python process that plans a state ten seconds to
+    start, and has no setting for it; on a busy machine the query is restarted, as by a pipeline."""
     from pyspark.errors import StreamingQueryException
 
     for tries in range(STARTS_MAX):
@@ -49,7 +49,7 @@ def put(namespace: HomesNamespace, hub: str, events: Iterable[Event]) -> None:
 
 
 def put_in_turn(namespace: HomesNamespace, hub: str, slices: Iterable[Iterable[Event]]) -> None:
-    """Slice after slice: in one go the events of a home would overtake those of others by hours."""
+    """Send one slice after the other: in one call, some homes would be hours ahead of others."""
 
     async def work() -> None:
         async with open_client(connection(namespace, hub)) as client:
@@ -62,7 +62,7 @@ def put_in_turn(namespace: HomesNamespace, hub: str, slices: Iterable[Iterable[E
 
 def read_all(namespace: HomesNamespace, hub: str) -> list[Event]:
     async def work() -> list[Event]:
-        found: list[Event] = []
+        received: list[Event] = []
         async with open_client(connection(namespace, hub)) as client:
             for partition in (await client.properties()).partitions:
                 last = (await client.partition_properties(partition)).last_sequence
@@ -70,9 +70,9 @@ def read_all(namespace: HomesNamespace, hub: str) -> list[Event]:
                 following = 0
                 while following <= last:
                     events = await reader.receive(2000, 60)
-                    assert events, f"{hub}/{partition} said nothing for a minute"
-                    found += events
+                    assert events, f"{hub}/{partition} sent no event for a minute"
+                    received += events
                     following = (events[-1].sequence or 0) + 1
-        return found
+        return received
 
     return asyncio.run(work())

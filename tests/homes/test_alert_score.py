@@ -1,4 +1,4 @@
-"""Recall and precision, by hand."""
+"""Recall and precision of hand-made alerts."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def alert(kind: str, since: int = T, sensor: str = "door", home: str = "h000001"
     return Alert(home, kind, sensor, since + 1, since, "Beacon Hill", "")
 
 
-def test_found_missed_wrong_and_repeated() -> None:
+def test_found_missed_wrong_and_repeated_alerts_are_counted() -> None:
     truth = [incident("break-in"), incident("fire"), incident("fire", home="h000002")]
     alerts = [alert("break-in"), alert("break-in"), alert("fire"), alert("fire", since=T + 1)]
-    found = score(truth, alerts)
-    assert found == {"break-in": Score(1, 1, 1, 1, 1), "fire": Score(2, 1, 2, 1, 0)}
-    whole = overall(found)
+    scores = score(truth, alerts)
+    assert scores == {"break-in": Score(1, 1, 1, 1, 1), "fire": Score(2, 1, 2, 1, 0)}
+    whole = overall(scores)
     assert (whole.recall, whole.precision) == (2 / 3, 2 / 3)
 
 
-def test_a_silence_is_known_by_the_last_sign_of_life_before_it() -> None:
+def test_a_silent_sensor_may_have_a_since_before_its_start() -> None:
     truth = [incident("silent-sensor")]
     assert score(truth, [alert("silent-sensor", T - 9 * MINUTE_MS)])["silent-sensor"].recall == 1
     assert score(truth, [alert("silent-sensor", T - 12 * MINUTE_MS)])["silent-sensor"].recall == 0
@@ -34,6 +34,6 @@ def test_a_silence_is_known_by_the_last_sign_of_life_before_it() -> None:
     assert score(truth, other)["silent-sensor"] == Score(1, 0, 1, 0, 0)
 
 
-def test_nothing_to_find_and_nothing_found_is_perfect() -> None:
+def test_no_incidents_and_no_alerts_are_a_perfect_score() -> None:
     assert score([], []) == {}
     assert str(overall({})) == "recall 100.00% (0/0), precision 100.00% (0/0), 0 repeats"

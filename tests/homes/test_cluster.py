@@ -1,4 +1,4 @@
-"""The pipeline as users start it: killed, on several processes, on a standalone cluster.
+"""`pumphouse homes run`: killed, with several executors, on a standalone cluster.
 
 Slow: `make test-spark` runs them (`-m cluster`), `make test` does not.
 """
@@ -70,7 +70,7 @@ def hub() -> Iterator[EmbeddedHub]:
 
 
 def ask(database: str, query: str) -> list[tuple[Any, ...]]:
-    """Of a database that a pipeline writes into; nothing while it has hardly begun."""
+    """Query a database that a pipeline writes; no rows before its tables exist."""
     if database.startswith("postgresql:"):
         with psycopg.connect(database) as link:
             known = link.execute("SELECT to_regclass('newest')").fetchone()
@@ -91,7 +91,7 @@ def stored(database: str) -> list[tuple[Any, ...]]:
 
 
 class Sender:
-    """Sends to the hub `activity` until it is told to stop, and knows what it sent."""
+    """Sends to the hub `activity` until it is stopped, and counts the events."""
 
     def __init__(self, hub: EmbeddedHub) -> None:
         self.hub, self.sent, self.enough = hub, 0, threading.Event()
@@ -103,7 +103,7 @@ class Sender:
             while not self.enough.is_set():
                 made = [activity(home, self.sent // 50) for home in range(50)]
                 await sender.send(
-                    Event(encode_activity(one), partition_key=one.reading.home) for one in made
+                    Event(encode_activity(a), partition_key=a.reading.home) for a in made
                 )
                 self.sent += len(made)
                 await asyncio.sleep(0.1)
@@ -119,7 +119,7 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Where the records go."""
+    """The stores of the records."""
 
     database: str
     storage: str
@@ -137,10 +137,10 @@ def stores(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stores]:
 
 
 @pytest.mark.parametrize("stores", ["files", "servers"], indirect=True)
-def test_a_driver_that_is_killed_loses_and_doubles_nothing(
+def test_a_killed_driver_neither_loses_nor_duplicates_rows(
     hub: EmbeddedHub, tmp_path: Path, stores: Stores
 ) -> None:
-    """The driver, its JVM, or both, at moments that chance chooses once rows have been stored."""
+    """Kills the driver, its JVM, or both, at random times after the first stored rows."""
     random, data, database = Random(7), tmp_path / "data", stores.database
     into = ("--database", database, "--storage", stores.storage)
     words = ("--stages", "record", "--master", "local[2]", *into)
@@ -151,12 +151,12 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(
                 until_job(lambda: len(stored(database)) > before)  # noqa: B023
                 time.sleep(random.random() * 4)  # chance, not waiting: any moment will do
                 below = descendants(process.pid)
-                jvms = [one for one in below if "java" in command_line(one).split(" ")[0]]
-                for one in jvms if victim == "jvm" else [process.pid]:
-                    kill(one)
+                jvms = [pid for pid in below if "java" in command_line(pid).split(" ")[0]]
+                for pid in jvms if victim == "jvm" else [process.pid]:
+                    kill(pid)
                 if victim == "both":
-                    for one in below:
-                        kill(one)
+                    for pid in below:
+                        kill(pid)
                 process.wait(UNTIL_S)
     with pipeline(hub, data, *words) as process:
         until_job(lambda: len(stored(database)) >= sender.sent)
@@ -166,12 +166,12 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(
     for partition in {partition for partition, *_ in rows}:
         numbers = [sequence for where, sequence, _ in rows if where == partition]
         assert numbers == list(range(len(numbers)))
-        told = ask(
+        stage_status = ask(
             database,
             f"SELECT following FROM positions WHERE hub = '{ACTIVITY_HUB}'"
             f" AND partition = '{partition}'",
         )
-        assert told == [(len(numbers),)]
+        assert stage_status == [(len(numbers),)]
     for sums in minutes.TABLES:
         names = ", ".join([sums.time, sums.key, *minutes.MEASURES])
         kept = sorted(ask(database, f"SELECT {names} FROM {sums.table}"))
@@ -196,20 +196,20 @@ def fill(hub: EmbeddedHub) -> None:
 
 
 def kept() -> set[tuple[str, str, int]]:
-    """What the sift must let through, judged one by one."""
+    """The readings that sift must keep, by the reference functions of the schema."""
     from pumphouse.errors import BadRecord
     from pumphouse.homes.schema import activity_of, decode_reading
 
-    found = set()
+    identities = set()
     for minute in range(FIRST, FIRST + MINUTES):
         for body in TOWN.minute(minute).bodies():
             try:
-                one = activity_of(decode_reading(body))
+                kept_reading = activity_of(decode_reading(body))
             except BadRecord:
                 continue
-            if one is not None:
-                found.add(one.reading.identity)
-    return found
+            if kept_reading is not None:
+                identities.add(kept_reading.reading.identity)
+    return identities
 
 
 def identities(data: Path) -> list[tuple[Any, ...]]:
@@ -217,17 +217,17 @@ def identities(data: Path) -> list[tuple[Any, ...]]:
 
 
 def works(hub: EmbeddedHub, data: Path, *words: str, before: tuple[object, ...]) -> None:
-    """Everything that was sent comes out at the end, and the pipeline ends when asked to."""
+    """All sent readings are stored at the end, and the pipeline stops on request."""
     fill(hub)
-    wanted = sorted(kept())
+    expected = sorted(kept())
     with pipeline(hub, data, "--accelerated", *words, before=before) as process:
-        until_job(lambda: process.poll() is not None or len(identities(data)) >= len(wanted))
+        until_job(lambda: process.poll() is not None or len(identities(data)) >= len(expected))
         assert process.poll() is None, data.with_suffix(".log").read_text()[-3000:]
-        states = {name: one["state"] for name, one in status(data).items()}
+        states = {name: stage["state"] for name, stage in status(data).items()}
         assert states == dict.fromkeys(("sift", "watch", "record"), "running")
         end(process, data)
-    assert identities(data) == wanted
-    assert {one["state"] for one in status(data).values()} == {"stopped"}
+    assert identities(data) == expected
+    assert {stage["state"] for stage in status(data).values()} == {"stopped"}
 
 
 def test_all_stages_on_several_executors(hub: EmbeddedHub, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_all_stages_on_several_executors(hub: EmbeddedHub, tmp_path: Path) -> No
 
 @contextmanager
 def cluster(folder: Path, cores: int) -> Iterator[str]:
-    """A master and a worker; the address of the master."""
+    """A cluster of a master and a worker; yields the address of the master."""
     spark_class, deploy = PYSPARK / "bin" / "spark-class", "org.apache.spark.deploy"
     here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     logs = {name: folder / f"{name}.log" for name in ("master", "worker")}
@@ -244,13 +244,13 @@ def cluster(folder: Path, cores: int) -> Iterator[str]:
         head = stack.enter_context(
             running(spark_class, f"{deploy}.master.Master", *here, log=logs["master"])
         )
-        told = line_with("Starting Spark master at", logs["master"], head)
-        address = told.split(" at ")[1].split()[0]
+        log_line = line_with("Starting Spark master at", logs["master"], head)
+        address = log_line.split(" at ")[1].split()[0]
         until_job(lambda: "I have been elected leader" in logs["master"].read_text(), head)
         room = ("--cores", cores, "--memory", "3g", "--work-dir", folder / "work")
         worker = (spark_class, f"{deploy}.worker.Worker", *here, *room, address)
-        hand = stack.enter_context(running(*worker, log=logs["worker"]))
-        line_with("Successfully registered with master", logs["worker"], hand)
+        worker_process = stack.enter_context(running(*worker, said=logs["worker"]))
+        line_with("Successfully registered with master", logs["worker"], worker_process)
         yield address
 
 
@@ -261,9 +261,9 @@ def test_all_stages_submitted_to_a_standalone_cluster(hub: EmbeddedHub, tmp_path
         goes_down_with_its_jvm(hub, tmp_path / "data", before=submitted)
 
 
-def test_each_stage_as_an_application_of_its_own(hub: EmbeddedHub, tmp_path: Path) -> None:
+def test_each_stage_in_a_separate_application(hub: EmbeddedHub, tmp_path: Path) -> None:
     fill(hub)
-    wanted, record = sorted(kept()), tmp_path / "record"
+    expected, record = sorted(kept()), tmp_path / "record"
     with cluster(tmp_path, cores=3) as address, ExitStack() as stack:
         little = ("--conf", "spark.cores.max=1", "--conf", "spark.executor.memory=640m")
         shared = ("--master", address, "--checkpoints", str(tmp_path / "checkpoints"), *little)
@@ -272,14 +272,14 @@ def test_each_stage_as_an_application_of_its_own(hub: EmbeddedHub, tmp_path: Pat
             words = ("--stages", name, "--accelerated", *shared)
             stages[name] = stack.enter_context(pipeline(hub, tmp_path / name, *words))
             until_running(stages[name], tmp_path / name, name)
-        until_job(lambda: len(identities(record)) >= len(wanted))
+        until_job(lambda: len(identities(record)) >= len(expected))
         for name, process in stages.items():
             end(process, tmp_path / name)
-    assert identities(record) == wanted
+    assert identities(record) == expected
 
 
 def goes_down_with_its_jvm(hub: EmbeddedHub, data: Path, before: tuple[object, ...]) -> None:
-    """spark-submit is a JVM. One that is told to end does so at once, with the signal for a status,
+    """spark-submit is a JVM. On SIGTERM it ends at once, with the signal as its status,
     and takes the driver in Python with it: as good as killed, and nothing is lost by it."""
     recorded = identities(data)
     with pipeline(hub, data, "--accelerated", before=before) as process:
@@ -291,10 +291,8 @@ def goes_down_with_its_jvm(hub: EmbeddedHub, data: Path, before: tuple[object, .
     assert identities(data) == recorded
 
 
-def test_a_stage_that_dies_is_started_again_later_each_time(
-    hub: EmbeddedHub, tmp_path: Path
-) -> None:
-    """The database goes away in the middle, and comes back."""
+def test_a_failed_stage_restarts_with_growing_delays(hub: EmbeddedHub, tmp_path: Path) -> None:
+    """The database stops for a while."""
     data = tmp_path / "data"
     with PostgresServer() as server, Sender(hub) as sender:
         database = server.database()
@@ -303,7 +301,7 @@ def test_a_stage_that_dies_is_started_again_later_each_time(
             until_job(lambda: len(stored(database)) > 0)
             server.stop()
             until_job(lambda: status(data)["record"]["restarts"] >= 3)
-            told = status(data)["record"]
+            stage_status = status(data)["record"]
             server.go_on()
             until_job(lambda: status(data)["record"]["state"] == "running")
             before = len(stored(database))
@@ -313,14 +311,16 @@ def test_a_stage_that_dies_is_started_again_later_each_time(
             until_job(lambda: len(stored(database)) >= sender.sent)
             end(process, data)
         rows = stored(database)
-    assert "connection" in told["error"]
-    said = data.with_suffix(".log").read_text()
-    waits = re.findall(r"record failed: .*; restart (\d+) in (\d+) s", said)
+    assert "connection" in stage_status["error"]
+    output = data.with_suffix(".log").read_text()
+    waits = re.findall(r"record failed: .*; restart (\d+) in (\d+) s", output)
     assert waits[:3] == [("1", "1"), ("2", "2"), ("3", "4")]
     assert len(rows) == len(set(rows)) == sender.sent
 
 
-def test_ctrl_c_stops_it_and_it_goes_on(hub: EmbeddedHub, tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_pipeline_and_a_new_start_resumes(
+    hub: EmbeddedHub, tmp_path: Path
+) -> None:
     data = tmp_path / "data"
     words = ("--stages", "record", "--master", "local[2]")
     with Sender(hub):

@@ -1,4 +1,4 @@
-"""Repeats, found with a few bits per sensor; against a set that forgets nothing."""
+"""Duplicates found with a few bits per sensor, compared with a set of all readings."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pumphouse.homes.duplicates import NOTHING, WINDOW, SequenceWindows, admit_n
 
 
 def run(*batches: list[tuple[int, int]]) -> list[list[bool]]:
-    """Which of these (sensor, number) are let through, batch by batch; packed in between."""
-    seen, told = NOTHING, []
+    """Which (sensor, number) pairs are new, batch by batch; encoded and decoded in between."""
+    windows, new_flags = NOTHING, []
     for batch in batches:
         keys, numbers = np.array(batch, np.int64).reshape(-1, 2).T
-        new, seen = admit_new(seen, keys.astype(np.int32), numbers)
-        seen = SequenceWindows.from_bytes(seen.to_bytes())
-        told.append(new.tolist())
-    return told
+        new, windows = admit_new(windows, keys.astype(np.int32), numbers)
+        windows = SequenceWindows.from_bytes(windows.to_bytes())
+        new_flags.append(new.tolist())
+    return new_flags
 
 
-def test_a_repeat_is_found_in_its_batch_and_later() -> None:
+def test_a_duplicate_is_found_in_the_same_batch_and_later() -> None:
     assert run([(1, 5), (1, 5), (2, 5)], [(1, 5), (1, 6), (2, 5)]) == [
         [True, False, True],
         [False, True, False],
     ]
 
 
-def test_late_is_not_repeated() -> None:
+def test_a_late_reading_is_not_a_duplicate() -> None:
     assert run([(1, 50)], [(1, 10), (1, 49)], [(1, 10), (1, 49), (1, 50), (1, 11)]) == [
         [True],
         [True, True],
@@ -35,7 +35,7 @@ def test_late_is_not_repeated() -> None:
     ]
 
 
-def test_what_is_older_than_the_window_is_taken_as_new() -> None:
+def test_a_reading_older_than_the_window_is_new() -> None:
     assert run([(1, 0)], [(1, WINDOW)], [(1, 0), (1, WINDOW)]) == [[True], [True], [True, False]]
     assert run([(1, 0)], [(1, WINDOW)], [(1, 1)]) == [[True], [True], [True]]
     assert run([(1, 0)], [(1, WINDOW - 1)], [(1, 0)]) == [[True], [True], [False]]
@@ -45,9 +45,9 @@ readings = st.tuples(st.integers(0, 3), st.integers(0, WINDOW - 1))
 
 
 @given(st.lists(st.lists(readings, max_size=30), max_size=6))
-def test_within_the_window_it_is_a_set(batches: list[list[tuple[int, int]]]) -> None:
+def test_within_the_window_the_result_equals_a_set(batches: list[list[tuple[int, int]]]) -> None:
     known: set[tuple[int, int]] = set()
-    for batch, told in zip(batches, run(*batches), strict=True):
-        for reading, new in zip(batch, told, strict=True):
+    for batch, new_flags in zip(batches, run(*batches), strict=True):
+        for reading, new in zip(batch, new_flags, strict=True):
             assert new == (reading not in known)
             known.add(reading)

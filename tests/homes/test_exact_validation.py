@@ -1,4 +1,4 @@
-"""The second look, by the reference and by the clock."""
+"""The exact validation of one body."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def look(reading: Reading, ahead_max_ms: int | None = 1000) -> ValidationResult:
     return validate_body(encode_reading(reading), NOW, ahead_max_ms, 120_000)
 
 
-def test_a_reading_after_all() -> None:
+def test_a_valid_reading_becomes_an_activity() -> None:
     fault = replace(READING, value=None, fault="stuck", at=NOW - 120_001)
     body = encode_activity(Activity(fault, "fault", "Kiln Lane"))
     assert look(fault) == ValidationResult(None, "h000042", 42 * 8 + 1, 7, body, late=True)
     assert look(READING).late is False
 
 
-def test_a_reading_that_is_not_worth_keeping() -> None:
+def test_a_reading_that_does_not_matter_has_no_body() -> None:
     boring = look(replace(READING, value=0, since=NOW - 100_000))
     assert (boring.body, boring.problem) == (None, None)
 
@@ -41,13 +41,13 @@ def test_a_reading_that_is_not_worth_keeping() -> None:
         (2**63, "wrong-type: a number is too large"),
     ],
 )
-def test_clocks_that_cannot_be_right(at: int, complaint: str | None) -> None:
+def test_an_impossible_time_is_refused(at: int, complaint: str | None) -> None:
     ahead_max_ms = None if at > NOW + 2000 else 1000
     assert look(replace(READING, at=at), ahead_max_ms).problem == complaint
 
 
 @pytest.mark.parametrize("name", ["seq", "since", "battery"])
-def test_numbers_that_nobody_can_reckon_with(name: str) -> None:
+def test_a_number_out_of_range_is_refused(name: str) -> None:
     for number in (2**53, -(2**53), 10**400):
         absurd = replace(READING, **{name: number})  # type: ignore[arg-type]
         assert look(absurd).problem == "wrong-type: a number is too large"
@@ -56,8 +56,8 @@ def test_numbers_that_nobody_can_reckon_with(name: str) -> None:
     assert validate_body(body, NOW, None, 0).problem == "wrong-type: value is too large"
 
 
-def test_half_a_letter_is_no_text() -> None:
-    """It could be read, and then not be written down: one such body would stop the stage."""
+def test_half_of_a_surrogate_pair_is_refused() -> None:
+    """It can be decoded but not encoded, so one such body would stop the stage."""
     body = encode_reading(replace(READING, value=None, fault="?")).replace(b"?", rb"\ud800")
     complaint = validate_body(body, NOW, None, 0).problem
     assert complaint == "wrong-type: fault has half of a surrogate pair"
@@ -65,9 +65,9 @@ def test_half_a_letter_is_no_text() -> None:
     assert validate_body(whole, NOW, None, 0).problem is None
 
 
-def test_without_a_clock_to_compare_with_any_future_will_do() -> None:
+def test_without_a_limit_any_future_time_is_valid() -> None:
     assert look(replace(READING, at=NOW * 2), ahead_max_ms=None).problem is None
 
 
-def test_what_is_no_reading() -> None:
+def test_an_invalid_body_has_a_problem() -> None:
     assert validate_body(b"{}", NOW, None, 0).problem == "missing-key: v"

@@ -1,4 +1,4 @@
-"""What a pipeline refuses before it starts anything."""
+"""What a pipeline refuses before it starts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(connection: str, *words: object, **more: str) -> subprocess.CompletedPro
     )
 
 
-async def test_hubs_that_are_there(event_hub: EmbeddedHub) -> None:
+async def test_check_hubs_raises_for_a_missing_hub(event_hub: EmbeddedHub) -> None:
     for hub in (ACTIVITY_HUB, ALERTS_HUB):
         event_hub.create_hub(hub, 2)
     namespace = HomesNamespace(event_hub.connection_string())
@@ -47,13 +47,13 @@ async def test_hubs_that_are_there(event_hub: EmbeddedHub) -> None:
         await check_hubs(namespace, STAGES)
 
 
-async def test_a_hub_that_is_not_there_at_all() -> None:
+async def test_check_hubs_raises_without_a_server() -> None:
     gone = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b"
     with pytest.raises(ConnectionFailed):
         await check_hubs(HomesNamespace(gone), STAGES)
 
 
-def test_the_command_says_what_is_missing(event_hub: EmbeddedHub, tmp_path: Path) -> None:
+def test_the_command_names_the_missing_hub(event_hub: EmbeddedHub, tmp_path: Path) -> None:
     done = run(event_hub.connection_string(), "--data", tmp_path / "data")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("pumphouse: ")
@@ -61,7 +61,7 @@ def test_the_command_says_what_is_missing(event_hub: EmbeddedHub, tmp_path: Path
     assert not (tmp_path / "data").exists()
 
 
-def test_the_command_knows_its_stages(tmp_path: Path) -> None:
+def test_the_command_refuses_unknown_stages(tmp_path: Path) -> None:
     done = run("Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b",
                "--stages", "sift,sort", "--data", tmp_path)  # fmt: skip
     assert done.returncode == 2
@@ -78,7 +78,7 @@ def test_the_command_knows_its_stages(tmp_path: Path) -> None:
         (["--data", "/proc/nowhere"], 2, "/proc/nowhere cannot be used for data: "),
     ],
 )
-def test_a_place_that_takes_no_records_is_said_so_at_once(
+def test_an_unusable_store_is_reported_before_the_start(
     homes_hub: EmbeddedHub, tmp_path: Path, words: list[str], code: int, says: str
 ) -> None:
     data = ("--data", tmp_path / "data")
@@ -89,7 +89,7 @@ def test_a_place_that_takes_no_records_is_said_so_at_once(
     assert KEY not in done.stderr
 
 
-def test_two_pipelines_in_one_folder_are_one_too_many(
+def test_a_second_pipeline_in_the_same_folder_is_refused(
     homes_hub: EmbeddedHub, tmp_path: Path
 ) -> None:
     with locked_folder(tmp_path):
@@ -100,7 +100,7 @@ def test_two_pipelines_in_one_folder_are_one_too_many(
         assert (tmp_path / ".lock").exists()
 
 
-def test_without_java_it_says_how_to_get_it(homes_hub: EmbeddedHub, tmp_path: Path) -> None:
+def test_without_java_the_error_names_the_package(homes_hub: EmbeddedHub, tmp_path: Path) -> None:
     nowhere = {"JAVA_HOME": str(tmp_path / "nowhere")}
     done = run(homes_hub.connection_string(), "--data", tmp_path / "data", **nowhere)
     assert done.returncode == 1
@@ -109,7 +109,7 @@ def test_without_java_it_says_how_to_get_it(homes_hub: EmbeddedHub, tmp_path: Pa
 
 
 @pytest.mark.parametrize("master", ["foo", "spark://head", "local[", "local[2", "yarn:1", ""])
-def test_a_master_that_is_none(tmp_path: Path, master: str) -> None:
+def test_an_invalid_master_is_refused(tmp_path: Path, master: str) -> None:
     with pytest.raises(OptionError, match=r"invalid Spark master .*: use local\[2\], spark://HOST"):
         PipelineOptions(tmp_path, master=master)
 
@@ -118,7 +118,7 @@ def test_a_master_that_is_none(tmp_path: Path, master: str) -> None:
     "master",
     ["local", "local[2]", "local[*,3]", "local-cluster[2,1,1024]", "spark://a:7077,b:7077", "yarn"],
 )
-def test_masters(tmp_path: Path, master: str) -> None:
+def test_valid_masters_are_accepted(tmp_path: Path, master: str) -> None:
     assert PipelineOptions(tmp_path, master=master).master == master
 
 
@@ -130,13 +130,13 @@ def test_every_stage_has_its_hubs() -> None:
     ("namespace", "here"),
     [(None, True), ("/mnt/checkpoints", True), ("hdfs://head/checkpoints", False)],
 )
-def test_checkpoints_on_a_disk_are_written_without_asking_the_shell(
+def test_local_checkpoints_use_a_file_manager_without_processes(
     tmp_path: Path, namespace: str | None, here: bool
 ) -> None:
     settings = spark_settings(PipelineOptions(tmp_path, checkpoints=namespace))
     assert (settings.items() >= LOCAL_FILES.items()) is here
 
 
-def test_settings_that_were_given_go_first(tmp_path: Path) -> None:
+def test_given_settings_override_the_defaults(tmp_path: Path) -> None:
     given = dict.fromkeys([*LOCAL_FILES, "spark.driver.memory"], "mine")
     assert spark_settings(PipelineOptions(tmp_path, settings=given)).items() >= given.items()

@@ -1,4 +1,4 @@
-"""Class names of the last version still work, and warn."""
+"""Class names of the last version still work, with a warning."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""Bodies both ways, and what a body that is none is called."""
+"""Encoding and decoding of bodies, and the reasons of invalid ones."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ READINGS = st.builds(
 )
 
 
-def test_examples_in_the_text_are_true() -> None:
+def test_the_doctests_pass() -> None:
     assert doctest.testmod(schema).failed == 0
 
 
-def test_a_reading_is_short_and_readable() -> None:
+def test_the_bytes_of_a_reading() -> None:
     assert schema.encode_reading(DOOR) == (
         b'{"v":1,"home":"h000042","sensor":"door","seq":29867193,"at":1792031580000,"value":1,'
         b'"since":1792031571000,"mode":"away","battery":87}'
@@ -42,7 +42,7 @@ def test_a_reading_is_short_and_readable() -> None:
 
 
 @given(READINGS)
-def test_a_reading_comes_back_as_it_was(reading: Reading) -> None:
+def test_a_reading_is_decoded_as_it_was_encoded(reading: Reading) -> None:
     assert schema.decode_reading(schema.encode_reading(reading)) == reading
 
 
@@ -53,7 +53,7 @@ def test_a_fault_has_no_value() -> None:
     assert schema.why_kept(fault) == "fault"
 
 
-def test_an_activity_and_an_alert_come_back_as_they_were() -> None:
+def test_an_activity_and_an_alert_are_decoded_as_they_were_encoded() -> None:
     activity = Activity(DOOR, "change", "Kiln Lane")
     assert schema.decode_activity(schema.encode_activity(activity)) == activity
     alert = Alert("h000042", "break-in", "door", DOOR.at, DOOR.since, "Kiln Lane", "Door opened")
@@ -80,9 +80,7 @@ def test_an_activity_and_an_alert_come_back_as_they_were() -> None:
         ({"fault": 7}, schema.WRONG_TYPE),
     ],
 )
-def test_what_is_wrong_with_a_reading_is_said_in_a_word(
-    change: dict[str, object], reason: str
-) -> None:
+def test_an_invalid_reading_has_a_reason(change: dict[str, object], reason: str) -> None:
     body = json.dumps(json.loads(schema.encode_reading(DOOR)) | change).encode()
     with pytest.raises(BadRecord) as wrong:
         schema.decode_reading(body)
@@ -90,7 +88,7 @@ def test_what_is_wrong_with_a_reading_is_said_in_a_word(
 
 
 @pytest.mark.parametrize("name", ["v", *Reading.__slots__[:-1]])
-def test_every_key_must_be_there(name: str) -> None:
+def test_every_key_is_required(name: str) -> None:
     fields = json.loads(schema.encode_reading(DOOR))
     del fields[name]
     with pytest.raises(BadRecord, match=f"^{schema.MISSING_KEY}: {name}$"):
@@ -98,14 +96,14 @@ def test_every_key_must_be_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"7", b"[]", b"\xff\xfe", b'{"v":NaN}', b"[" * 5000])
-def test_what_is_not_json_is_said_to_be_that(body: bytes) -> None:
+def test_a_body_that_is_not_json_has_that_reason(body: bytes) -> None:
     with pytest.raises(BadRecord) as wrong:
         schema.decode_reading(body)
     assert wrong.value.reason == schema.NOT_JSON
 
 
 @given(st.binary(max_size=200))
-def test_nothing_but_a_bad_record_comes_of_bytes(body: bytes) -> None:
+def test_arbitrary_bytes_raise_only_bad_record(body: bytes) -> None:
     with pytest.raises(BadRecord):
         schema.decode_reading(body)
 
@@ -136,6 +134,6 @@ def test_a_home_s_number_has_six_digits() -> None:
         schema.home_id(1_000_000)
 
 
-def test_regions_are_even() -> None:
+def test_regions_have_the_same_number_of_homes() -> None:
     regions = [schema.region_of(number) for number in range(1600)]
     assert {regions.count(region) for region in schema.REGIONS} == {100}

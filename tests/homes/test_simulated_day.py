@@ -1,4 +1,4 @@
-"""What the stream has summed up is what counting all raw readings anew gives."""
+"""The sums of the stream equal those of all raw readings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def send(namespace: HomesNamespace, simulator: HomeSimulator, minutes: ran
 
 
 def run(spark: SparkSession, namespace: HomesNamespace, folder: Path) -> Recorded:
-    """Both stages, to the end of what there is; what was recorded."""
+    """Run both stages to the end of the hubs; returns the totals."""
     simulated = sift.SiftSettings(ahead_max_s=None, events_max=7_000)
     where = str(folder / "sift")
     finish(lambda: sift.start(spark, namespace, where, simulated, TO_THE_END))
@@ -53,17 +53,17 @@ def run(spark: SparkSession, namespace: HomesNamespace, folder: Path) -> Recorde
 
 
 def forget_the_last_commit(checkpoint: Path) -> None:
-    """As a crash right before it would have done: Spark repeats that batch."""
-    commits = [one for one in (checkpoint / "commits").iterdir() if one.name.isdecimal()]
-    last = max(commits, key=lambda one: int(one.name))
+    """Delete the last commit, as after a crash right before it: Spark repeats that batch."""
+    commits = [path for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()]
+    last = max(commits, key=lambda path: int(path.name))
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
-def test_the_sums_of_the_stream_are_those_of_the_raw_readings(
+def test_the_sums_of_the_stream_equal_those_of_the_raw_readings(
     spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
-    """With late, repeated and malformed readings, and a crash of both stages in the middle."""
+    """With late, duplicate and malformed readings, and a crash of both stages."""
     simulator, half = HomeSimulator(homes=40, seed=11, reading_faults=MISHAPS), FIRST + MINUTES // 2
     asyncio.run(send(namespace, simulator, range(FIRST, half)))
     before = run(spark, namespace, tmp_path)
@@ -80,8 +80,8 @@ def test_the_sums_of_the_stream_are_those_of_the_raw_readings(
     for sums in minutes.TABLES:
         names = ", ".join([sums.time, sums.key, *minutes.MEASURES])
         kept = sorted(file.execute(f"SELECT {names} FROM {sums.table}").fetchall())
-        anew = counted_anew(sums, activities)
-        assert kept == sorted((*key, *cell) for key, cell in anew.items())
+        expected = counted_anew(sums, activities)
+        assert kept == sorted((*key, *cell) for key, cell in expected.items())
         late = file.execute(f"SELECT sum(late) FROM {sums.table}").fetchone()
         assert late == (before.late + after.late,)
     file.close()

@@ -1,4 +1,4 @@
-"""When a stage is started again, and what is told of it."""
+"""The delays before restarts, and the status of a stage."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from pumphouse.homes.stage_runner import StageRunner
 from pumphouse.homes.stage_status import ProgressReader, StageProgress, StageState
 
 
-def test_it_waits_twice_as_long_each_time() -> None:
-    past, waits = StageState(), []
+def test_the_delay_doubles_with_each_failure() -> None:
+    state, waits = StageState(), []
     for number in range(8):
-        past = past.started(number).failed("why", number + 1)
-        waits.append(past.wait_s)
+        state = state.started(number).failed("why", number + 1)
+        waits.append(state.wait_s)
     assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
-    assert (past.restarts, past.error, past.state) == (8, "why", "waiting")
+    assert (state.restarts, state.error, state.state) == (8, "why", "waiting")
 
 
-def test_who_ran_for_long_has_got_over_it() -> None:
-    past = StageState()
+def test_a_stage_that_ran_for_long_restarts_soon() -> None:
+    state = StageState()
     for _ in range(3):
-        past = past.started(0.0).failed("why", 1.0)
-    assert past.wait_s == 4
-    well = past.started(10.0).failed("again", 10.0 + stage_status.RECOVERED_AFTER_S)
-    assert (well.wait_s, well.restarts) == (1, 4)
-    never = past.failed("not even started", 1000.0)
-    assert never.wait_s == 8
+        state = state.started(0.0).failed("why", 1.0)
+    assert state.wait_s == 4
+    recovered = state.started(10.0).failed("again", 10.0 + stage_status.RECOVERED_AFTER_S)
+    assert (recovered.wait_s, recovered.restarts) == (1, 4)
+    not_started = state.failed("not even started", 1000.0)
+    assert not_started.wait_s == 8
 
 
 SPARK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted
@@ -49,7 +49,7 @@ Identifier: sift [id = 1, runId = 2]"""
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("text", "reason"),
     [
         (SPARK, "pumphouse.errors.ConnectionFailed: cannot connect to 127.0.0.1:1"),
         (
@@ -67,20 +67,20 @@ Identifier: sift [id = 1, runId = 2]"""
         ("x" * 1000, "x" * stage_status.REASON_CHARS_MAX + "..."),
     ],
 )
-def test_the_reason_is_a_line(said: str, told: str) -> None:
-    assert stage_status.failure_reason(ValueError(said)) == told
+def test_the_failure_reason_is_one_line(text: str, reason: str) -> None:
+    assert stage_status.failure_reason(ValueError(text)) == reason
 
 
 def progress(**more: Any) -> dict[str, Any]:
     ends, latest = {"sensors": {"0": 90}}, {"sensors": {"0": 100}}
     marks = {"0": {"newest": [99, "9", 5000], "read": [89, "8", 3000]}}
     source = {"endOffset": ends, "latestOffset": {**latest, "@marks": marks}}
-    told = {"batchId": 7, "numInputRows": 90, "sources": [source], "inputRowsPerSecond": 45.04}
-    state = [{"numRowsTotal": 3, "memoryUsedBytes": 10}, {"numRowsTotal": 4}]
-    return {**told, "stateOperators": state, "durationMs": {"triggerExecution": 12}, **more}
+    fields = {"batchId": 7, "numInputRows": 90, "sources": [source], "inputRowsPerSecond": 45.04}
+    operators = [{"numRowsTotal": 3, "memoryUsedBytes": 10}, {"numRowsTotal": 4}]
+    return {**fields, "stateOperators": operators, "durationMs": {"triggerExecution": 12}, **more}
 
 
-def test_what_is_seen_in_the_progress() -> None:
+def test_the_progress_of_spark_is_read() -> None:
     assert ProgressReader().read(progress()) == StageProgress(
         batch=7,
         rows=90,
@@ -94,33 +94,33 @@ def test_what_is_seen_in_the_progress() -> None:
     )
 
 
-def test_no_number_is_no_rate() -> None:
-    odd = {"inputRowsPerSecond": float("nan"), "processedRowsPerSecond": float("inf")}
-    look = ProgressReader().read(progress(**odd, sources=[]))
-    assert (look.input_rate, look.processed_rate, look.lag_events) == (0, 0, None)
-    json.dumps(stage_status.status_report({"sift": (StageState(), look)}, 1), allow_nan=False)
+def test_nan_and_infinity_are_rate_zero() -> None:
+    rates = {"inputRowsPerSecond": float("nan"), "processedRowsPerSecond": float("inf")}
+    read = ProgressReader().read(progress(**rates, sources=[]))
+    assert (read.input_rate, read.processed_rate, read.lag_events) == (0, 0, None)
+    json.dumps(stage_status.status_report({"sift": (StageState(), read)}, 1), allow_nan=False)
 
 
-def test_a_stage_in_a_line() -> None:
-    look = ProgressReader().read(progress())
-    told = stage_status.status_line("sift", StageState("running", restarts=2), look)
-    assert told == "sift running batch=7 in=45/s capacity=0/s took=12ms lag=10 (2.0s) restarts=2"
+def test_the_status_line_of_a_stage() -> None:
+    read = ProgressReader().read(progress())
+    text = stage_status.status_line("sift", StageState("running", restarts=2), read)
+    assert text == "sift running batch=7 in=45/s capacity=0/s took=12ms lag=10 (2.0s) restarts=2"
     assert stage_status.status_line("sift", StageState(), StageProgress()) == "sift starting"
 
 
-def test_the_status_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_the_status_file_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     write_status(path, {"a": 1})
     write_status(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 2}
-    assert [one.name for one in tmp_path.iterdir()] == ["status.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
 
 
 # -- a stage --------------------------------------------------------------------------------------
 
 
 class Hours:
-    """A clock of which every look takes an hour: no back-off lasts."""
+    """A clock that moves an hour with every call, so that no delay lasts."""
 
     def __init__(self) -> None:
         self.hours = 0
@@ -137,7 +137,7 @@ class Hours:
 
 
 class Query:
-    """What a stage knows of a query: it ends when told, with an error perhaps."""
+    """A query that ends on `stop`, or with an error."""
 
     lastProgress = None
     isActive = True
@@ -155,7 +155,7 @@ class Query:
         self.ended.set()
 
 
-def test_a_stage_that_dies_is_started_again_and_told_of() -> None:
+def test_a_failed_stage_is_reported_and_restarted() -> None:
     running = threading.Event()
     starts: list[Callable[[], Query]] = [
         lambda: Query(fails=ValueError("the first reason")),
@@ -168,14 +168,14 @@ def test_a_stage_that_dies_is_started_again_and_told_of() -> None:
         running.set()
         return Query()
 
-    told: list[str] = []
-    stage = StageRunner("sift", start, Hours(), report=told.append)
+    lines: list[str] = []
+    stage = StageRunner("sift", start, Hours(), report=lines.append)
     stage.thread.start()
     assert running.wait(60)
     stage.stop()
     stage.thread.join(60)
     assert not stage.thread.is_alive()
-    assert told[:4] == [
+    assert lines[:4] == [
         "sift started",
         "sift failed: the first reason; restart 1 in 1 s",
         "sift failed: division by zero; restart 2 in 2 s",
@@ -185,23 +185,23 @@ def test_a_stage_that_dies_is_started_again_and_told_of() -> None:
     assert stage.state.error == "division by zero"
 
 
-def test_who_is_stopped_while_waiting_does_not_start_again() -> None:
-    told = threading.Event()
-    stage = StageRunner("sift", lambda: 1 / 0, Hours(), report=lambda text: told.set())  # type: ignore[arg-type,return-value]
+def test_a_stage_stopped_while_waiting_does_not_restart() -> None:
+    failed = threading.Event()
+    stage = StageRunner("sift", lambda: 1 / 0, Hours(), report=lambda text: failed.set())  # type: ignore[arg-type,return-value]
     stage.thread.start()
-    assert told.wait(60)
+    assert failed.wait(60)
     stage.stop()
     stage.thread.join(60)
     assert stage.state.state == "stopped"
 
 
 @pytest.mark.parametrize("stages", [(), ("sift", "shift")])
-def test_unknown_stages(stages: tuple[str, ...], tmp_path: Path) -> None:
+def test_unknown_stages_are_refused(stages: tuple[str, ...], tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="use sift, watch, record"):
         PipelineOptions(tmp_path, stages)
 
 
-def test_secrets_are_in_no_repr(tmp_path: Path) -> None:
+def test_repr_omits_secrets(tmp_path: Path) -> None:
     options = PipelineOptions(tmp_path, storage="AccountKey=k", database="postgresql://u:p@h/d")
     assert "AccountKey" not in repr(options)
     assert "u:p" not in repr(options)

@@ -1,4 +1,4 @@
-"""kill -9 of the application in the middle: nothing is lost, and what comes twice can be told.
+"""After kill -9 of the application no event is lost, and duplicates have the same identity.
 
 Slow: `make test-spark` runs it (`-m cluster`), `make test` does not.
 """
@@ -40,11 +40,11 @@ MINUTES = 480
 
 @contextmanager
 def stages(namespace: HomesNamespace, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The job with all its processes; at the end they are killed, as if the machine had died."""
-    with open(folder / "said", "ab") as said:
+    """The running stages; at the end all their processes are killed."""
+    with open(folder / "said", "ab") as log:
         job = subprocess.Popen(
             [sys.executable, "-m", "tests.homes.stages_process", str(folder)],
-            stdin=subprocess.PIPE, stdout=said, stderr=said, cwd=ROOT, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
     assert job.stdin is not None
     job.stdin.write(namespace.connection.encode() + b"\n")
@@ -65,12 +65,12 @@ def until(done: Callable[[], bool], job: subprocess.Popen[bytes]) -> None:
         time.sleep(0.5)
 
 
-def test_nothing_is_lost_and_what_comes_twice_can_be_told(
+def test_a_kill_loses_nothing_and_duplicates_have_the_same_identity(
     namespace: HomesNamespace, tmp_path: Path
 ) -> None:
     simulator, end = HomeSimulator(40, 7, MANY), FIRST_MINUTE + MINUTES
     batches = [simulator.minute(minute) for minute in range(FIRST_MINUTE, end)]
-    wanted = {one for batch in batches for one in identities(kept(batch.columns))}
+    expected = {i for batch in batches for i in identities(kept(batch.columns))}
     due = due_by(simulator.truth(FIRST_MINUTE, end), (end - 6) * MINUTE_MS)
     half = MINUTES // 2
     put_in_turn(namespace, "sensors", [batch.events() for batch in batches[:half]])
@@ -79,18 +79,18 @@ def test_nothing_is_lost_and_what_comes_twice_can_be_told(
         until(lambda: len(read_all(namespace, "alerts")) > 0, job)
         put_in_turn(namespace, "sensors", [batch.events() for batch in batches[half:]])
     before = len(read_all(namespace, "activity"))
-    assert before < len(wanted)
+    assert before < len(expected)
     with stages(namespace, tmp_path) as job:
         until(
-            lambda: len({event.body for event in read_all(namespace, "activity")}) >= len(wanted),
+            lambda: len({event.body for event in read_all(namespace, "activity")}) >= len(expected),
             job,
         )
         until(lambda: recall(namespace, due) == 1.0, job)
 
-    found = [decode_activity(event.body).reading for event in read_all(namespace, "activity")]
-    assert {one.identity for one in found} == {as_identity(*one) for one in wanted}
+    readings = [decode_activity(event.body).reading for event in read_all(namespace, "activity")]
+    assert {r.identity for r in readings} == {as_identity(*identity) for identity in expected}
     # A repeat is the same in every byte.
-    assert len({event.body for event in read_all(namespace, "activity")}) == len(wanted)
+    assert len({event.body for event in read_all(namespace, "activity")}) == len(expected)
     alerts = [decode_alert(event.body) for event in read_all(namespace, "alerts")]
     truth = simulator.truth(FIRST_MINUTE - 2 * DAY_MS // MINUTE_MS, end)
     assert overall(score(truth, alerts)).precision == 1.0

@@ -1,4 +1,4 @@
-"""The commands of the tutorial exist, with the options that it gives them."""
+"""The commands of the tutorial exist and accept its options."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ LINES = re.findall(r"^pumphouse .*$", PAGE, re.MULTILINE)
 
 
 def parse(words: list[str]) -> None:
-    """As the command line would, without doing anything."""
+    """Parse a command without running it."""
     command: click.Command = main
     context = click.Context(main, info_name="pumphouse")
     while isinstance(command, click.Group):
-        found = command.get_command(context, words[0])
-        assert found is not None, words[0]
-        command, words = found, words[1:]
+        subcommand = command.get_command(context, words[0])
+        assert subcommand is not None, words[0]
+        command, words = subcommand, words[1:]
     command.make_context(command.name, words)
 
 
-def test_there_are_commands() -> None:
+def test_the_tutorial_has_commands() -> None:
     assert len(LINES) >= 6
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_command_is_understood(
+def test_the_commands_of_the_tutorial_are_valid(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in re.findall(r"\w+\.(?:json|csv)", line):
@@ -42,12 +42,12 @@ def test_a_command_is_understood(
     parse(shlex.split(line)[1:])
 
 
-def test_a_command_that_is_none_is_seen() -> None:
+def test_an_invalid_command_is_detected() -> None:
     with pytest.raises(click.NoSuchOption):
         parse(["homes", "run", "--stage", "sift"])
 
 
-def test_the_hubs_are_those_that_the_stages_want() -> None:
+def test_the_hubs_of_the_tutorial_are_those_of_the_stages() -> None:
     (block,) = re.findall(r"```json\n(\{\"UserConfig\".*?)```", PAGE, re.DOTALL)
     hubs = {spec.name: spec for spec in parse_config(block)}
     assert set(hubs) == {name for names in HUBS.values() for name in names}

@@ -1,4 +1,4 @@
-"""A private PostgreSQL server: made from Debian's packages, reached by a socket in its own folder.
+"""A private PostgreSQL server from Debian's packages, with a socket in its own folder.
 
 The server refuses to run as root; as root we start it as another user, who owns the folder.
 """
@@ -23,7 +23,7 @@ UNPRIVILEGED = ("postgres", "nobody")
 
 
 class PostgresServer:
-    """Running from start to stop, and again if told. `database()` is the URL of a new one."""
+    """A server that can be stopped and started. `database()` is the URL of a new database."""
 
     def __init__(self) -> None:
         # Not below the folder of the tests: that belongs to one user only.
@@ -50,7 +50,7 @@ class PostgresServer:
         self.go_on()
 
     def go_on(self) -> None:
-        """With the databases that there are."""
+        """Start again with the existing databases."""
         tools, user, data = programs(), other_user(), self.folder / "data"
         options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off"}
         settings = [word for name in options for word in ("-c", f"{name}={options[name]}")]
@@ -64,7 +64,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)  # fast: whoever is connected is cut off
+            self._process.send_signal(signal.SIGINT)  # fast: closes all connections
             self._process.wait(LIMIT_S)
 
     def database(self) -> str:
@@ -91,15 +91,15 @@ class PostgresServer:
 
 
 def programs() -> Path:
-    """The newest that Debian has installed: what is on the path may be something else."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
+    """The newest version that Debian has installed; the path may have another one."""
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not installed:
         raise RuntimeError("the tests of records need PostgreSQL: run scripts/postgres")
-    return found[-1].parent
+    return installed[-1].parent
 
 
 def other_user() -> str | None:
-    """Who runs the server, if we are root and it will not have us."""
+    """The user who runs the server, because it refuses to run as root."""
     if os.getuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}

@@ -29,13 +29,13 @@ ACTIVITIES, ALERTS = 1500, 90
 
 
 def everything() -> pa.Table:
-    """All events of both hubs, as Spark hands them over."""
-    found = as_tables(
+    """All events of both hubs, as Spark passes them."""
+    hubs = as_tables(
         [activity(number % 50, number // 50) for number in range(ACTIVITIES)],
         [alert(number % 50, number // 50) for number in range(ALERTS)],
     )
     tables = [
-        rows.append_column(HUB, pa.array([hub] * rows.num_rows)) for hub, rows in found.items()
+        rows.append_column(HUB, pa.array([hub] * rows.num_rows)) for hub, rows in hubs.items()
     ]
     return pa.concat_tables(tables, promote_options="default")
 
@@ -51,8 +51,8 @@ def say(word: str) -> None:
 
 
 class Halting:
-    """A folder that comes to a halt within a merge: before the merged file is written (1), before
-    it is named (2), or after that (3)."""
+    """A folder that halts in a merge: before the merged file is written (1), before the manifest
+    names it (2), or after that (3)."""
 
     def __init__(self, inner: Folder, halt: int) -> None:
         self.inner, self.left = inner, halt
@@ -72,9 +72,9 @@ class Halting:
 
     def replace(self, name: str, data: bytes, tag: str | None) -> str:
         self.step()
-        told = self.inner.replace(name, data, tag)
+        new_tag = self.inner.replace(name, data, tag)
         self.step()
-        return told
+        return new_tag
 
 
 def halt_in_a_merge(halt: int) -> None:

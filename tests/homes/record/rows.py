@@ -1,4 +1,4 @@
-"""Rows as the stage `record` hands them to its stores."""
+"""Rows as the stage `record` passes them to its stores."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ TYPES = {"TEXT": pa.string(), "BIGINT": pa.int64(), "INTEGER": pa.int32()}
 def activity(
     home: int, minute: int = 0, sensor: str = "motion", value: float | None = 1.0
 ) -> Activity:
-    """What a sensor of a home said in a minute after the start; it is not quiet unless told."""
+    """An activity of a home in a minute after the start; active by default."""
     at = START_MS + minute * MINUTE_MS + home % 60 * 1000
     fault = "no answer" if value is None else None
     reading = Reading(
         home_id(home), sensor, START_MINUTE + minute, at, value, at - HOUR_MS, "home", 90, fault
     )
-    found = activity_of(reading)
-    assert found is not None
-    return found
+    kept = activity_of(reading)
+    assert kept is not None
+    return kept
 
 
 def alert(home: int, minute: int = 0) -> Alert:
@@ -52,30 +52,30 @@ def as_tables(
     first: int = 0,
     partition: str = "0",
 ) -> dict[str, pa.Table]:
-    """A batch: the events of one partition, numbered from `first`."""
-    found = {}
+    """A batch: the events of one partition, with sequence numbers from `first`."""
+    tables = {}
     if activities:
-        told = [{**fields(one.reading), "why": one.why, "region": one.region} for one in activities]
-        found[ACTIVITY_HUB] = table(told, ACTIVITY.columns, first, partition)
+        rows = [{**fields(a.reading), "why": a.why, "region": a.region} for a in activities]
+        tables[ACTIVITY_HUB] = table(rows, ACTIVITY.columns, first, partition)
     if alerts:
-        told = [{**fields(one), "id": one.id} for one in alerts]
-        found[ALERTS_HUB] = table(told, ALERTS.columns, first, partition)
-    return found
+        rows = [{**fields(alert), "id": alert.id} for alert in alerts]
+        tables[ALERTS_HUB] = table(rows, ALERTS.columns, first, partition)
+    return tables
 
 
-def fields(one: Reading | Alert) -> dict[str, object]:
-    return {name: getattr(one, name) for name in type(one).__slots__}
+def fields(record: Reading | Alert) -> dict[str, object]:
+    return {name: getattr(record, name) for name in type(record).__slots__}
 
 
 def table(
-    told: Iterable[dict[str, object]], columns: object, first: int, partition: str
+    rows: Iterable[dict[str, object]], columns: object, first: int, partition: str
 ) -> pa.Table:
     assert isinstance(columns, dict)
     kinds = {name: kind.split()[0] for name, kind in columns.items()}
     schema = pa.schema([(name, TYPES.get(kind, pa.float64())) for name, kind in kinds.items()])
     rows = [
-        {**one, "partition": partition, "sequence": first + number, "enqueued": START_MS}
-        for number, one in enumerate(told)
+        {**row, "partition": partition, "sequence": first + number, "enqueued": START_MS}
+        for number, row in enumerate(rows)
     ]
     return pa.Table.from_pylist(rows, schema)
 

@@ -1,4 +1,4 @@
-"""Whoever reads the archive sees each row once: whatever is repeated, merged, or crashes."""
+"""A reader of the archive finds each row once, after repeated batches, merges and crashes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pumphouse.errors import OptionError, RecordsContended, RecordsDamaged
-from pumphouse.homes.record import archive as archives
+from pumphouse.homes.record import archive as archive_module
 from pumphouse.homes.record.archive import Archive, Snapshot, snapshot
 from pumphouse.homes.record.folder import FileInfo, Folder, LocalFolder, open_folder
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DAY_MS, HOUR_MS, MINUTE_MS
@@ -17,11 +17,11 @@ from tests.homes.record.rows import START_MS, activity, alert, as_tables, reache
 
 
 class Crash(Exception):
-    """The process is gone."""
+    """Stands for the end of the process."""
 
 
 class Crashing:
-    """A folder that crashes when so many writes have been done, before the next or in it."""
+    """A folder that crashes after a number of writes, before the next one or in it."""
 
     def __init__(self, inner: Folder, after: int) -> None:
         self.inner, self.left = inner, after
@@ -51,7 +51,7 @@ class Crashing:
 
 
 class Now:
-    """A clock in milliseconds that moves when told."""
+    """A clock in milliseconds that the test moves."""
 
     def __init__(self) -> None:
         self.ms = START_MS
@@ -74,16 +74,16 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
 
 
 def batch(number: int, rows: int = 10, minutes: int = 1) -> dict[str, pa.Table]:
-    """The n-th batch of a stream, and with it one alert."""
+    """The n-th batch of a stream, with one alert."""
     made = [activity(row, minute=number * minutes) for row in range(rows)]
-    found = as_tables(made, first=number * rows)
-    return found | as_tables(alerts=[alert(number, number * minutes)], first=number)
+    activities = as_tables(made, first=number * rows)
+    return activities | as_tables(alerts=[alert(number, number * minutes)], first=number)
 
 
-def append(into: Archive, *numbers: int, minutes: int = 1) -> None:
+def append(archive: Archive, *numbers: int, minutes: int = 1) -> None:
     for number in numbers:
-        one = batch(number, minutes=minutes)
-        into.append(one, reached(one))
+        rows = batch(number, minutes=minutes)
+        archive.append(rows, reached(rows))
 
 
 def sequences(view: Snapshot, hub: str = ACTIVITY_HUB) -> list[int]:
@@ -92,78 +92,78 @@ def sequences(view: Snapshot, hub: str = ACTIVITY_HUB) -> list[int]:
 
 
 def view(folder: Folder) -> Snapshot:
-    return Snapshot(folder, archives.read_manifest(folder)[0])
+    return Snapshot(folder, archive_module.read_manifest(folder)[0])
 
 
-def test_rows_lie_by_the_hour_of_their_event_time(folder: Folder, now: Now) -> None:
-    into = Archive(folder, now)
+def test_rows_are_stored_by_the_hour_of_their_event_time(folder: Folder, now: Now) -> None:
+    archive = Archive(folder, now)
     rows = as_tables([activity(1, 5), activity(1, 65), activity(2, 70), activity(2, 26 * 60)])
-    assert into.append(rows, reached(rows)) == 4
-    found = {file.hour.folder: file.rows for file in view(folder).files(ACTIVITY_HUB)}
-    assert found == {
+    assert archive.append(rows, reached(rows)) == 4
+    folders = {file.hour.folder: file.rows for file in view(folder).files(ACTIVITY_HUB)}
+    assert folders == {
         "activity/date=2026-10-15/hour=02": 1,
         "activity/date=2026-10-15/hour=03": 2,
         "activity/date=2026-10-16/hour=04": 1,
     }
-    assert {one.name.rpartition("/")[0] for one in folder.list("activity/")} == set(found)
+    assert {file.name.rpartition("/")[0] for file in folder.list("activity/")} == set(folders)
     second = view(folder).table(ACTIVITY_HUB, START_MS + HOUR_MS, START_MS + 2 * HOUR_MS)
     assert second is not None
     assert second.num_rows == 2
 
 
-def test_a_batch_that_comes_again_changes_nothing(folder: Folder, now: Now) -> None:
+def test_a_repeated_batch_changes_nothing(folder: Folder, now: Now) -> None:
     append(Archive(folder, now), 0, 1)
     later = Archive(folder, now)
     append(later, 1)
     assert later.positions == {ACTIVITY_HUB: {"0": 20}, ALERTS_HUB: {"0": 2}}
-    wider = as_tables([activity(row) for row in range(15)], first=15)  # cut anew
+    wider = as_tables([activity(row) for row in range(15)], first=15)  # overlaps
     assert later.append(wider, reached(wider)) == 10
     assert sequences(view(folder)) == list(range(30))
     assert sequences(view(folder), ALERTS_HUB) == [0, 1]
 
 
-def test_small_files_become_one_and_nobody_notices(folder: Folder, now: Now) -> None:
-    into = Archive(folder, now)
-    append(into, *range(15))
+def test_a_merge_of_small_files_does_not_change_the_rows(folder: Folder, now: Now) -> None:
+    archive = Archive(folder, now)
+    append(archive, *range(15))
     before = view(folder)
-    append(into, 15)
-    assert into.tidy() == 2  # activities, and alerts
+    append(archive, 15)
+    assert archive.tidy() == 2  # activities, and alerts
     assert len(view(folder).files(ACTIVITY_HUB)) == 1
     assert sequences(view(folder)) == list(range(160))
-    assert sequences(before) == list(range(150))  # who began to read before goes on reading
+    assert sequences(before) == list(range(150))  # an earlier snapshot can still be read
     merged = view(folder).table(ACTIVITY_HUB)
     assert merged is not None
     assert merged["home"].to_pylist() == sorted(merged["home"].to_pylist())
-    now.ms += archives.GRACE_MS
-    into.tidy()
-    left = [found.name for found in folder.list("activity/")]
-    assert left == [file.name for file in view(folder).files(ACTIVITY_HUB)]
+    now.ms += archive_module.GRACE_MS
+    archive.tidy()
+    names = [file.name for file in folder.list("activity/")]
+    assert names == [file.name for file in view(folder).files(ACTIVITY_HUB)]
 
 
-def test_late_rows_go_to_their_hour(folder: Folder, now: Now) -> None:
-    into = Archive(folder, now)
-    append(into, *range(4), minutes=60)
+def test_late_rows_are_stored_in_their_hour(folder: Folder, now: Now) -> None:
+    archive = Archive(folder, now)
+    append(archive, *range(4), minutes=60)
     late = as_tables([activity(7, minute=3)], first=40)
-    into.append(late, reached(late))
+    archive.append(late, reached(late))
     hours = sorted(file.hour_ms for file in view(folder).files(ACTIVITY_HUB))
     assert hours == [START_MS, *(START_MS + hour * HOUR_MS for hour in range(4))]
 
 
-def test_days_long_past_are_still_read(folder: Folder, now: Now) -> None:
-    into = Archive(folder, now)
-    append(into, *range(4), minutes=24 * 60)
-    into.tidy()
+def test_past_days_can_still_be_read(folder: Folder, now: Now) -> None:
+    archive = Archive(folder, now)
+    append(archive, *range(4), minutes=24 * 60)
+    archive.tidy()
     assert len(view(folder).manifest.days) == 4  # two of each hub
-    append(into, 4, minutes=24 * 60)
+    append(archive, 4, minutes=24 * 60)
     late = as_tables([activity(7, minute=3)], first=50)
-    into.append(late, reached(late))
-    into.tidy()
+    archive.append(late, reached(late))
+    archive.tidy()
     assert sequences(view(folder)) == list(range(51))
     assert len(view(folder).files(ACTIVITY_HUB, START_MS, START_MS + DAY_MS - HOUR_MS)) == 2
 
 
-class Shelf:
-    """A folder in memory: hundreds of crashes are tried, and disks are slow."""
+class MemoryFolder:
+    """A folder in memory, because hundreds of crashes on a disk would be slow."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[bytes, str]] = {}
@@ -188,29 +188,29 @@ class Shelf:
         return [FileInfo(name, 0) for name in self.files if name.startswith(prefix)]
 
 
-def work(into: Archive) -> None:
+def work(archive: Archive) -> None:
     """Batches, merges, the end of an hour and of days."""
     for number in range(20):
         minute = number if number < 17 else (number - 16) * 24 * 60
-        one = as_tables([activity(number, minute)], first=number)
-        into.append(one, reached(one))
-        into.tidy()
+        rows = as_tables([activity(number, minute)], first=number)
+        archive.append(rows, reached(rows))
+        archive.tidy()
 
 
-def test_a_crash_at_any_moment_loses_and_doubles_nothing(now: Now) -> None:
+def test_a_crash_at_any_write_neither_loses_nor_duplicates_rows(now: Now) -> None:
     for after in range(1000):
-        folder, died = Shelf(), False
+        folder, crashed = MemoryFolder(), False
         try:
             work(Archive(Crashing(folder, after), now, grace_ms=0))
         except Crash:
-            died = True
-        found = sequences(view(folder))
-        assert found == list(range(len(found)))
-        work(Archive(folder, now, grace_ms=0))  # the stream begins anew, with all of its batches
+            crashed = True
+        stored = sequences(view(folder))
+        assert stored == list(range(len(stored)))
+        work(Archive(folder, now, grace_ms=0))  # the stream restarts with all batches
         assert sequences(view(folder)) == list(range(20))
-        if not died:
+        if not crashed:
             break
-    assert 60 < after < 1000  # every write and every removal was the last one once
+    assert 60 < after < 1000  # a crash at every write and every deletion
 
 
 def test_a_listing_stays_within_the_folder(tmp_path: Path) -> None:
@@ -219,24 +219,24 @@ def test_a_listing_stays_within_the_folder(tmp_path: Path) -> None:
     assert folder.list("") == []
     for name in ("a/b/one", "a/two", "b/three"):
         folder.write(name, b"")
-    assert {found.name for found in folder.list("")} == {"a/b/one", "a/two", "b/three"}
-    assert {found.name for found in folder.list("a/")} == {"a/b/one", "a/two"}
-    assert {found.name for found in folder.list("a/t")} == {"a/two"}
+    assert {file.name for file in folder.list("")} == {"a/b/one", "a/two", "b/three"}
+    assert {file.name for file in folder.list("a/")} == {"a/b/one", "a/two"}
+    assert {file.name for file in folder.list("a/t")} == {"a/two"}
 
 
-def test_what_a_crash_left_behind_is_swept(folder: Folder, now: Now) -> None:
+def test_files_left_by_a_crash_are_deleted(folder: Folder, now: Now) -> None:
     append(Archive(folder, now), 0)
     with pytest.raises(Crash):
         append(Archive(Crashing(folder, 1), now), 1)
     assert len(folder.list("activity/")) == 2
-    after = Archive(folder, lambda: max(found.written_ms for found in folder.list("")) + MINUTE_MS)
-    assert after.sweep() == 0  # somebody may be about to name it
+    after = Archive(folder, lambda: max(file.written_ms for file in folder.list("")) + MINUTE_MS)
+    assert after.sweep() == 0  # it may be part of a running append
     later = Archive(folder, lambda: 1 << 60)
     assert later.sweep() == 1
     assert sequences(view(folder)) == list(range(10))
 
 
-def test_two_writers_are_one_too_many(folder: Folder, now: Now) -> None:
+def test_a_second_writer_is_refused(folder: Folder, now: Now) -> None:
     first, second = Archive(folder, now), Archive(folder, now)
     append(first, 0)
     with pytest.raises(RecordsContended, match="only one pipeline"):
@@ -245,7 +245,7 @@ def test_two_writers_are_one_too_many(folder: Folder, now: Now) -> None:
     assert sequences(view(folder)) == list(range(20))
 
 
-def test_a_file_that_is_missing_is_named(tmp_path: Path, now: Now) -> None:
+def test_the_error_names_a_missing_file(tmp_path: Path, now: Now) -> None:
     append(Archive(LocalFolder(tmp_path), now), 0)
     (victim,) = tmp_path.glob("activity/*/*/*.parquet")
     victim.unlink()
@@ -253,7 +253,7 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, now: Now) -> None:
         snapshot(tmp_path).table(ACTIVITY_HUB)
 
 
-def test_spark_and_others_read_the_files_by_name(tmp_path: Path, now: Now) -> None:
+def test_other_programs_read_the_files_by_name(tmp_path: Path, now: Now) -> None:
     import pyarrow.dataset as ds
 
     append(Archive(LocalFolder(tmp_path), now), *range(3))
@@ -261,11 +261,11 @@ def test_spark_and_others_read_the_files_by_name(tmp_path: Path, now: Now) -> No
     assert ds.dataset(names, format="parquet").to_table().num_rows == 30
 
 
-def test_a_key_is_in_no_repr(storage: Storage) -> None:
+def test_repr_omits_the_account_key(storage: Storage) -> None:
     text = repr(open_folder(f"{storage.direct};Container={storage.container}"))
     assert text == f"<BlobFolder {storage.container}>"
 
 
-def test_leases_are_no_folder() -> None:
+def test_a_lease_store_is_refused_as_folder() -> None:
     with pytest.raises(OptionError, match="bloblease"):
         open_folder("bloblease:AccountName=x;AccountKey=eA==;Container=c")

@@ -1,4 +1,4 @@
-"""kill -9 while rows are stored: afterwards each is there once, in files and in the database."""
+"""After kill -9 while rows are stored, each row is in the files and the database once."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def postgres() -> Iterator[str]:
 
 
 def record(storage: str, database: str) -> None:
-    """To the end."""
+    """Record to the end."""
     with recording(storage, database) as process:
         process.stdout.read()
         assert process.wait(LIMIT_S) == 0
 
 
 def record_until_killed(storage: str, database: str, step: int | None, random: Random) -> None:
-    """Killed at a step of a merge; or soon after a number of batches that chance has chosen."""
+    """Kill it at a step of a merge, or soon after a random number of batches."""
     with recording(storage, database, random.random(), step or "") as process:
         word, left = ("stored", random.randrange(1, 12)) if step is None else ("merging", 1)
         while left:
-            said = process.stdout.readline()
-            assert said, f"it has ended, and never said {word}"
-            left -= said.decode().strip() == word
+            output = process.stdout.readline()
+            assert output, f"it has ended without printing {word}"
+            left -= output.decode().strip() == word
         if step is None:
             time.sleep(random.random() * 0.02)  # chance, not waiting: any moment will do
         process.kill()
@@ -70,7 +70,7 @@ def recording(storage: str, database: str, seed: object = "", halt: object = "")
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["sqlite, a folder", "postgres, blobs"])
-def test_each_row_is_stored_once_whenever_it_is_killed(
+def test_each_row_is_stored_once_after_kills_at_any_time(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     database, records = f"sqlite://{tmp_path}/homes.db", str(tmp_path / "records")

@@ -1,4 +1,4 @@
-"""Which files become one: few files stay, and a row is written again only a few times."""
+"""Merges leave few files and rewrite a row only a few times."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def file(number: int, rows: int = 100, hour: int = 0) -> DataFile:
 
 
 def sizes(plan: tuple[DataFile, ...]) -> list[int]:
-    return [one.rows for one in plan]
+    return [file.rows for file in plan]
 
 
-def test_a_file_lies_where_its_event_time_says() -> None:
+def test_the_folder_of_a_file_follows_its_event_time() -> None:
     hour = Hour(HUB, START_MS + 7 * HOUR_MS)
     name = manifests.file_name(hour, 42, "k3f9")
     assert name == "activity/date=2026-10-15/hour=09/000000000042-k3f9.parquet"
@@ -40,7 +40,9 @@ def test_a_file_lies_where_its_event_time_says() -> None:
         ([900_000] * 16, [[900_000] * 2]),  # no more than memory should hold
     ],
 )
-def test_an_hour_that_goes_on(rows: list[int], merged: list[list[int]]) -> None:
+def test_files_of_the_current_hour_are_merged_in_tiers(
+    rows: list[int], merged: list[list[int]]
+) -> None:
     files = [file(number, size) for number, size in enumerate(rows)]
     assert [sizes(plan) for plan in plan_merges(files)] == merged
 
@@ -56,19 +58,21 @@ def test_an_hour_that_goes_on(rows: list[int], merged: list[list[int]]) -> None:
         ([20_000, 20_000, 20_000, 100_000], [[20_000, 20_000, 20_000, 100_000]]),
     ],
 )
-def test_an_hour_that_has_passed(rows: list[int], merged: list[list[int]]) -> None:
+def test_files_of_a_past_hour_are_merged_if_it_is_worth_it(
+    rows: list[int], merged: list[list[int]]
+) -> None:
     files = [file(number, size) for number, size in enumerate(rows)]
     later = file(99, 1, hour=2)
     assert [sizes(plan) for plan in plan_merges([*files, later])] == merged
 
 
-def test_files_of_two_hours_or_hubs_never_become_one() -> None:
+def test_files_of_different_hours_or_hubs_are_not_merged() -> None:
     files = [file(number, 100, hour=number % 2) for number in range(30)]
     other = [DataFile(f"a{number}", "alerts", START_MS, 100, 1) for number in range(15)]
     assert plan_merges([*files, *other]) == []
 
 
-def test_a_day_of_batches_ends_in_few_files_that_were_written_few_times() -> None:
+def test_a_day_of_batches_ends_in_few_files_with_few_rewrites() -> None:
     random, manifest = Random(7), Manifest()
     rows_in = rows_out = 0
     for batch in range(24 * 120):  # one each half minute
@@ -76,24 +80,24 @@ def test_a_day_of_batches_ends_in_few_files_that_were_written_few_times() -> Non
         late = [file(batch, random.randrange(1, 30), hour - 1)] if hour and batch % 3 == 0 else []
         new = [file(batch, random.randrange(20_000, 60_000), hour), *late]
         files = [
-            DataFile(f"{batch}-{number}", one.hub, one.hour_ms, one.rows, one.bytes)
-            for number, one in enumerate(new)
+            DataFile(f"{batch}-{number}", file.hub, file.hour_ms, file.rows, file.bytes)
+            for number, file in enumerate(new)
         ]
-        rows_in += sum(one.rows for one in files)
+        rows_in += sum(file.rows for file in files)
         manifest = manifest.with_batch(files, {HUB: {"0": rows_in}})
         for plan in plan_merges(manifest.files):
-            total = sum(one.rows for one in plan)
+            total = sum(file.rows for file in plan)
             rows_out += total
             name = f"m{manifest.version}"
             merged = DataFile(name, HUB, plan[0].hour_ms, total, total)
             manifest = manifest.with_merge(merged, plan, now_ms=0)
-    assert sum(one.rows for one in manifest.files) == rows_in
-    by_hour = Counter(one.hour_ms for one in manifest.files)
+    assert sum(file.rows for file in manifest.files) == rows_in
+    by_hour = Counter(file.hour_ms for file in manifest.files)
     assert max(by_hour.values()) < 40
     assert rows_out < 3 * rows_in
 
 
-def test_the_manifest_survives_its_bytes() -> None:
+def test_a_manifest_is_decoded_as_it_was_encoded() -> None:
     manifest = Manifest(
         7,
         {HUB: {"0": 9}},
@@ -104,13 +108,13 @@ def test_the_manifest_survives_its_bytes() -> None:
     assert manifests.from_bytes(manifests.to_bytes(manifest)) == manifest
 
 
-@pytest.mark.parametrize("told", [b"", b"[]", b"{", b'{"v":2}'])
-def test_a_manifest_that_is_none_is_an_error(told: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"v":2}'])
+def test_an_invalid_manifest_is_an_error(data: bytes) -> None:
     with pytest.raises(RecordsDamaged):
-        manifests.from_bytes(told)
+        manifests.from_bytes(data)
 
 
-def test_old_days_leave_the_manifest() -> None:
+def test_past_days_leave_the_manifest() -> None:
     days = [DataFile(f"f{day}", HUB, START_MS + day * DAY_MS, 1, 1) for day in range(4)]
     manifest = Manifest(files=tuple(days))
     assert manifests.days_to_close(manifest) == ["activity/2026-10-15", "activity/2026-10-16"]

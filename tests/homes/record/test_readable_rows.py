@@ -1,4 +1,4 @@
-"""Which rows can be stored at all: one that cannot would fail its batch, again and again."""
+"""Rows that do not fit their table are skipped: they would fail their batch for ever."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ROWS = as_tables([activity(1), activity(2)], [alert(1), alert(2)])
 
 
 def changed(hub: str, name: str, value: object) -> pa.Table:
-    """The first row of a hub with another value in a column."""
+    """The first row of a hub with one value changed."""
     rows = ROWS[hub]
-    place = rows.column_names.index(name)
+    index = rows.column_names.index(name)
     column = pa.array([value, *rows[name].to_pylist()[1:]], rows.schema.field(name).type)
-    return rows.set_column(place, rows.schema.field(name), column)
+    return rows.set_column(index, rows.schema.field(name), column)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def changed(hub: str, name: str, value: object) -> pa.Table:
         (ALERTS_HUB, "at", 253_402_300_800_000),
     ],
 )
-def test_what_cannot_be_stored_is_left_out_and_counted(
+def test_an_unreadable_row_is_skipped_and_counted(
     hub: str, name: str, value: object, tmp_path: Path
 ) -> None:
     rows = changed(hub, name, value)
@@ -48,7 +48,7 @@ def test_what_cannot_be_stored_is_left_out_and_counted(
     assert (recorder.recorded.rows, recorder.recorded.unreadable) == (1, 1)
 
 
-def test_what_can_be_stored() -> None:
+def test_a_readable_row_is_stored() -> None:
     for hub, rows in ROWS.items():
         assert is_readable(hub, rows).to_pylist() == [True, True]
     assert is_readable(ACTIVITY_HUB, changed(ACTIVITY_HUB, "at", 0)).to_pylist() == [True, True]

@@ -1,4 +1,4 @@
-"""From the hubs through Spark into files and a database."""
+"""The stage `record` on a local Spark: from the hubs to files and a database."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def send(namespace: HomesNamespace, hub: str, events: Sequence[Event]) -> None:
     asyncio.run(work())
 
 
-def as_event(one: Activity | Alert) -> Event:
-    if isinstance(one, Alert):
-        return Event(encode_alert(one), partition_key=one.home)
-    return Event(encode_activity(one), partition_key=one.reading.home)
+def as_event(record: Activity | Alert) -> Event:
+    if isinstance(record, Alert):
+        return Event(encode_alert(record), partition_key=record.home)
+    return Event(encode_activity(record), partition_key=record.reading.home)
 
 
 def run(spark: SparkSession, namespace: HomesNamespace, folder: Path, checkpoint: str) -> Recorder:
@@ -60,9 +60,9 @@ def run(spark: SparkSession, namespace: HomesNamespace, folder: Path, checkpoint
 
 def in_database(folder: Path, table: str) -> list[tuple[object, ...]]:
     with sqlite3.connect(folder / "homes.db") as file:
-        found = file.execute(f"SELECT home, at, partition, sequence FROM {table}").fetchall()
+        rows = file.execute(f"SELECT home, at, partition, sequence FROM {table}").fetchall()
     file.close()
-    return sorted(found)
+    return sorted(rows)
 
 
 def in_files(folder: Path, hub: str) -> list[tuple[object, ...]]:
@@ -76,7 +76,7 @@ def test_both_hubs_are_recorded_once_also_without_a_checkpoint(
     spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
     activities = [activity(home, minute) for home in range(10) for minute in range(9)]
-    send(namespace, ACTIVITY_HUB, [as_event(one) for one in activities])
+    send(namespace, ACTIVITY_HUB, [as_event(each) for each in activities])
     odd = [Event(b"{", partition_key="h000001"), Event(json.dumps({"home": 3}).encode())]
     send(namespace, ACTIVITY_HUB, odd)
     send(namespace, ALERTS_HUB, [as_event(alert(3)), as_event(alert(4))])
@@ -91,8 +91,8 @@ def test_both_hubs_are_recorded_once_also_without_a_checkpoint(
     assert (second.rows, second.repeats, second.known) == (2, 1, 92)
 
     stored = in_database(tmp_path, ACTIVITY_HUB)
-    wanted = {(one.reading.home, one.reading.at) for one in [*activities, activity(0, 20)]}
-    assert [(home, at) for home, at, *_ in stored] == sorted(wanted)
+    expected = {(each.reading.home, each.reading.at) for each in [*activities, activity(0, 20)]}
+    assert [(home, at) for home, at, *_ in stored] == sorted(expected)
     files = in_files(tmp_path, ACTIVITY_HUB)
     assert len(files) == len(set(files)) == 92  # with the repeat: it is an event of its own
     assert set(stored) <= set(files)

@@ -1,4 +1,4 @@
-"""The first stage: every reading is judged as the schema would, and goes where it belongs once."""
+"""The stage `sift` on a local Spark: it agrees with the schema, and sends each record once."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def total(parts: Iterable[sift.Counts]) -> sift.Counts:
     return sift.Counts(**{name: sums[name] for name in names}, reasons=dict(reasons))
 
 
-def test_what_matters_goes_on_once_and_what_is_bad_to_the_dead_letters(
+def test_activities_are_sent_once_and_invalid_records_become_dead_letters(
     spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
     faults = ReadingFaults(late=0.05, duplicates=0.1, malformed=0.05, faults=0.02, low_battery=0.1)
@@ -138,20 +138,20 @@ def test_what_matters_goes_on_once_and_what_is_bad_to_the_dead_letters(
     second = sift_all(spark, namespace, tmp_path / "checkpoint", ahead)
     counted = total([first, second])
 
-    good, bad = parted(event.body for event in [*sent, clock_wrong])
+    good, bad = expected(event.body for event in [*sent, clock_wrong])
     identities = {activity.reading.identity: activity for activity in good}
     activities = read_all(namespace, "activity")
     assert sorted(event.body for event in activities) == sorted(
         encode_activity(activity) for activity in identities.values()
     )
     assert all(event.partition_key == json.loads(event.body)["home"] for event in activities)
-    came, _ = parted(event.body for event in read_all(namespace, "sensors"))
+    came, _ = expected(event.body for event in read_all(namespace, "sensors"))
     in_order = list(dict.fromkeys(activity.reading.identity for activity in came))
     assert [schema.decode_activity(event.body).reading.identity for event in activities] == in_order
     letters = read_all(namespace, "deadletter")
     reasons = Counter(str(letter.properties["reason"]) for letter in letters)
     assert sorted(letter.body for letter in letters) == sorted(bad)
-    assert len({(one.properties["partition"], one.properties["sequence"]) for one in letters}) == (
+    assert len({(e.properties["partition"], e.properties["sequence"]) for e in letters}) == (
         len(bad)
     )
     assert reasons == counted.reasons
@@ -163,8 +163,8 @@ def test_what_matters_goes_on_once_and_what_is_bad_to_the_dead_letters(
     assert counted.dropped == counted.seen - counted.kept - counted.bad - counted.repeated
 
 
-def parted(bodies: Any) -> tuple[Sequence[schema.Activity], Sequence[bytes]]:
-    """Activities and bad bodies, by the reference."""
+def expected(bodies: Any) -> tuple[Sequence[schema.Activity], Sequence[bytes]]:
+    """Activities and invalid bodies, by the reference functions of the schema."""
     good, bad = [], []
     for body in bodies:
         try:

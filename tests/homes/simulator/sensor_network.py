@@ -1,4 +1,4 @@
-"""Data that nobody here wrote: four motes of a sensor network, with events that were introduced.
+"""Labelled data of a real sensor network: four motes, with artificial events.
 
 S. Suthaharan et al., labelled data from a single-hop wireless sensor network (2010), temperature
 and humidity every five seconds for six hours; CC BY 4.0. Installed by scripts/npm-ci.
@@ -24,12 +24,12 @@ class Sample:
     mote: int
     humidity: float
     temperature: float
-    unusual: bool  # somebody held a hot kettle to it
+    unusual: bool  # labelled: a hot kettle was held to the mote
 
 
 @cache
 def samples() -> tuple[Sample, ...]:
-    """All of them; 18,914."""
+    """All 18,914 samples."""
     with FILE.open(newline="") as lines:
         return tuple(
             Sample(
@@ -53,10 +53,10 @@ def as_csv(chosen: tuple[Sample, ...] | None = None) -> Iterator[str]:
 
 
 def unusual_at(start_ms: int) -> dict[str, set[int]]:
-    """When something was introduced, by home, if four homes play it all from a moment on."""
+    """The times of the labelled samples by home, if four homes replay all from a start time."""
     first_s = min(sample.number for sample in samples()) * EVERY_S
-    found: dict[str, set[int]] = {}
+    times: dict[str, set[int]] = {}
     for sample in (sample for sample in samples() if sample.unusual):
         at = start_ms + (sample.number * EVERY_S - first_s) * 1000
-        found.setdefault(f"h{sample.mote - 1:06d}", set()).add(at)
-    return found
+        times.setdefault(f"h{sample.mote - 1:06d}", set()).add(at)
+    return times

@@ -1,4 +1,4 @@
-"""Incidents show in the readings exactly as their truth says, and nowhere else."""
+"""Incidents appear in the readings exactly as in the ground truth."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL = Incidents(break_in=150, fire=100, forgotten_window=200, silent_sensor=150)
 
 
 def reading(simulator: HomeSimulator, incident: Incident, minute: int) -> Reading | None:
-    """What the incident's sensor says in a minute; None if it is silent."""
+    """The reading of the incident's sensor in a minute; None if it is silent."""
     columns = simulator.readings(minute, np.array([schema.home_number(incident.home)], np.int32))
     readings = map(columns.reading, range(len(columns)))
     return next((r for r in readings if r.sensor == incident.sensor), None)
@@ -35,15 +35,15 @@ def truth(simulator: HomeSimulator) -> tuple[Incident, ...]:
 
 
 def of_kind(truth: tuple[Incident, ...], kind: str) -> list[Incident]:
-    found = [incident for incident in truth if incident.kind == kind]
-    assert len(found) > 10
-    return found
+    selected = [incident for incident in truth if incident.kind == kind]
+    assert len(selected) > 10
+    return selected
 
 
-def test_rates_are_kept() -> None:
-    """Per thousand homes and day; a few lives leave no room for theirs."""
-    told = HomeSimulator(20_000, 1, Incidents(10, 5, 10, 0)).truth(MONDAY, MONDAY + 1440)
-    counts = Counter(incident.kind for incident in told)
+def test_the_number_of_incidents_follows_the_rates() -> None:
+    """Per thousand homes and day; a few incidents do not fit the day of their home."""
+    incidents = HomeSimulator(20_000, 1, Incidents(10, 5, 10, 0)).truth(MONDAY, MONDAY + 1440)
+    counts = Counter(incident.kind for incident in incidents)
     assert 80 < counts["fire"] < 120
     assert 160 < counts["break-in"] < 240
     assert 140 < counts["forgotten-window"] < 240
@@ -61,7 +61,7 @@ def test_a_break_in_shows_while_the_alarm_is_armed(
         assert incident.sensor in ("door", "glass")
 
 
-def test_somebody_moves_about_during_a_break_in(
+def test_an_intruder_moves_during_a_break_in(
     simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "break-in"):
@@ -71,22 +71,22 @@ def test_somebody_moves_about_during_a_break_in(
         assert moved.value
 
 
-def test_a_fire_is_over_the_alarm_from_its_first_reading_to_its_last(
+def test_a_fire_is_above_the_alarm_from_first_to_last_reading(
     simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "fire"):
         first = incident.due // schema.MINUTE_MS
         last = incident.until // schema.MINUTE_MS
         for minute in (first - 1, first, (first + last) // 2, last - 1, last + 1):
-            found = reading(simulator, incident, minute)
-            assert found is not None
-            assert found.value is not None
-            burns = incident.since <= found.at < incident.until
-            assert (found.value >= schema.SMOKE_ALARM_PPM) == burns
-            assert not burns or found.since == incident.since
+            measured = reading(simulator, incident, minute)
+            assert measured is not None
+            assert measured.value is not None
+            burns = incident.since <= measured.at < incident.until
+            assert (measured.value >= schema.SMOKE_ALARM_PPM) == burns
+            assert not burns or measured.since == incident.since
 
 
-def test_a_window_is_forgotten_until_the_rule_must_see_it(
+def test_a_forgotten_window_stays_open_until_the_alert_is_due(
     simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "forgotten-window"):
@@ -94,14 +94,14 @@ def test_a_window_is_forgotten_until_the_rule_must_see_it(
         two_hours = [
             reading(simulator, incident, minute) for minute in range(due - 120, due + 1, 8)
         ]
-        for found in two_hours:
-            assert found is not None
-            assert (found.value, found.since) == (1, incident.since)
-            assert found.mode in schema.ARMED
+        for measured in two_hours:
+            assert measured is not None
+            assert (measured.value, measured.since) == (1, incident.since)
+            assert measured.mode in schema.ARMED
         assert incident.due - incident.since >= schema.FORGOTTEN_ARMED_MS
 
 
-def test_what_ended_is_quiet_since_then(
+def test_a_sensor_is_quiet_after_its_incident(
     simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in truth:
@@ -114,7 +114,7 @@ def test_what_ended_is_quiet_since_then(
         assert after.since == incident.until
 
 
-def test_a_silent_sensor_says_nothing_from_since_to_until(
+def test_a_silent_sensor_sends_nothing_from_since_to_until(
     simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:
     for incident in of_kind(truth, "silent-sensor"):
@@ -125,34 +125,34 @@ def test_a_silent_sensor_says_nothing_from_since_to_until(
             assert silent == (first <= minute < last)
 
 
-def test_a_whole_home_may_fall_silent(truth: tuple[Incident, ...]) -> None:
+def test_a_whole_home_can_be_silent(truth: tuple[Incident, ...]) -> None:
     silent = Counter((i.home, i.since) for i in truth if i.kind == "silent-sensor")
     assert set(silent.values()) == {1, 5}
 
 
-def test_every_break_in_that_shows_is_in_the_truth(simulator: HomeSimulator) -> None:
-    """The other way round: what a rule would see over a day, and nothing else."""
-    seen = set()
+def test_every_visible_break_in_is_in_the_ground_truth(simulator: HomeSimulator) -> None:
+    """The reverse: all break-ins that a rule would detect over a day."""
+    visible = set()
     for minute in range(MONDAY, MONDAY + 1440):
         columns = simulator.readings(minute)
         shows = (columns.mode != 0) & (columns.value == 1)
         shows &= (columns.sensor == 1) | (columns.sensor == 3)
         shows &= columns.at - columns.since < schema.MINUTE_MS
         for i in np.flatnonzero(shows):
-            found = columns.reading(int(i))
-            seen.add(schema.alert_id("break-in", found.home, found.sensor, found.since))
-    told = simulator.truth(MONDAY, MONDAY + 1440)
-    assert seen == {i.id for i in told if i.kind == "break-in" and i.due >= MONDAY * 60_000}
+            measured = columns.reading(int(i))
+            visible.add(schema.alert_id("break-in", measured.home, measured.sensor, measured.since))
+    truth = simulator.truth(MONDAY, MONDAY + 1440)
+    assert visible == {i.id for i in truth if i.kind == "break-in" and i.due >= MONDAY * 60_000}
 
 
-def test_truth_is_the_same_in_one_piece_or_in_many(simulator: HomeSimulator) -> None:
+def test_the_ground_truth_does_not_depend_on_the_requested_period(simulator: HomeSimulator) -> None:
     whole = simulator.truth(MONDAY, MONDAY + 1440)
     hours = range(MONDAY, MONDAY + 1440, 60)
     assert whole == tuple(i for hour in hours for i in simulator.truth(hour, hour + 60))
     assert HomeSimulator(10).truth(MONDAY, MONDAY + 1440) == ()
 
 
-def test_rates_are_written_by_kind() -> None:
+def test_rates_are_parsed_by_kind() -> None:
     assert parse_incidents("many") == MANY
     assert parse_incidents("none") == Incidents()
     assert parse_incidents("break-in=2, fire=0.5") == Incidents(break_in=2, fire=0.5)
@@ -160,7 +160,7 @@ def test_rates_are_written_by_kind() -> None:
 
 
 @pytest.mark.parametrize("text", ["lots", "flood=1", "fire", "fire=x", "fire=-1", "fire=nan"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_an_invalid_rate_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match=r"fire|incident"):
         parse_incidents(text)
 

@@ -1,4 +1,4 @@
-"""What befalls readings on their way: at the rates that were set, and recognisable after."""
+"""Reading faults occur at the configured rates and can be recognised."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def sent(reading_faults: ReadingFaults, minutes: int = MINUTES) -> list[Batch]:
 
 
 def about(share: float) -> tuple[float, float]:
-    """Four standard deviations around a share of all readings, and a little for good measure."""
+    """Within four standard deviations, and a little more, of a share of all readings."""
     wide = 4 * (share * (1 - share) * READINGS) ** 0.5 + 3
     return share * READINGS - wide, share * READINGS + wide
 
 
-def test_late_readings_arrive_later_and_all_of_them_do() -> None:
+def test_every_late_reading_arrives_later() -> None:
     minutes = 8
     batches = sent(ReadingFaults(late=0.1, late_minutes=3), minutes)
     clean = HomeSimulator(HOMES, 2)
@@ -47,13 +47,13 @@ def test_late_readings_arrive_later_and_all_of_them_do() -> None:
 
 
 def test_readings_keep_the_order_of_their_homes() -> None:
-    """So that whoever sorted the homes by partition finds the readings sorted too."""
+    """So readings of homes sorted by partition are sorted by partition too."""
     for batch in sent(ReadingFaults(late=0.2, duplicates=0.2), 2):
         homes = batch.columns.home.tolist()
         assert homes == sorted(homes)
 
 
-def test_repeats_are_the_same_bytes() -> None:
+def test_duplicates_have_the_same_bytes() -> None:
     batches = sent(ReadingFaults(duplicates=0.05))
     times = Counter(body for batch in batches for body in batch.bodies())
     assert len(times) == READINGS
@@ -64,7 +64,7 @@ def test_repeats_are_the_same_bytes() -> None:
     assert marked == sum(times.values()) - READINGS
 
 
-def test_malformed_ones_are_no_readings_and_the_others_are() -> None:
+def test_only_malformed_readings_are_invalid() -> None:
     reasons: Counter[str] = Counter()
     for batch in sent(ReadingFaults(malformed=0.05)):
         for i, body in enumerate(batch.bodies()):
@@ -84,7 +84,7 @@ def test_malformed_ones_are_no_readings_and_the_others_are() -> None:
     }
 
 
-def test_faults_come_in_spells_and_say_what_is_wrong() -> None:
+def test_a_sensor_fault_lasts_and_has_a_name() -> None:
     simulator = HomeSimulator(3000, 2, reading_faults=ReadingFaults(faults=0.02))
     faulty: list[set[tuple[str, str, str]]] = [set(), set()]
     for minute in range(2):
@@ -99,17 +99,17 @@ def test_faults_come_in_spells_and_say_what_is_wrong() -> None:
 
 
 def test_low_batteries_stay_low() -> None:
-    one, other = (
+    first, second = (
         HomeSimulator(3000, 2, reading_faults=ReadingFaults(low_battery=0.03))
         .readings(START + minute)
         .battery
         for minute in (0, 3000)
     )
-    low = one <= schema.LOW_BATTERY
-    assert (low == (other <= schema.LOW_BATTERY)).all()
+    low = first <= schema.LOW_BATTERY
+    assert (low == (second <= schema.LOW_BATTERY)).all()
     assert 0.02 < low.mean() < 0.04
-    assert one.min() >= 1
-    assert one.max() <= 100
+    assert first.min() >= 1
+    assert first.max() <= 100
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Packed bytes are what the client would have sent, and homes go where the hub would put them."""
+"""Packed records equal the bytes of the client; the partition hash equals that of the hub."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_packed_records_are_a_batch_as_the_client_writes_it(reading_faults: Read
     assert batch.packed.records(0, len(batch)) == encode_batch(messages)
 
 
-def test_a_run_of_records_is_a_batch_too() -> None:
+def test_consecutive_records_are_a_batch() -> None:
     batch = HomeSimulator(20, 3).minute(MINUTE)
     events = list(batch.events())[7:31]
     assert batch.packed.records(7, 31) == encode_batch(map(encode_event, events))
@@ -50,13 +50,15 @@ def test_a_large_batch_is_packed_in_pieces() -> None:
         assert schema.decode_reading(packed.body(i)) == columns.reading(i)
 
 
-def test_what_marks_bytes_to_drop_is_nowhere_else() -> None:
+def test_the_drop_byte_occurs_only_in_unused_fields() -> None:
     shape = record_template()
     dropped = (shape.rows == DROP[0]).sum(axis=1)
     assert dropped.tolist() == shape.unused.tolist()
 
 
 @given(st.integers(1, 32), st.lists(st.integers(0, schema.HOMES_MAX - 1), min_size=1))
-def test_homes_go_where_the_hub_puts_them(partitions: int, numbers: list[int]) -> None:
-    found = partitions_of(np.array(numbers, np.int32), partitions)
-    assert found.tolist() == [partition_for(schema.home_id(n), partitions) for n in numbers]
+def test_the_partition_hash_equals_the_routing_of_the_hub(
+    partitions: int, numbers: list[int]
+) -> None:
+    indices = partitions_of(np.array(numbers, np.int32), partitions)
+    assert indices.tolist() == [partition_for(schema.home_id(n), partitions) for n in numbers]

@@ -1,4 +1,4 @@
-"""A simulator's readings: the same for everybody, believable, and clean unless told otherwise."""
+"""Simulated readings: reproducible, plausible, and without incidents by default."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MINUTES = st.integers(FIRST_MINUTE, LAST_MINUTE)
 
 
 def table(columns: ReadingColumns, column: str, homes: int) -> npt.NDArray[np.int64]:
-    """One column as homes x sensors; only if nobody is silent."""
+    """One column as homes x sensors; only without silent sensors."""
     return np.asarray(getattr(columns, column), np.int64).reshape(homes, 5)
 
 
-def same(one: Batch, other: Batch) -> bool:
-    return one.packed.data == other.packed.data and bool(
-        (one.packed.starts == other.packed.starts).all()
+def same(first: Batch, second: Batch) -> bool:
+    return first.packed.data == second.packed.data and bool(
+        (first.packed.starts == second.packed.starts).all()
     )
 
 
@@ -40,11 +40,11 @@ def days(simulator: HomeSimulator, start: int, minutes: int) -> Iterator[Reading
     return (simulator.readings(start + minute) for minute in range(minutes))
 
 
-# -- the same for everybody
+# -- reproducible
 
 
-def test_a_town_is_the_same_in_any_process_and_release() -> None:
-    """Bytes that were written down once; whoever changes them changes every recorded result."""
+def test_the_bytes_are_the_same_in_every_process_and_release() -> None:
+    """Digests of the bytes; a change of them changes every recorded result."""
     simulator = HomeSimulator(
         homes=3, seed=7, incidents=Incidents(break_in=300), reading_faults=ReadingFaults(faults=0.2)
     )
@@ -63,7 +63,7 @@ def test_a_town_is_the_same_in_any_process_and_release() -> None:
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**63), MINUTES)
-def test_any_minute_can_be_made_without_those_before_it(seed: int, minute: int) -> None:
+def test_any_minute_can_be_computed_without_earlier_ones(seed: int, minute: int) -> None:
     fresh, used = HomeSimulator(7, seed), HomeSimulator(7, seed)
     for before in (minute - 1441, minute - 1, minute + 1):
         if FIRST_MINUTE <= before <= LAST_MINUTE:
@@ -73,31 +73,31 @@ def test_any_minute_can_be_made_without_those_before_it(seed: int, minute: int) 
 
 @settings(max_examples=25)
 @given(MINUTES, st.integers(1, 6))
-def test_producers_that_share_a_town_agree(minute: int, producers: int) -> None:
+def test_senders_that_share_the_homes_agree(minute: int, senders: int) -> None:
     simulator = HomeSimulator(
         50, 3, Incidents(200, 200, 200, 200), ReadingFaults(0.2, 0.2, 0.2, 0.2, 0.2)
     )
     whole = sorted(simulator.minute(minute).bodies())
-    shares = [simulator.numbers[simulator.numbers % producers == part] for part in range(producers)]
+    shares = [simulator.numbers[simulator.numbers % senders == part] for part in range(senders)]
     parts = [body for share in shares for body in simulator.minute(minute, share).bodies()]
     assert sorted(parts) == whole
 
 
-def test_a_larger_town_has_the_same_first_homes() -> None:
+def test_more_homes_do_not_change_the_first_ones() -> None:
     few, many = HomeSimulator(10, 5), HomeSimulator(1000, 5)
     assert same(few.minute(MONDAY), many.minute(MONDAY, many.numbers[:10]))
 
 
-def test_seeds_make_towns_differ() -> None:
+def test_seeds_give_different_readings() -> None:
     assert not same(HomeSimulator(10, 1).minute(MONDAY), HomeSimulator(10, 2).minute(MONDAY))
 
 
-# -- what is in a minute
+# -- the readings of a minute
 
 
 @settings(max_examples=20)
 @given(MINUTES, st.integers(1, 300))
-def test_bodies_are_what_the_schema_would_write(minute: int, homes: int) -> None:
+def test_bodies_equal_those_of_the_schema(minute: int, homes: int) -> None:
     batch = HomeSimulator(homes, 1, reading_faults=ReadingFaults(faults=0.1)).minute(minute)
     assert len(batch) == 5 * homes
     identities = set()
@@ -118,7 +118,7 @@ def test_events_have_their_home_for_a_key() -> None:
         assert event.partition_key == schema.decode_reading(body).home
 
 
-def test_every_home_has_its_own_moment_and_they_fill_the_minute() -> None:
+def test_the_homes_send_evenly_over_the_minute() -> None:
     simulator = HomeSimulator(6000)
     per_second = [len(simulator.due(second, second + 1)) for second in range(60)]
     assert sum(per_second) == 6000
@@ -128,18 +128,18 @@ def test_every_home_has_its_own_moment_and_they_fill_the_minute() -> None:
 
 
 @pytest.mark.parametrize("minute", [0, FIRST_MINUTE - 1, LAST_MINUTE + 1])
-def test_a_minute_out_of_reach_is_refused(minute: int) -> None:
+def test_an_invalid_minute_is_refused(minute: int) -> None:
     with pytest.raises(OptionError, match=f"invalid minute {minute}"):
         HomeSimulator(1).minute(minute)
 
 
 @pytest.mark.parametrize("homes", [0, -1, 1_000_001])
-def test_a_town_has_homes(homes: int) -> None:
+def test_an_invalid_number_of_homes_is_refused(homes: int) -> None:
     with pytest.raises(OptionError, match="use 1 to 1,000,000"):
         HomeSimulator(homes)
 
 
-# -- believable
+# -- plausible
 
 
 def quiet(columns: ReadingColumns) -> npt.NDArray[np.bool_]:
@@ -147,8 +147,8 @@ def quiet(columns: ReadingColumns) -> npt.NDArray[np.bool_]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_since_is_when_it_changed_last(seed: int) -> None:
-    """Followed minute by minute, over a weekend and a night that is longer than others."""
+def test_since_is_the_time_of_the_last_change(seed: int) -> None:
+    """Checked minute by minute, over a weekend with its longer night."""
     simulator = HomeSimulator(100, seed)
     for before, after in pairwise(days(simulator, MONDAY - 3 * 1440 + 600, 1440)):
         changed = quiet(before) != quiet(after)
@@ -157,7 +157,7 @@ def test_since_is_when_it_changed_last(seed: int) -> None:
         assert (before.since == after.since)[~changed].all()
 
 
-def test_nothing_that_a_rule_would_call_an_incident_happens_by_accident() -> None:
+def test_a_day_without_incidents_meets_no_condition_of_an_alert() -> None:
     simulator = HomeSimulator(400, 11)
     for columns in days(simulator, MONDAY + 4 * 1440, 2 * 1440):
         armed, age = columns.mode != HOME, columns.at - columns.since
@@ -172,15 +172,15 @@ def test_nothing_that_a_rule_would_call_an_incident_happens_by_accident() -> Non
         assert len(columns) == 5 * simulator.homes
 
 
-def test_nobody_moves_about_while_everybody_is_out() -> None:
+def test_there_are_no_movements_while_people_are_away() -> None:
     simulator = HomeSimulator(400, 4)
     for columns in days(simulator, MONDAY, 1440):
         moving = (columns.sensor == MOTION) & (columns.value > 0)
         assert not (moving & (columns.mode == AWAY)).any()
 
 
-def test_whoever_leaves_or_returns_opens_the_door() -> None:
-    """The door's pair around every outing: open in the minute before, or in the minute after."""
+def test_the_door_opens_around_every_outing() -> None:
+    """The door is open in the minute before leaving and in the minute after returning."""
     simulator = HomeSimulator(300, 5)
     left = returned = 0
     for before, after in pairwise(days(simulator, MONDAY, 1440)):
@@ -195,8 +195,8 @@ def test_whoever_leaves_or_returns_opens_the_door() -> None:
     assert returned > 150
 
 
-def test_a_day_has_its_hours() -> None:
-    """Asleep by night, out by day, lively in the morning and the evening."""
+def test_modes_and_movements_follow_the_time_of_day() -> None:
+    """Asleep at night, out by day, active in the morning and the evening."""
     simulator, homes = HomeSimulator(2000, 6), 2000
     at = {hour: simulator.readings(MONDAY + hour * 60) for hour in range(24)}
     share = {
@@ -214,7 +214,7 @@ def test_a_day_has_its_hours() -> None:
     assert moving[11] < moving[19]
 
 
-def test_a_weekend_is_not_a_working_day() -> None:
+def test_weekends_differ_from_working_days() -> None:
     simulator, homes, noon = HomeSimulator(2000, 6), 2000, 14 * 60
     working = table(simulator.readings(MONDAY + noon), "mode", homes)[:, 0]
     sunday = table(simulator.readings(MONDAY + 6 * 1440 + noon), "mode", homes)[:, 0]
@@ -222,7 +222,7 @@ def test_a_weekend_is_not_a_working_day() -> None:
 
 
 def test_movement_comes_in_bursts() -> None:
-    """Minutes of movement stand together: far longer runs than if each minute were for itself."""
+    """Runs of minutes with movement are much longer than those of independent minutes."""
     simulator, homes = HomeSimulator(300, 8), 300
     moves = [
         table(c, "value", homes)[:, MOTION] > 0 for c in days(simulator, MONDAY + 17 * 60, 240)
@@ -238,7 +238,7 @@ def test_movement_comes_in_bursts() -> None:
     assert (counts[counts > 0] == 1).any()
 
 
-def test_some_are_on_holiday() -> None:
+def test_some_homes_are_on_holiday() -> None:
     simulator, homes = HomeSimulator(3000, 9), 3000
     midnights = [
         table(simulator.readings(MONDAY + day * 1440 + 180), "mode", homes)[:, 0]

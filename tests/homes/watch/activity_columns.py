@@ -1,4 +1,4 @@
-"""What the sift keeps of a simulator, without Spark: for the tests of what comes after it."""
+"""The activities of simulated homes, computed without Spark."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ SMOKE = 4
 
 
 def kept(columns: ReadingColumns) -> ReadingColumns:
-    """As `schema.why_kept`, by the column."""
-    busy = np.where(columns.sensor == SMOKE, columns.value >= SMOKE_ALARM_PPM, columns.value != 0)
+    """The readings that `schema.why_kept` keeps, as columns."""
+    active = np.where(columns.sensor == SMOKE, columns.value >= SMOKE_ALARM_PPM, columns.value != 0)
     age = columns.at - columns.since
     alive = (columns.seq + columns.home) % ALIVE_EVERY == 0
-    worth = (columns.fault > 0) | ((age >= 0) & (age < CHANGE_MS)) | busy | alive
-    worth |= columns.battery <= LOW_BATTERY
-    return columns.take(worth & (columns.flags & MALFORMED == 0))
+    relevant = (columns.fault > 0) | ((age >= 0) & (age < CHANGE_MS)) | active | alive
+    relevant |= columns.battery <= LOW_BATTERY
+    return columns.take(relevant & (columns.flags & MALFORMED == 0))
 
 
-def heard(parts: Iterable[ReadingColumns]) -> ActivityColumns:
-    some = list(parts)
+def as_activity_columns(parts: Iterable[ReadingColumns]) -> ActivityColumns:
+    columns = list(parts)
     return ActivityColumns(
-        number=np.concatenate([one.home for one in some]),
-        kind=np.concatenate([one.sensor for one in some]),
-        at=np.concatenate([one.at for one in some]),
-        value=np.concatenate([np.where(one.fault > 0, np.nan, one.value) for one in some]),
-        since=np.concatenate([one.since for one in some]),
-        mode=np.concatenate([one.mode for one in some]),
+        number=np.concatenate([part.home for part in columns]),
+        kind=np.concatenate([part.sensor for part in columns]),
+        at=np.concatenate([part.at for part in columns]),
+        value=np.concatenate([np.where(part.fault > 0, np.nan, part.value) for part in columns]),
+        since=np.concatenate([part.since for part in columns]),
+        mode=np.concatenate([part.mode for part in columns]),
     )
 
 
 def activities(simulator: HomeSimulator, minute: int) -> list[Event]:
-    """The readings of a minute that are worth keeping, as events; their bodies are readings."""
+    """The readings of a minute that are kept, as events; their bodies are readings."""
     batch = simulator.minute(minute)
-    worth = set(identities(kept(batch.columns)))
+    relevant = set(identities(kept(batch.columns)))
     rows = zip(identities(batch.columns), batch.events(), strict=True)
-    return [event for identity, event in rows if identity in worth]
+    return [event for identity, event in rows if identity in relevant]
 
 
 def identities(columns: ReadingColumns) -> list[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""A partition that comes from an application that has died: its alerts are not raised again."""
+"""The alerts of a partition acquired from a dead application are not raised again."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pumphouse.homes.watch.raised_alerts import alerts_reader
 from pumphouse.homes.watch.rules import history_of_alerts
 from pumphouse.homes.watch.stage import NO_FINGERPRINTS, Watcher
 from tests.homes.streams import put
-from tests.homes.watch.activity_columns import FIRST_MINUTE, heard, kept
-from tests.homes.watch.test_stage import STRANGE
+from tests.homes.watch.activity_columns import FIRST_MINUTE, as_activity_columns, kept
+from tests.homes.watch.test_stage import FOREIGN_RECORDS
 
-TOWN = HomeSimulator(150, 7, MANY)
+SIMULATOR = HomeSimulator(150, 7, MANY)
 
 
 @dataclass
 class Cell:
-    """A value of Spark's state, and the handle that gives it."""
+    """A value of Spark's state and its handle."""
 
     held: tuple[bytes] | None = None
 
@@ -41,12 +41,14 @@ class Cell:
 
 
 def rows(first: int, after: int) -> pd.DataFrame:
-    some = heard(kept(TOWN.minute(FIRST_MINUTE + one).columns) for one in range(first, after))
+    some = as_activity_columns(
+        kept(SIMULATOR.minute(FIRST_MINUTE + minute).columns) for minute in range(first, after)
+    )
     return pd.DataFrame({name: getattr(some, name) for name in type(some).__slots__})
 
 
 def raised(watcher: Watcher, *parts: pd.DataFrame) -> list[bytes]:
-    """The bodies of what it raises, part after part."""
+    """The bodies of the alerts that it raises, batch by batch."""
     cell: Any = Cell()
     watcher.init(cell)
     frames = [frame for part in parts for frame in watcher.handleInputRows("0", iter([part]), None)]
@@ -58,13 +60,13 @@ def post(namespace: HomesNamespace, bodies: Sequence[bytes]) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_what_another_has_raised_is_not_raised_again(namespace: HomesNamespace) -> None:
+def test_an_alert_of_another_application_is_not_raised_again(namespace: HomesNamespace) -> None:
     day = [rows(0, 240), rows(240, 480)]
     everything = raised(Watcher(300_000, NO_FINGERPRINTS), *day)
     assert len(everything) > 3
     look = alerts_reader(namespace.hub_options(ALERTS_HUB), "watch")
     assert look() == []
-    post(namespace, [*STRANGE, *everything[:-1]])
+    post(namespace, [*FOREIGN_RECORDS, *everything[:-1]])
     assert len(look()) == len(everything) - 1
     # It stood by, and gets the partition now: it reads the day, in as many batches as that takes.
     assert raised(Watcher(300_000, NO_FINGERPRINTS, look), *day) == everything[-1:]
@@ -72,7 +74,7 @@ def test_what_another_has_raised_is_not_raised_again(namespace: HomesNamespace) 
     assert raised(Watcher(300_000, NO_FINGERPRINTS, look), *day) == []
 
 
-def test_one_look_is_enough_for_a_task() -> None:
+def test_a_task_reads_the_alerts_once() -> None:
     looks = []
     everything = raised(Watcher(300_000, NO_FINGERPRINTS), rows(0, 480))
 

@@ -1,7 +1,7 @@
-"""Applications that watch together: each its own partitions, also if one is killed and comes back.
+"""Applications that share `watch` keep their partitions, also after a kill and a restart.
 
-Slow: `make test-spark` runs it (`-m cluster`), `make test` does not; what is said about sharing is
-judged by the quick tests at the end.
+Slow: `make test-spark` runs it (`-m cluster`), `make test` does not. The options of sharing have
+quick tests at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.spark.processes import until_job
 PARTITIONS, EACH = 16, 8
 # From four to noon: people leave, and two hours later an alert is due of a window that they forgot.
 # There are such in more than half of the partitions around each cut.
-TOWN = HomeSimulator(160, 498, Incidents(130, 60, 250, 60))
+SIMULATOR = HomeSimulator(160, 498, Incidents(130, 60, 250, 60))
 START, HALF, LATER, END = (FIRST_MINUTE + minute for minute in (240, 540, 570, 720))
 
 
@@ -48,8 +48,8 @@ def hub() -> Iterator[EmbeddedHub]:
         yield hub
 
 
-class Street:
-    """What the applications share, and what they have made of it."""
+class SharedHub:
+    """The hub, the lease store and the alerts of the applications."""
 
     def __init__(self, hub: EmbeddedHub, folder: Path) -> None:
         self.hub, self.folder = hub, folder
@@ -64,8 +64,8 @@ class Street:
         return process
 
     def send(self, first: int, after: int) -> None:
-        """Activities of these minutes, in their order."""
-        made = [activities(TOWN, minute) for minute in range(first, after)]
+        """Send the activities of these minutes in order."""
+        made = [activities(SIMULATOR, minute) for minute in range(first, after)]
         put_in_turn(self.namespace, ACTIVITY_HUB, made)
 
     def owned(self, name: str) -> set[str]:
@@ -84,17 +84,17 @@ class Street:
         return overall(score(due, self.alerts())).recall
 
     def is_done(self, name: str, partitions: set[str]) -> bool:
-        """Whether it has read all that its partitions hold."""
-        told = status(self.folder / name)["watch"]
-        homes = [one.partition_key or "" for one in read_all(self.namespace, ACTIVITY_HUB)]
+        """Whether it has read all events of its partitions."""
+        stage = status(self.folder / name)["watch"]
+        homes = [event.partition_key or "" for event in read_all(self.namespace, ACTIVITY_HUB)]
         held = sum(partition_of(home) in partitions for home in homes)
-        return bool(told["lag_events"] == 0 and told["taken"].get(ACTIVITY_HUB, 0) >= held)
+        return bool(stage["lag_events"] == 0 and stage["taken"].get(ACTIVITY_HUB, 0) >= held)
 
 
 def due(end_minute: int) -> list[Truth]:
-    """What must have been raised by readings up to a minute. Whoever fell silent before the first
-    sign of life has never been heard of."""
-    return due_by(TOWN.truth(START + 15, end_minute), (end_minute - 6) * MINUTE_MS)
+    """The incidents whose alerts must be raised up to a minute. A sensor that is silent from the
+    start is unknown, so the first minutes are left out."""
+    return due_by(SIMULATOR.truth(START + 15, end_minute), (end_minute - 6) * MINUTE_MS)
 
 
 def partition_of(home: str) -> str:
@@ -104,59 +104,59 @@ def partition_of(home: str) -> str:
 @pytest.mark.cluster
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(2400)
-def test_each_keeps_its_partitions_and_raises_every_alert_once(
+def test_each_application_keeps_its_partitions_and_raises_alerts_once(
     hub: EmbeddedHub, tmp_path: Path
 ) -> None:
-    street = Street(hub, tmp_path)
-    street.send(START, HALF)
+    shared = SharedHub(hub, tmp_path)
+    shared.send(START, HALF)
     with ExitStack() as stack:
-        first = street.start("first", stack)
-        second = street.start("second", stack)
-        until_job(lambda: len(street.owned("first")) == len(street.owned("second")) == EACH)
-        until_job(lambda: street.recall(due(HALF)) == 1.0)
-        mine, others = street.owned("first"), street.owned("second")
-        assert not mine & others
-        windows = [one for one in TOWN.truth(START, HALF) if one.kind == "forgotten-window"]
-        over_half = [one for one in windows if one.due > HALF * MINUTE_MS]
-        assert any(partition_of(one.home) in mine for one in over_half)  # which need their day
+        first = shared.start("first", stack)
+        second = shared.start("second", stack)
+        until_job(lambda: len(shared.owned("first")) == len(shared.owned("second")) == EACH)
+        until_job(lambda: shared.recall(due(HALF)) == 1.0)
+        firsts, others = shared.owned("first"), shared.owned("second")
+        assert not firsts & others
+        windows = [i for i in SIMULATOR.truth(START, HALF) if i.kind == "forgotten-window"]
+        over_half = [i for i in windows if i.due > HALF * MINUTE_MS]
+        assert any(partition_of(i.home) in firsts for i in over_half)  # need the history
 
         destroy(first)
-        street.send(HALF, LATER)
-        theirs = [one for one in due(LATER) if partition_of(one.home) in others]
-        until_job(lambda: street.recall(theirs) == 1.0)  # meanwhile the other one goes on
-        assert street.owned("second") == others
-        first = street.start("first", stack)
-        until_job(lambda: street.recall(due(LATER)) == 1.0)
-        assert (street.owned("first"), street.owned("second")) == (mine, others)
+        shared.send(HALF, LATER)
+        theirs = [i for i in due(LATER) if partition_of(i.home) in others]
+        until_job(lambda: shared.recall(theirs) == 1.0)  # the second application continues
+        assert shared.owned("second") == others
+        first = shared.start("first", stack)
+        until_job(lambda: shared.recall(due(LATER)) == 1.0)
+        assert (shared.owned("first"), shared.owned("second")) == (firsts, others)
 
-        before = {one.id for one in street.alerts()}
-        end(second, tmp_path / "second")  # as one restarts for a new version
-        second = street.start("second", stack)
-        until_job(lambda: street.is_done("second", others))
-        assert (street.owned("first"), street.owned("second")) == (mine, others)
-        assert len(street.alerts()) == len(before)
+        before = {alert.id for alert in shared.alerts()}
+        end(second, tmp_path / "second")  # a restart, as for a new version
+        second = shared.start("second", stack)
+        until_job(lambda: shared.is_done("second", others))
+        assert (shared.owned("first"), shared.owned("second")) == (firsts, others)
+        assert len(shared.alerts()) == len(before)
 
-        third = street.start("third", stack)  # one more than is needed stands by
-        street.send(LATER, END)
-        until_job(lambda: street.recall(due(END)) == 1.0)
-        assert street.owned("third") == set()
-        alerts = street.alerts()
-        new = [one for one in alerts if one.id not in before]
-        assert any(partition_of(one.home) in mine for one in new)
+        third = shared.start("third", stack)  # a spare application without partitions
+        shared.send(LATER, END)
+        until_job(lambda: shared.recall(due(END)) == 1.0)
+        assert shared.owned("third") == set()
+        alerts = shared.alerts()
+        new = [alert for alert in alerts if alert.id not in before]
+        assert any(partition_of(alert.home) in firsts for alert in new)
         destroy(first)
-        until_job(lambda: street.owned("third") == mine)
-        until_job(lambda: street.is_done("third", mine))
-        assert len(street.alerts()) == len(alerts)
+        until_job(lambda: shared.owned("third") == firsts)
+        until_job(lambda: shared.is_done("third", firsts))
+        assert len(shared.alerts()) == len(alerts)
         for process, name in ((second, "second"), (third, "third")):
             end(process, tmp_path / name)
-    whole = overall(score(TOWN.truth(START - DAY_MS // MINUTE_MS, END), street.alerts()))
+    whole = overall(score(SIMULATOR.truth(START - DAY_MS // MINUTE_MS, END), shared.alerts()))
     assert (whole.precision, whole.repeats) == (1.0, 0)
 
 
-# -- what is said about sharing -------------------------------------------------------------------
+# -- the options of sharing -------------------------------------------------------------------
 
 
-def test_partitions_that_could_move_are_refused() -> None:
+def test_an_assignment_that_moves_partitions_is_refused() -> None:
     for assignment in ("steady", "balanced", "eph"):
         with pytest.raises(OptionError, match=f"'{assignment}' of watch: use fixed:N"):
             Sharing(assignment, "leases.db", "a")
@@ -164,7 +164,7 @@ def test_partitions_that_could_move_are_refused() -> None:
         Sharing("fix", "leases.db", "a")
 
 
-def test_what_sharing_needs() -> None:
+def test_sharing_needs_a_store_and_a_host() -> None:
     with pytest.raises(OptionError, match="fixed:2 needs a store: use sqlite"):
         parse_sharing("fixed:2", None, "a")
     with pytest.raises(OptionError, match="fixed:2 needs a host: use a name"):
@@ -180,14 +180,14 @@ def test_what_sharing_needs() -> None:
     assert "leases.db" not in repr(parse_sharing("fixed:2", "leases.db", "a"))
 
 
-def test_an_application_has_the_same_name_at_every_start(tmp_path: Path) -> None:
+def test_the_default_host_is_the_same_at_every_start(tmp_path: Path) -> None:
     assert own_name(tmp_path / "a") == own_name(tmp_path / "a")
     assert own_name(tmp_path / "a") != own_name(tmp_path / "b")
     assert re.fullmatch(r"watch-[A-Za-z0-9._-]+", own_name(tmp_path))
 
 
-def test_each_has_a_folder_of_its_own() -> None:
-    """Whoever starts clears its folder: not that of another, and not one named like it."""
+def test_each_application_has_its_own_checkpoint_folder() -> None:
+    """A start clears its own folder, not that of another host with a similar name."""
     names = ["watch-1", "watch-2"]
     folders = [
         watch.host_folder("/c/watch", Sharing("fixed:2", "leases.db", name)) for name in names
@@ -196,7 +196,7 @@ def test_each_has_a_folder_of_its_own() -> None:
     assert watch.host_folder("/c/watch", None) == "/c/watch"
 
 
-def test_only_watch_shares(tmp_path: Path) -> None:
+def test_only_watch_can_share_its_partitions(tmp_path: Path) -> None:
     sharing = Sharing("fixed:2", "leases.db", "a")
     assert PipelineOptions(tmp_path, ("watch",), sharing=sharing).sharing is sharing
     with pytest.raises(OptionError, match=r"only the stage watch can share.*got sift, watch"):

@@ -1,4 +1,4 @@
-"""The second stage on a local Spark: alerts against the truth, and after a new start."""
+"""The stage `watch` on a local Spark: alerts against the ground truth, and after a restart."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ START_MS = FIRST_MINUTE * MINUTE_MS
 SETTINGS = watch.WatchSettings(events_max=20_000, partitions_per_task=1)
 
 
-def strange(home: object, number: object = 1) -> bytes:
-    """What somebody else has written into our hubs; as an activity, and as an alert."""
-    told = {"v": 1, "home": home, "sensor": "door", "at": number, "value": 1, "since": number}
-    return json.dumps(told | {"mode": "away", "kind": "break-in"}).encode()
+def foreign_record(home: object, number: object = 1) -> bytes:
+    """A record of another program, invalid as an activity and as an alert."""
+    fields = {"v": 1, "home": home, "sensor": "door", "at": number, "value": 1, "since": number}
+    return json.dumps(fields | {"mode": "away", "kind": "break-in"}).encode()
 
 
-STRANGE = [
-    b"", b"{", b"\xff", *map(strange, ("hello!", "h-12345", "h12", None, 5, "h" * 5000)),
-    *(strange("h000001", number) for number in (None, "x", 2**63 - 1, -(2**63), 2**63)),
+FOREIGN_RECORDS = [
+    b"", b"{", b"\xff", *map(foreign_record, ("hello!", "h-12345", "h12", None, 5, "h" * 5000)),
+    *(foreign_record("h000001", number) for number in (None, "x", 2**63 - 1, -(2**63), 2**63)),
 ]  # fmt: skip
 
 
@@ -60,10 +60,10 @@ def decoded(events: list[Event]) -> list[Alert]:
     return [decode_alert(event.body) for event in events]
 
 
-def test_from_sensors_to_alerts_and_each_of_them_once(
+def test_each_incident_raises_one_alert_across_a_restart(
     spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
-    """Half a day of a small simulator, with a new start of both stages in the middle."""
+    """Half a day of a few homes, with a restart of both stages in the middle."""
     simulator, minutes = HomeSimulator(40, 7, MANY), 12 * 60
     end = FIRST_MINUTE + minutes
     everything = [activities(simulator, minute) for minute in range(FIRST_MINUTE, end)]
@@ -71,8 +71,8 @@ def test_from_sensors_to_alerts_and_each_of_them_once(
     for part in (everything[: minutes // 2], everything[minutes // 2 :]):
         put_in_turn(namespace, "sensors", part)
         finish(lambda: sift.start(spark, namespace, str(tmp_path / "sift"), settings, TO_THE_END))
-        found = watch_all(spark, namespace, tmp_path / "watch")
-    alerts = decoded(found)
+        events = watch_all(spark, namespace, tmp_path / "watch")
+    alerts = decoded(events)
     truth = simulator.truth(FIRST_MINUTE - DAY_MS // MINUTE_MS, end)
     due = due_by(simulator.truth(FIRST_MINUTE, end), (end - 6) * MINUTE_MS)
     assert len(due) > 3
@@ -80,31 +80,35 @@ def test_from_sensors_to_alerts_and_each_of_them_once(
     whole = overall(score(truth, alerts))
     assert whole.precision == 1.0
     assert whole.repeats == 0
-    assert all(event.properties["id"] == one.id for event, one in zip(found, alerts, strict=True))
-    assert all(event.partition_key == one.home for event, one in zip(found, alerts, strict=True))
+    assert all(
+        event.properties["id"] == alert.id for event, alert in zip(events, alerts, strict=True)
+    )
+    assert all(
+        event.partition_key == alert.home for event, alert in zip(events, alerts, strict=True)
+    )
 
 
-def test_every_start_reads_the_day_anew_and_leaves_one_folder(
+def test_every_start_reads_the_last_day_with_a_new_checkpoint(
     spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
     simulator = HomeSimulator(40, 7, MANY)
     minutes = range(FIRST_MINUTE, FIRST_MINUTE + 480)
     put_in_turn(namespace, "activity", [activities(simulator, minute) for minute in minutes])
     for hub in ("activity", "alerts"):
-        put(namespace, hub, [Event(body) for body in STRANGE])
+        put(namespace, hub, [Event(body) for body in FOREIGN_RECORDS])
     first = watch_all(spark, namespace, tmp_path)
     (folder,) = tmp_path.iterdir()
     again = watch_all(spark, namespace, tmp_path)
-    assert len(first) > len(STRANGE)  # which stopped nothing
+    assert len(first) > len(FOREIGN_RECORDS)  # foreign records did not stop the stage
     assert len(again) == len(first)
     (other,) = tmp_path.iterdir()
     assert folder != other
 
 
-def test_data_that_nobody_here_wrote(
+def test_labelled_data_of_a_sensor_network(
     spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
-    """Four motes for six hours; somebody held a hot kettle to two of them."""
+    """Four motes for six hours; a hot kettle was held to two of them."""
     source = ReplaySource(read_recording(as_csv()), homes=4, start_ms=START_MS, slot_s=60)
 
     async def replay() -> None:
@@ -116,10 +120,10 @@ def test_data_that_nobody_here_wrote(
     finish(lambda: sift.start(spark, namespace, str(tmp_path / "sift"), settings, TO_THE_END))
     alerts = decoded(watch_all(spark, namespace, tmp_path / "watch"))
     labels = unusual_at(START_MS)
-    odd = [one for one in alerts if one.kind == "unusual-reading"]
-    right = [one for one in odd if one.at in labels.get(one.home, ())]
+    unusual = [alert for alert in alerts if alert.kind == "unusual-reading"]
+    labelled = [alert for alert in unusual if alert.at in labels.get(alert.home, ())]
     both = {(home, kind) for home in labels for kind in ("temperature", "humidity")}
-    assert {(one.home, one.sensor) for one in right} == both
-    # The humidity of one that stood outside jumped once; nobody labelled that.
-    assert len(odd) - len(right) <= 1
-    assert {one.kind for one in alerts} <= {"unusual-reading", "silent-sensor"}
+    assert {(alert.home, alert.sensor) for alert in labelled} == both
+    # The humidity of a mote outside jumped once, without a label.
+    assert len(unusual) - len(labelled) <= 1
+    assert {alert.kind for alert in alerts} <= {"unusual-reading", "silent-sensor"}
