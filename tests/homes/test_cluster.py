@@ -249,7 +249,7 @@ def cluster(folder: Path, cores: int) -> Iterator[str]:
         until_job(lambda: "I have been elected leader" in logs["master"].read_text(), head)
         room = ("--cores", cores, "--memory", "3g", "--work-dir", folder / "work")
         worker = (spark_class, f"{deploy}.worker.Worker", *here, *room, address)
-        worker_process = stack.enter_context(running(*worker, said=logs["worker"]))
+        worker_process = stack.enter_context(running(*worker, log=logs["worker"]))
         line_with("Successfully registered with master", logs["worker"], worker_process)
         yield address
 
