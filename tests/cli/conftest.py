@@ -1,4 +1,4 @@
-"""The command line as a person uses it: in this process where that is enough, else as a program."""
+"""Fixtures that call commands in this process, or run them as programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Call = Callable[..., Result]
 
 @pytest.fixture
 def call(event_hub: EmbeddedHub) -> Call:
-    """Calls a command, with a hub `orders` of two partitions to talk to."""
+    """Calls a command with the connection string of a hub `orders` of two partitions."""
     event_hub.create_hub("orders", 2)
 
     def call(*args: str, input: str | bytes | None = None, connection: str | None = "") -> Result:
@@ -38,7 +38,7 @@ def call(event_hub: EmbeddedHub) -> Call:
 
 
 def good(result: Result) -> str:
-    """What a command printed that must have gone well."""
+    """The output of a command that must succeed."""
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     return result.stdout
@@ -50,7 +50,7 @@ def objects(text: str) -> list[dict[str, Any]]:
 
 
 def refused(result: Result, code: int = 1) -> str:
-    """The one sentence with which a command gave up."""
+    """The one-line error of a command that must fail."""
     assert result.exit_code == code, result.output
     assert result.stdout == ""
     lines = result.stderr.splitlines()
@@ -60,11 +60,11 @@ def refused(result: Result, code: int = 1) -> str:
 
 
 class Program:
-    """`pumphouse` as a process of its own. It is killed if the test leaves it running."""
+    """`pumphouse` as a process. It is killed if the test leaves it running."""
 
     def __init__(self, *args: str, connection: str | None = None, stdin: int | None = None) -> None:
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            # A test run in the background ignores Ctrl-C, and its children would inherit that.
+            # A background test run ignores SIGINT, and its children inherit that.
             signal.signal(signal.SIGINT, signal.default_int_handler)
         env = {key: value for key, value in os.environ.items() if key not in NOWHERE}
         if connection is not None:
@@ -79,12 +79,12 @@ class Program:
         )
 
     def line(self) -> str:
-        """The next line it prints; the test's own time-out is the deadline."""
+        """The next line on stdout; the timeout of the test is the deadline."""
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
     def end(self, number: int, within_s: float = 30.0) -> tuple[int, str]:
-        """Send a signal; the exit code and what stood on stderr."""
+        """Send a signal; the exit code and stderr."""
         self.process.send_signal(number)
         return self.wait(within_s)
 
@@ -103,7 +103,7 @@ class Program:
 
 @pytest.fixture
 def program() -> Iterator[Callable[..., Program]]:
-    """Starts programs."""
+    """Starts `pumphouse` processes."""
     started: list[Program] = []
 
     def start(*args: str, **more: Any) -> Program:
@@ -111,5 +111,5 @@ def program() -> Iterator[Callable[..., Program]]:
         return started[-1]
 
     yield start
-    for one in started:
-        one.dispose()
+    for process in started:
+        process.dispose()

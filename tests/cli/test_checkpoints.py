@@ -1,4 +1,4 @@
-"""`pumphouse groups describe` and `pumphouse checkpoints`: seeing and moving how far a group is."""
+"""`pumphouse checkpoints`: list, export, import and reset."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.cli.conftest import Call, Program, good, objects, refused
 
 
-class Shop:
-    """The hub `orders` with events in it, a store, and commands that know both."""
+class OrdersGroup:
+    """Runs commands with a store and the hub `orders`, which has ten events per partition."""
 
     def __init__(self, call: Call, event_hub: EmbeddedHub, folder: Path) -> None:
         self.call, self.hub, self.path = call, event_hub, folder / "leases.db"
@@ -51,9 +51,9 @@ class Shop:
         asyncio.run(work())
 
     def checkpoint(self, partition: str, sequence: int) -> Checkpoint:
-        found = event_at(self.connection, partition, sequence)
+        done = event_at(self.connection, partition, sequence)
         return Checkpoint(
-            self.group, partition, sequence, found.offset, 1, enqueued_ms=found.enqueued_ms
+            self.group, partition, sequence, done.offset, 1, enqueued_ms=done.enqueued_ms
         )
 
     def stored(self) -> dict[str, Checkpoint]:
@@ -61,7 +61,7 @@ class Shop:
             async with SqliteStore(self.path) as store:
                 return await store.list_checkpoints(self.group)
 
-        return {one.partition: one for one in asyncio.run(work())}
+        return {row.partition: row for row in asyncio.run(work())}
 
 
 def with_client(connection: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -82,22 +82,22 @@ def event_at(connection: str, partition: str, sequence: int) -> Event:
         events: list[Event] = await reader.receive(1, 30)
         return events[0]
 
-    found: Event = with_client(connection, read)
-    return found
+    done: Event = with_client(connection, read)
+    return done
 
 
 @pytest.fixture
-def shop(call: Call, event_hub: EmbeddedHub, tmp_path: Path) -> Shop:
-    return Shop(call, event_hub, tmp_path)
+def orders(call: Call, event_hub: EmbeddedHub, tmp_path: Path) -> OrdersGroup:
+    return OrdersGroup(call, event_hub, tmp_path)
 
 
 # -- describe -------------------------------------------------------------------------------------
 
 
-def test_who_owns_what_and_how_far_they_are(shop: Shop) -> None:
-    shop.write(Ownership("0", "anna", 4), shop.checkpoint("0", 9))
-    shop.write(Ownership("1", "bert", 7), shop.checkpoint("1", 4))
-    lines = good(shop.run("groups", "describe", "$Default")).splitlines()
+def test_describe_shows_owner_lag_and_status(orders: OrdersGroup) -> None:
+    orders.write(Ownership("0", "anna", 4), orders.checkpoint("0", 9))
+    orders.write(Ownership("1", "bert", 7), orders.checkpoint("1", 4))
+    lines = good(orders.run("groups", "describe", "$Default")).splitlines()
     assert lines[0].split() == [
         "GROUP",
         "HUB",
@@ -116,45 +116,45 @@ def test_who_owns_what_and_how_far_they_are(shop: Shop) -> None:
     assert second[5:8] == ["4", "9", "5"]
 
 
-def test_a_partition_without_an_owner_is_not_well(shop: Shop) -> None:
-    shop.write(Ownership("0", "anna", 4), shop.checkpoint("0", 9))
-    found = shop.run("groups", "describe", "$Default", "-o", "json")
-    assert found.exit_code == 3
-    (told,) = objects(found.stdout)
-    assert told["state"] == "moving"
-    assert [line["verdict"] for line in told["partitions"]] == ["ok", "no owner"]
-    assert told["partitions"][1]["owner"] is None
-    assert told["partitions"][0]["lease_left_seconds"] > 0
+def test_a_partition_without_an_owner_is_a_problem(orders: OrdersGroup) -> None:
+    orders.write(Ownership("0", "anna", 4), orders.checkpoint("0", 9))
+    done = orders.run("groups", "describe", "$Default", "-o", "json")
+    assert done.exit_code == 3
+    (result,) = objects(done.stdout)
+    assert result["state"] == "moving"
+    assert [line["verdict"] for line in result["partitions"]] == ["ok", "no owner"]
+    assert result["partitions"][1]["owner"] is None
+    assert result["partitions"][0]["lease_left_seconds"] > 0
 
 
-def test_a_group_that_nobody_ever_read(shop: Shop) -> None:
-    found = shop.run("groups", "describe", "$Default")
-    assert found.exit_code == 3
-    assert "nobody" in found.stdout
-    assert found.stdout.count("no owner") == 2
+def test_describe_of_an_unused_group(orders: OrdersGroup) -> None:
+    done = orders.run("groups", "describe", "$Default")
+    assert done.exit_code == 3
+    assert "nobody" in done.stdout
+    assert done.stdout.count("no owner") == 2
 
 
-def test_watching_shows_what_changes_until_ctrl_c(
-    shop: Shop, program: Callable[..., Program]
+def test_watch_shows_changes_until_ctrl_c(
+    orders: OrdersGroup, program: Callable[..., Program]
 ) -> None:
-    shop.write(Ownership("0", "anna", 4))
+    orders.write(Ownership("0", "anna", 4))
     watching = program(
         *("groups", "describe", "$Default", "--watch", "--every", "100ms", "-o", "json"),
-        *("--store", str(shop.path), "--hub", "orders"),
-        connection=shop.connection,
+        *("--store", str(orders.path), "--hub", "orders"),
+        connection=orders.connection,
     )
 
     def owners() -> list[str | None]:
-        return [one["owner"] for one in json.loads(watching.line())["partitions"]]
+        return [row["owner"] for row in json.loads(watching.line())["partitions"]]
 
     assert owners() == ["anna", None]
-    shop.write(Ownership("1", "bert", 1))
+    orders.write(Ownership("1", "bert", 1))
     while owners() != ["anna", "bert"]:
         pass
     assert watching.end(signal.SIGINT) == (130, "\n")
 
 
-def test_a_hub_that_is_not_there(call: Call, tmp_path: Path) -> None:
+def test_an_unknown_hub_is_reported(call: Call, tmp_path: Path) -> None:
     store = ("--store", str(tmp_path / "leases.db"))
     assert "nowhere" in refused(call("groups", "describe", "g", "--hub", "nowhere", *store))
 
@@ -162,54 +162,56 @@ def test_a_hub_that_is_not_there(call: Call, tmp_path: Path) -> None:
 # -- list, export and import ----------------------------------------------------------------------
 
 
-def test_listing(shop: Shop) -> None:
-    shop.write(shop.checkpoint("1", 4))
-    head, row = good(shop.run("checkpoints", "list")).splitlines()
+def test_list_shows_checkpoints(orders: OrdersGroup) -> None:
+    orders.write(orders.checkpoint("1", 4))
+    head, row = good(orders.run("checkpoints", "list")).splitlines()
     assert head.split() == ["PARTITION", "SEQUENCE", "OFFSET", "ENQUEUED", "EPOCH"]
     assert row.split()[:2] == ["1", "4"]
-    (told,) = objects(good(shop.run("checkpoints", "list", "-o", "json")))
-    assert (told["partition"], told["sequence"], told["epoch"]) == ("1", 4, 1)
+    (result,) = objects(good(orders.run("checkpoints", "list", "-o", "json")))
+    assert (result["partition"], result["sequence"], result["epoch"]) == ("1", 4, 1)
 
 
-def test_nothing_to_list(shop: Shop) -> None:
-    found = shop.run("checkpoints", "list")
-    assert (found.exit_code, found.stdout) == (0, "")
-    assert "has no checkpoint in this store" in found.stderr
+def test_list_of_an_empty_store(orders: OrdersGroup) -> None:
+    done = orders.run("checkpoints", "list")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "has no checkpoints in this store" in done.stderr
 
 
-def test_saved_and_restored(shop: Shop, tmp_path: Path) -> None:
-    shop.write(shop.checkpoint("0", 3), shop.checkpoint("1", 7))
-    before = shop.stored()
+def test_an_export_can_be_imported(orders: OrdersGroup, tmp_path: Path) -> None:
+    orders.write(orders.checkpoint("0", 3), orders.checkpoint("1", 7))
+    before = orders.stored()
     file = str(tmp_path / "saved.jsonl")
-    saved = shop.run("checkpoints", "export", file)
+    saved = orders.run("checkpoints", "export", file)
     assert (saved.exit_code, saved.stderr) == (0, "wrote 2 checkpoints\n")
-    assert shop.run("checkpoints", "reset", "--to", "latest", "--execute").exit_code == 0
-    assert [one.sequence for one in shop.stored().values()] == [9, 9]
-    preview = shop.run("checkpoints", "import", file)
+    assert orders.run("checkpoints", "reset", "--to", "latest", "--execute").exit_code == 0
+    assert [row.sequence for row in orders.stored().values()] == [9, 9]
+    preview = orders.run("checkpoints", "import", file)
     assert "re-reads 6 events" in preview.stdout
-    assert [one.sequence for one in shop.stored().values()] == [9, 9]
-    assert shop.run("checkpoints", "import", file, "--execute").exit_code == 0
-    after = shop.stored()
-    for partition, mark in before.items():
+    assert [row.sequence for row in orders.stored().values()] == [9, 9]
+    assert orders.run("checkpoints", "import", file, "--execute").exit_code == 0
+    after = orders.stored()
+    for partition, checkpoint in before.items():
         same = ("sequence", "offset", "enqueued_ms")
         assert [getattr(after[partition], name) for name in same] == [
-            getattr(mark, name) for name in same
+            getattr(checkpoint, name) for name in same
         ]
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
-        ("", "the file holds no checkpoint"),
-        ("hello\n", "line 1 is no checkpoint"),
-        ('{"partition": "0"}\n', "line 1 is no checkpoint"),
+        ("", "the file contains no checkpoints"),
+        ("hello\n", "invalid checkpoint in line 1"),
+        ('{"partition": "0"}\n', "invalid checkpoint in line 1"),
         ('{"partition": "9", "sequence": 1}\n', "hub orders has no partition 9; it has 0, 1"),
     ],
 )
-def test_a_file_that_cannot_be_restored(shop: Shop, tmp_path: Path, text: str, why: str) -> None:
+def test_an_invalid_file_is_rejected(
+    orders: OrdersGroup, tmp_path: Path, text: str, message: str
+) -> None:
     file = tmp_path / "saved.jsonl"
     file.write_text(text)
-    assert why in refused(shop.run("checkpoints", "import", str(file), "--execute"), code=2)
+    assert message in refused(orders.run("checkpoints", "import", str(file), "--execute"), code=2)
 
 
 # -- reset ----------------------------------------------------------------------------------------
@@ -226,76 +228,77 @@ def test_a_file_that_cannot_be_restored(shop: Shop, tmp_path: Path, text: str, w
         ("time:2099-01-01T00:00:00Z", [9, 9]),
     ],
 )
-def test_to_a_position(shop: Shop, to: str, sequences: list[int]) -> None:
-    shop.write(shop.checkpoint("0", 5))
-    assert shop.run("checkpoints", "reset", "--to", to, "--execute").exit_code == 0
-    assert [one.sequence for one in shop.stored().values()] == sequences
+def test_reset_to_a_position(orders: OrdersGroup, to: str, sequences: list[int]) -> None:
+    orders.write(orders.checkpoint("0", 5))
+    assert orders.run("checkpoints", "reset", "--to", to, "--execute").exit_code == 0
+    assert [row.sequence for row in orders.stored().values()] == sequences
 
 
-def test_the_offset_is_that_of_the_last_event_handled(shop: Shop) -> None:
+def test_reset_sets_the_offset_of_the_previous_event(orders: OrdersGroup) -> None:
     """Some clients resume by the offset alone."""
-    assert shop.run("checkpoints", "reset", "--to", "seq:4", "--execute").exit_code == 0
-    assert shop.stored()["0"].offset == event_at(shop.connection, "0", 3).offset
+    assert orders.run("checkpoints", "reset", "--to", "seq:4", "--execute").exit_code == 0
+    assert orders.stored()["0"].offset == event_at(orders.connection, "0", 3).offset
 
 
-def test_a_preview_changes_nothing(shop: Shop) -> None:
-    shop.write(shop.checkpoint("0", 5), shop.checkpoint("1", 9))
-    found = shop.run("checkpoints", "reset", "--to", "seq:4")
-    assert found.exit_code == 0
-    assert found.stdout.splitlines() == [
+def test_a_preview_changes_nothing(orders: OrdersGroup) -> None:
+    orders.write(orders.checkpoint("0", 5), orders.checkpoint("1", 9))
+    done = orders.run("checkpoints", "reset", "--to", "seq:4")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
         "PARTITION  CURRENT  NEW  EFFECT",
         "0          5        3    re-reads 2 events",
         "1          9        3    re-reads 6 events",
     ]
-    assert found.stderr == "Preview only. Add --execute to do it.\n"
-    assert shop.stored()["0"].sequence == 5
+    assert done.stderr == "Preview only. Add --execute to write the changes.\n"
+    assert orders.stored()["0"].sequence == 5
 
 
-def test_by_so_many_events_and_one_partition_only(shop: Shop) -> None:
-    shop.write(shop.checkpoint("0", 5), shop.checkpoint("1", 5))
-    done = shop.run(
+def test_reset_shifts_one_partition(orders: OrdersGroup) -> None:
+    orders.write(orders.checkpoint("0", 5), orders.checkpoint("1", 5))
+    done = orders.run(
         "checkpoints", "reset", "--shift-by", "-2", "-p", "1", "--execute", "-o", "json"
     )
     assert done.exit_code == 0
     assert objects(done.stdout) == [
         {"partition": "1", "from": 5, "to": 3, "effect": "re-reads 2 events"}
     ]
-    assert [one.sequence for one in shop.stored().values()] == [5, 3]
+    assert [row.sequence for row in orders.stored().values()] == [5, 3]
 
 
-def test_not_while_somebody_owns_it(shop: Shop) -> None:
-    shop.write(Ownership("0", "anna", 4), shop.checkpoint("0", 5))
-    preview = shop.run("checkpoints", "reset", "--to", "earliest")
+def test_reset_is_refused_while_a_host_owns_the_partition(orders: OrdersGroup) -> None:
+    orders.write(Ownership("0", "anna", 4), orders.checkpoint("0", 5))
+    preview = orders.run("checkpoints", "reset", "--to", "earliest")
     assert preview.stderr == (
-        "Preview only. anna owns these partitions: stop them, then add --execute.\n"
+        "Preview only. anna owns these partitions: stop the hosts, then add --execute.\n"
     )
-    done = shop.run("checkpoints", "reset", "--to", "earliest", "--execute")
+    done = orders.run("checkpoints", "reset", "--to", "earliest", "--execute")
     assert done.exit_code == 1
     assert "nothing was changed: anna owns these partitions" in done.stderr
-    assert shop.stored()["0"].sequence == 5
+    assert orders.stored()["0"].sequence == 5
     assert (
-        shop.run("checkpoints", "reset", "--to", "earliest", "--execute", "--force").exit_code == 0
+        orders.run("checkpoints", "reset", "--to", "earliest", "--execute", "--force").exit_code
+        == 0
     )
-    assert shop.stored()["0"].sequence == -1
-    assert shop.stored()["0"].epoch == 1  # nobody is fenced off by it
+    assert orders.stored()["0"].sequence == -1
+    assert orders.stored()["0"].epoch == 1  # the epoch does not change: no host is fenced off
 
 
 @pytest.mark.parametrize(
-    ("args", "why"),
+    ("args", "message"),
     [
-        ([], "say where to: either --to POSITION or --shift-by N"),
-        (["--to", "latest", "--shift-by", "1"], "say where to"),
+        ([], "use either --to POSITION or --shift-by N"),
+        (["--to", "latest", "--shift-by", "1"], "use either --to"),
         (["--to", "soon"], "invalid position 'soon'"),
         (["--to", "latest", "-p", "7"], "hub orders has no partition 7; it has 0, 1"),
         (["--shift-by", "1"], "the checkpoint of partition 0 has no sequence number"),
     ],
 )
-def test_what_cannot_be_reset(shop: Shop, args: list[str], why: str) -> None:
-    assert why in refused(shop.run("checkpoints", "reset", *args), code=2)
+def test_an_invalid_reset_is_rejected(orders: OrdersGroup, args: list[str], message: str) -> None:
+    assert message in refused(orders.run("checkpoints", "reset", *args), code=2)
 
 
-def test_the_export_is_json_lines(shop: Shop) -> None:
-    shop.write(shop.checkpoint("0", 3))
-    found = shop.run("checkpoints", "export")
-    told = json.loads(found.stdout)
-    assert (told["partition"], told["sequence"]) == ("0", 3)
+def test_the_export_is_json_lines(orders: OrdersGroup) -> None:
+    orders.write(orders.checkpoint("0", 3))
+    done = orders.run("checkpoints", "export")
+    result = json.loads(done.stdout)
+    assert (result["partition"], result["sequence"]) == ("0", 3)

@@ -1,4 +1,4 @@
-"""`pumphouse doctor`: what is wrong, and what to do about it."""
+"""`pumphouse doctor`: findings and remedies."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import Call, objects
 
 
-def test_all_is_well(call: Call, tmp_path: Path) -> None:
-    found = call("doctor", "--hub", "orders", "--store", str(tmp_path / "leases.db"))
-    assert found.exit_code == 0, found.stdout
-    assert "ok    hub orders at " in found.stdout
-    assert "2 partitions" in found.stdout
-    assert "ok    consumer group $Default exists" in found.stdout
-    assert "ok    checkpoint store answers in" in found.stdout
+def test_all_checks_succeed(call: Call, tmp_path: Path) -> None:
+    done = call("doctor", "--hub", "orders", "--store", str(tmp_path / "leases.db"))
+    assert done.exit_code == 0, done.stdout
+    assert "ok    hub orders at " in done.stdout
+    assert "2 partitions" in done.stdout
+    assert "ok    consumer group $Default exists" in done.stdout
+    assert "ok    checkpoint store responds in" in done.stdout
     again = call("doctor", "--hub", "orders", "--store", str(tmp_path / "leases.db"))
     assert again.exit_code == 0, again.stdout
 
 
-def test_a_group_that_is_not_there(call: Call, tmp_path: Path) -> None:
+def test_a_missing_group_is_reported(call: Call, tmp_path: Path) -> None:
     store = str(tmp_path / "leases.db")
-    found = call("doctor", "--hub", "orders", "--group", "audit", "--store", store, "-o", "json")
-    assert found.exit_code == 3
-    (failed,) = [told for told in objects(found.stdout) if told["level"] == "fail"]
+    done = call("doctor", "--hub", "orders", "--group", "audit", "--store", store, "-o", "json")
+    assert done.exit_code == 3
+    (failed,) = [finding for finding in objects(done.stdout) if finding["level"] == "fail"]
     assert failed["what"] == "consumer group audit does not exist"
     assert failed["fix"] == "pumphouse groups create 'audit' --hub orders"
 
 
-def test_no_hub_and_no_store(call: Call, tmp_path: Path) -> None:
-    found = call("doctor", "--store", str(tmp_path), connection=None)
-    assert found.exit_code == 3
-    assert "fail  no hub to talk to. Fix: give --connection STRING" in found.stdout
-    assert "fail  the checkpoint store does not answer as it should" in found.stdout
+def test_a_missing_hub_and_store_are_reported(call: Call, tmp_path: Path) -> None:
+    done = call("doctor", "--store", str(tmp_path), connection=None)
+    assert done.exit_code == 3
+    assert "fail  no connection string. Fix: use --connection STRING" in done.stdout
+    assert "fail  the store check failed" in done.stdout
 
 
-def test_a_hub_that_does_not_answer(call: Call, event_hub: EmbeddedHub, tmp_path: Path) -> None:
+def test_an_unknown_hub_is_reported(call: Call, event_hub: EmbeddedHub, tmp_path: Path) -> None:
     wrong = event_hub.connection_string("orders").replace("=orders", "=nowhere")
-    found = call("doctor", "--store", str(tmp_path / "leases.db"), connection=wrong)
-    assert found.exit_code == 3
-    assert "fail  the hub does not answer as it should" in found.stdout
-    assert "nowhere" in found.stdout
-    assert "SharedAccessKey=" not in found.stdout
+    done = call("doctor", "--store", str(tmp_path / "leases.db"), connection=wrong)
+    assert done.exit_code == 3
+    assert "fail  the hub check failed" in done.stdout
+    assert "nowhere" in done.stdout
+    assert "SharedAccessKey=" not in done.stdout

@@ -1,4 +1,4 @@
-"""`pumphouse faults`, against a hub in this process."""
+"""`pumphouse faults` with a hub in this process."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def hub() -> Iterator[EmbeddedHub]:
         yield hub
 
 
-def run(hub: EmbeddedHub, *words: str) -> Result:
-    return CliRunner().invoke(main, ["faults", *words, "--connection", hub.connection_string()])
+def run(hub: EmbeddedHub, *args: str) -> Result:
+    return CliRunner().invoke(main, ["faults", *args, "--connection", hub.connection_string()])
 
 
-def test_a_fault_is_planned_listed_and_cleared(hub: EmbeddedHub) -> None:
+def test_a_fault_is_added_listed_and_cleared(hub: EmbeddedHub) -> None:
     added = run(hub, "add", "delay", "--seconds", "0.5", "--hub", "sensors", "--rate", "0.25")
-    assert (added.exit_code, added.output) == (0, "planned fault 1: delay\n")
+    assert (added.exit_code, added.output) == (0, "added fault 1: delay\n")
     [fault] = hub.faults.planned
     assert (fault.action, fault.moment, fault.seconds, fault.rate) == ("delay", "send", 0.5, 0.25)
     listed = run(hub, "list")
@@ -36,7 +36,7 @@ def test_a_fault_is_planned_listed_and_cleared(hub: EmbeddedHub) -> None:
     assert hub.faults.planned == ()
 
 
-def test_one_fault_of_several_is_cleared(hub: EmbeddedHub) -> None:
+def test_one_fault_is_cleared(hub: EmbeddedHub) -> None:
     run(hub, "add", "throttle", "--times", "3")
     run(hub, "add", "freeze", "--hub", "sensors")
     assert run(hub, "clear", "1").exit_code == 0
@@ -45,17 +45,17 @@ def test_one_fault_of_several_is_cleared(hub: EmbeddedHub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("args", "message"),
     [
         (("refuse", "--on", "send"), "refuse can strike on attach"),
         (("delay",), "a delay lasts more than 0"),
         (("burn",), "is not one of"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence(
-    hub: EmbeddedHub, words: tuple[str, ...], why: str
+def test_an_invalid_fault_is_rejected(
+    hub: EmbeddedHub, args: tuple[str, ...], message: str
 ) -> None:
-    failed = run(hub, "add", *words)
+    failed = run(hub, "add", *args)
     assert failed.exit_code in (1, 2)
-    assert why in failed.output
+    assert message in failed.output
     assert hub.faults.planned == ()

@@ -9,7 +9,7 @@ from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import Call, good, objects, refused
 
 
-def test_hubs_come_and_go(call: Call, event_hub: EmbeddedHub) -> None:
+def test_hubs_are_created_listed_and_deleted(call: Call, event_hub: EmbeddedHub) -> None:
     assert good(call("hubs", "create", "doors", "--partitions", "8")) == (
         "created hub doors with 8 partitions\n"
     )
@@ -22,14 +22,14 @@ def test_hubs_come_and_go(call: Call, event_hub: EmbeddedHub) -> None:
 
 
 def test_hubs_in_json(call: Call) -> None:
-    made = objects(good(call("hubs", "create", "doors", "-o", "json")))
-    assert [(hub["hub"], hub["partitions"]) for hub in made] == [("doors", 4)]
-    assert objects(good(call("hubs", "list", "-o", "json")))[0] == made[0]
-    gone = objects(good(call("hubs", "delete", "doors", "-o", "json")))
-    assert gone == [{"hub": "doors", "deleted": True}]
+    created = objects(good(call("hubs", "create", "doors", "-o", "json")))
+    assert [(hub["hub"], hub["partitions"]) for hub in created] == [("doors", 4)]
+    assert objects(good(call("hubs", "list", "-o", "json")))[0] == created[0]
+    deleted = objects(good(call("hubs", "delete", "doors", "-o", "json")))
+    assert deleted == [{"hub": "doors", "deleted": True}]
 
 
-def test_groups_come_and_go(call: Call, event_hub: EmbeddedHub) -> None:
+def test_groups_are_created_listed_and_deleted(call: Call, event_hub: EmbeddedHub) -> None:
     assert good(call("groups", "create", "archive", "--hub", "orders")) == (
         "created consumer group archive\n"
     )
@@ -42,16 +42,16 @@ def test_groups_come_and_go(call: Call, event_hub: EmbeddedHub) -> None:
     assert event_hub.groups("orders") == ["$Default"]
 
 
-def test_the_hub_of_the_connection_string(call: Call, event_hub: EmbeddedHub) -> None:
+def test_the_default_hub_is_the_entity_path(call: Call, event_hub: EmbeddedHub) -> None:
     connection = event_hub.connection_string("orders")
-    made = good(call("groups", "create", "archive", "-o", "json", connection=connection))
-    assert objects(made) == [{"group": "archive", "created": True}]
+    created = good(call("groups", "create", "archive", "-o", "json", connection=connection))
+    assert objects(created) == [{"group": "archive", "created": True}]
     assert event_hub.groups("orders") == ["$Default", "archive"]
     assert "no hub is named" in refused(call("groups", "list"), code=2)
 
 
 @pytest.mark.parametrize(
-    ("args", "sentence"),
+    ("args", "message"),
     [
         (["hubs", "create", "orders"], "hub 'orders' already exists"),
         (["hubs", "create", "no name"], "invalid name 'no name' for a hub"),
@@ -66,18 +66,18 @@ def test_the_hub_of_the_connection_string(call: Call, event_hub: EmbeddedHub) ->
         ),
     ],
 )
-def test_what_cannot_be_done_is_said(call: Call, args: list[str], sentence: str) -> None:
-    assert sentence in refused(call(*args))
+def test_errors_of_the_hub_are_reported(call: Call, args: list[str], message: str) -> None:
+    assert message in refused(call(*args))
 
 
-def test_a_key_that_does_not_open(call: Call, event_hub: EmbeddedHub) -> None:
+def test_a_refused_key_is_reported_without_the_key(call: Call, event_hub: EmbeddedHub) -> None:
     event_hub.create_rule("ear", [Claim.LISTEN])
     weak = refused(call("hubs", "list", connection=event_hub.connection_string(rule="ear")))
     assert "'Manage' claim(s) are required" in weak
     wrong = event_hub.connection_string().replace("SharedAccessKey=", "SharedAccessKey=hush")
-    sentence = refused(call("hubs", "list", connection=wrong))
-    assert "does not accept the key of 'RootManageSharedAccessKey'" in sentence
-    assert "hush" not in sentence
+    message = refused(call("hubs", "list", connection=wrong))
+    assert "does not accept the key of 'RootManageSharedAccessKey'" in message
+    assert "hush" not in message
 
 
 def test_a_hub_grows(call: Call, event_hub: EmbeddedHub) -> None:
@@ -87,5 +87,5 @@ def test_a_hub_grows(call: Call, event_hub: EmbeddedHub) -> None:
     assert event_hub.hubs == {"orders": 5}
     (grown,) = objects(good(call("hubs", "grow", "orders", "--partitions", "6", "-o", "json")))
     assert grown["partitions"] == 6
-    why = refused(call("hubs", "grow", "orders", "--partitions", "2"), code=1)
-    assert "has 6 partitions; the number can only grow" in why
+    message = refused(call("hubs", "grow", "orders", "--partitions", "2"), code=1)
+    assert "has 6 partitions; the number can only grow" in message

@@ -1,10 +1,11 @@
-"""`pumphouse process`: somebody's handler on the partitions this host gets."""
+"""`pumphouse process`: runs a handler of a user."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,7 +38,7 @@ number = 7
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "app_of_a_user.py").write_text(HANDLERS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -51,61 +52,74 @@ def send(connection: str, *bodies: str) -> None:
     asyncio.run(work())
 
 
-def until(process: Program, word: str) -> dict[str, object]:
-    """The line that tells of this."""
+def report_of(process: Program, event: str) -> dict[str, object]:
+    """The next report of this event."""
     while line := process.line():
-        told: dict[str, object] = json.loads(line)
-        if told["event"] == word:
-            return told
+        report: dict[str, object] = json.loads(line)
+        if report["event"] == event:
+            return report
     raise AssertionError(process.wait())
 
 
 @pytest.mark.parametrize("handler", ["plain", "waiting"])
 def test_events_are_handled_and_checkpointed(
-    handler: str, here: Path, event_hub: EmbeddedHub, program: Callable[..., Program]
+    handler: str, folder: Path, event_hub: EmbeddedHub, program: Callable[..., Program]
 ) -> None:
     event_hub.create_hub("orders", 2)
     connection = event_hub.connection_string("orders")
     send(connection, "a", "b")
-    first = program("process", f"app_of_a_user:{handler}", "-o", "json", connection=connection)
-    until(first, "started")
-    assert until(first, "handled")["events"] == 2
-    assert first.end(signal.SIGINT)[0] == 0
-    send(connection, "c")
-    second = program("process", f"app_of_a_user:{handler}", "-o", "json", connection=connection)
-    assert until(second, "handled")["events"] == 1  # the others were checkpointed
-    assert second.end(signal.SIGTERM)[0] == 0
-    assert (here / "seen.txt").read_text() == "0 a\n0 b\n0 c\n"
+    for sent, bodies, number in (([], ["a", "b"], signal.SIGINT), (["c"], ["c"], signal.SIGTERM)):
+        send(connection, *sent)
+        process = program(
+            "process", f"app_of_a_user:{handler}", "-o", "json", connection=connection
+        )
+        report_of(process, "started")
+        wait_for_text(folder / "seen.txt", f"0 {bodies[-1]}\n", process)
+        process.process.send_signal(number)
+        # The second process starts after the checkpoint of the first.
+        assert report_of(process, "stopped")["events"] == len(bodies)
+        assert process.wait()[0] == 0
+    assert (folder / "seen.txt").read_text() == "0 a\n0 b\n0 c\n"
 
 
-def test_what_cannot_be_handled_becomes_a_dead_letter(
-    here: Path, event_hub: EmbeddedHub, program: Callable[..., Program]
+def wait_for_text(path: Path, text: str, process: Program) -> None:
+    while not (path.exists() and text in path.read_text()):
+        assert process.process.poll() is None
+        time.sleep(0.01)
+
+
+def test_a_failed_event_becomes_a_dead_letter(
+    folder: Path, event_hub: EmbeddedHub, program: Callable[..., Program]
 ) -> None:
     event_hub.create_hub("orders", 1)
     connection = event_hub.connection_string("orders")
     send(connection, "a", "bad", "b")
     options = ("--retries", "0", "--dead-letter", "dead.jsonl", "-o", "json")
     process = program("process", "app_of_a_user:picky", *options, connection=connection)
-    told = until(process, "error")
-    assert told["error"] == "ValueError: cannot stand it"
-    while not (here / "seen.txt").exists() or "0 b" not in (here / "seen.txt").read_text():
-        assert process.process.poll() is None
+    report = report_of(process, "error")
+    assert report["error"] == "ValueError: cannot stand it"
+    wait_for_text(folder / "seen.txt", "0 b", process)
     assert process.end(signal.SIGINT)[0] == 0
-    (letter,) = [json.loads(line) for line in (here / "dead.jsonl").read_text().splitlines()]
+    (letter,) = [json.loads(line) for line in (folder / "dead.jsonl").read_text().splitlines()]
     assert (letter["text"], letter["cause"]) == ("bad", "ValueError: cannot stand it")
 
 
 @pytest.mark.parametrize(
-    ("args", "why"),
+    ("args", "message"),
     [
-        (["app_of_a_user"], "'app_of_a_user' names no handler; write MODULE:HANDLER"),
-        (["nowhere_at_all:handle"], "there is no module 'nowhere_at_all' here or installed"),
+        (["app_of_a_user"], "invalid handler 'app_of_a_user': use MODULE:HANDLER"),
+        (["nowhere_at_all:handle"], "no module 'nowhere_at_all' in this folder or installed"),
         (["app_of_a_user:missing"], "module app_of_a_user has no function 'missing'"),
         (["app_of_a_user:number"], "module app_of_a_user has no function 'number'"),
         (["app_of_a_user:plain", "--strategy", "clever"], "unknown strategy 'clever'"),
-        (["app_of_a_user:plain", "--checkpoint-every", "often"], "'often' is no rhythm"),
+        (
+            ["app_of_a_user:plain", "--checkpoint-every", "often"],
+            "invalid checkpoint interval 'often': use 100, 5s or 100,5s",
+        ),
         (["app_of_a_user:plain", "--store", "ftp://x"], "ftp: is not a store"),
     ],
 )
-def test_what_cannot_be_run(here: Path, call: Call, args: list[str], why: str) -> None:
-    assert why in refused(call("process", *args, "--hub", "orders"), code=2)
+def test_invalid_options_are_rejected(
+    folder: Path, call: Call, args: list[str], message: str
+) -> None:
+    assert message in refused(call("process", *args, "--hub", "orders"), code=2)

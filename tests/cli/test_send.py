@@ -1,4 +1,4 @@
-"""`pumphouse send`: words, lines, sample_bodies-up events; by key, partition, or in turn."""
+"""`pumphouse send`: texts, lines and generated events; by key, partition, or in turn."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.cli.conftest import Call, Program, good, objects, refused
 
 
 def bodies(call: Call, *more: str) -> list[str]:
-    found = objects(good(call("tail", "orders", "--from", "earliest", "-o", "json", *more)))
-    return [event["body"] for event in found]
+    events = objects(good(call("tail", "orders", "--from", "earliest", "-o", "json", *more)))
+    return [event["body"] for event in events]
 
 
-def test_words(call: Call) -> None:
+def test_texts(call: Call) -> None:
     assert good(call("send", "orders", "one coffee", "two teas")) == "sent 2 events\n"
     assert bodies(call) == ["one coffee", "two teas"]
 
@@ -44,34 +44,36 @@ def test_the_first_lines_of_a_file(call: Call, tmp_path: Path) -> None:
     assert bodies(call) == ["a", "b", "c"]
 
 
-def test_an_empty_file_is_no_event(call: Call) -> None:
+def test_an_empty_file_sends_nothing(call: Call) -> None:
     assert good(call("send", "orders", input="")) == "sent 0 events\n"
 
 
-def test_a_line_without_end_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_is_rejected(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pumphouse.cli.common.lines.LINE_BYTES_MAX", 1000)
     monkeypatch.setattr("pumphouse.cli.common.lines.BLOCK_BYTES", 500)
-    assert "a line of more than 1000 bytes" in refused(call("send", "orders", input="x" * 5000), 2)
+    assert "a line has more than 1,000 bytes" in refused(
+        call("send", "orders", input="x" * 5000), 2
+    )
 
 
-def test_the_same_words_over_and_over(call: Call) -> None:
+def test_texts_are_repeated_up_to_the_count(call: Call) -> None:
     good(call("send", "orders", "tick", "tock", "--count", "5", "-p", "0"))
     assert bodies(call) == ["tick", "tock", "tick", "tock", "tick"]
 
 
-def test_made_up_events_at_a_rate(call: Call) -> None:
+def test_generated_events_at_a_rate(call: Call) -> None:
     assert good(call("send", "orders", "--count", "6", "--rate", "500")) == "sent 6 events\n"
     assert sorted(bodies(call)) == [f"event {number}" for number in range(1, 7)]
 
 
-def test_one_key_is_one_partition_and_no_key_is_all_of_them(call: Call) -> None:
+def test_a_key_selects_one_partition_and_no_key_all(call: Call) -> None:
     good(call("send", "orders", "--count", "400", "--key", "home-7"))
-    seen = objects(good(call("tail", "orders", "--from", "earliest", "-o", "json")))
-    assert {event["key"] for event in seen} == {"home-7"}
-    assert len({event["partition"] for event in seen}) == 1
+    events = objects(good(call("tail", "orders", "--from", "earliest", "-o", "json")))
+    assert {event["key"] for event in events} == {"home-7"}
+    assert len({event["partition"] for event in events}) == 1
     good(call("send", "orders", "--count", "400"))
-    seen = objects(good(call("tail", "orders", "-n", "400", "-o", "json")))
-    assert {event["partition"] for event in seen} == {"0", "1"}
+    events = objects(good(call("tail", "orders", "-n", "400", "-o", "json")))
+    assert {event["partition"] for event in events} == {"0", "1"}
 
 
 def test_properties(call: Call) -> None:
@@ -80,29 +82,29 @@ def test_properties(call: Call) -> None:
     assert event["properties"] == {"kind": "door", "unit": ""}
 
 
-def test_the_hub_of_the_connection_string(call: Call, event_hub: EmbeddedHub) -> None:
+def test_the_default_hub_is_the_entity_path(call: Call, event_hub: EmbeddedHub) -> None:
     connection = event_hub.connection_string("orders")
     assert good(call("send", input="a\n", connection=connection)) == "sent 1 event\n"
     assert "no hub is named" in refused(call("send", input="a\n"), code=2)
 
 
 @pytest.mark.parametrize(
-    ("args", "sentence"),
+    ("args", "message"),
     [
-        (["orders", "x", "--key", "k", "--partition", "0"], "give --key or --partition, not both"),
-        (["orders", "x", "-f", "-"], "give TEXT or --file, not both"),
-        (["orders", "x", "--property", "kind"], "'kind' is no property; write NAME=VALUE"),
+        (["orders", "x", "--key", "k", "--partition", "0"], "use --key or --partition, not both"),
+        (["orders", "x", "-f", "-"], "use TEXT or --file, not both"),
+        (["orders", "x", "--property", "kind"], "invalid property 'kind': use NAME=VALUE"),
         (["orders", "x", "--count", "0"], "0 is not in the range x>=1"),
         (["orders", "x", "--rate", "0"], "0.0 is not in the range x>0"),
         (["orders", "-f", "/nowhere"], "No such file or directory"),
     ],
 )
-def test_malformed_options(call: Call, args: list[str], sentence: str) -> None:
-    assert sentence in refused(call("send", *args), code=2)
+def test_malformed_options(call: Call, args: list[str], message: str) -> None:
+    assert message in refused(call("send", *args), code=2)
 
 
 @pytest.mark.parametrize(
-    ("args", "sentence"),
+    ("args", "message"),
     [
         (["nowhere", "x"], "/nowhere' could not be found"),
         (["orders", "x", "--partition", "2"], "It should be between 0 and 1."),
@@ -110,18 +112,18 @@ def test_malformed_options(call: Call, args: list[str], sentence: str) -> None:
         (["orders", "x", "--key", "k" * 129], "at most 128 characters"),
     ],
 )
-def test_what_cannot_be_sent_is_said(call: Call, args: list[str], sentence: str) -> None:
-    assert sentence in refused(call("send", *args))
+def test_errors_of_the_hub_are_reported(call: Call, args: list[str], message: str) -> None:
+    assert message in refused(call("send", *args))
 
 
-def test_after_an_error_it_is_said_how_many_were_sent(call: Call, tmp_path: Path) -> None:
+def test_an_error_reports_how_many_events_were_sent(call: Call, tmp_path: Path) -> None:
     (tmp_path / "events").write_text("good\n" * 3000 + "x" * 1_100_000 + "\n")
-    sentence = refused(call("send", "orders", "-p", "0", "-f", str(tmp_path / "events")))
-    assert "exceeds the limit of 1048576 bytes" in sentence
-    assert "had been sent before" in sentence
+    message = refused(call("send", "orders", "-p", "0", "-f", str(tmp_path / "events")))
+    assert "exceeds the limit of 1048576 bytes" in message
+    assert "sent before this error" in message
 
 
-def test_a_line_is_sent_when_it_comes_not_when_the_pipe_ends(
+def test_a_line_is_sent_before_the_pipe_ends(
     program: Callable[..., Program], event_hub: EmbeddedHub
 ) -> None:
     event_hub.create_hub("live", 1)
@@ -138,7 +140,7 @@ def test_a_line_is_sent_when_it_comes_not_when_the_pipe_ends(
     assert send.wait()[0] == 0
 
 
-def test_what_is_made_up() -> None:
+def test_generated_bodies() -> None:
     assert list(sample_bodies([], 2)) == [b"event 1", b"event 2"]
     assert list(sample_bodies(["a"], None)) == [b"a"]
     assert list(sample_bodies(["a", "b"], 3)) == [b"a", b"b", b"a"]
@@ -159,14 +161,14 @@ class StillClock:
         self.time += seconds
 
 
-async def test_a_pace_is_kept_from_the_start() -> None:
+async def test_the_rate_counts_from_the_start() -> None:
     clock = StillClock()
     limiter = RateLimiter(10.0, clock)
     await limiter.wait(0)
     assert clock.time == 100.0
     await limiter.wait(5)
     assert clock.time == 100.5
-    clock.time = 102.0  # sending took long: what is late is sample_bodies up for
+    clock.time = 102.0  # sending took long: the delay is caught up
     await limiter.wait(15)
     assert clock.time == 102.0
     await RateLimiter(None, clock).wait(1_000_000)

@@ -1,7 +1,8 @@
-"""`pumphouse tail`: which events, in which order, as what."""
+"""`pumphouse tail`: selection, order and output of events."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from pumphouse.amqp.types import Timestamp, UInt, array_of
 from pumphouse.cli.tail import as_json, as_text
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import PUMPHOUSE, Call, Program, good, objects, refused
@@ -22,10 +24,16 @@ Start = Callable[..., Program]
 
 
 @pytest.fixture
-def orders(call: Call) -> Call:
+def orders(call: Call, event_hub: EmbeddedHub) -> Call:
     """Thirty events: even ones in partition 0, odd ones in partition 1, in the order of time."""
-    for number in range(30):
-        good(call("send", "orders", f"order {number}", "-p", str(number % 2)))
+
+    async def fill() -> None:
+        async with open_client(event_hub.connection_string(), "orders") as client:
+            senders = [await client.sender("0"), await client.sender("1")]
+            for number in range(30):
+                await senders[number % 2].send([Event(f"order {number}".encode())])
+
+    asyncio.run(fill())
     return call
 
 
@@ -41,44 +49,44 @@ def test_the_last_ten_of_all_partitions(orders: Call) -> None:
 
 
 def test_from_a_position_to_the_end(orders: Call, event_hub: EmbeddedHub) -> None:
-    def from_(position: str, *more: str) -> list[int]:
+    def numbers_from(position: str, *more: str) -> list[int]:
         return numbers(good(orders("tail", "orders", "--from", position, *more)))
 
-    assert from_("earliest") == list(range(30))
-    assert from_("earliest", "-n", "4") == [0, 1, 2, 3]
-    assert from_("earliest", "-p", "0", "-n", "2") == [0, 2]
-    assert from_("seq:13") == [26, 27, 28, 29]
-    assert from_("seq:99") == []
-    assert from_("offset:0", "-p", "1", "-n", "1") == [1]
+    assert numbers_from("earliest") == list(range(30))
+    assert numbers_from("earliest", "-n", "4") == [0, 1, 2, 3]
+    assert numbers_from("earliest", "-p", "0", "-n", "2") == [0, 2]
+    assert numbers_from("seq:13") == [26, 27, 28, 29]
+    assert numbers_from("seq:99") == []
+    assert numbers_from("offset:0", "-p", "1", "-n", "1") == [1]
     events = objects(good(orders("tail", "orders", "-n", "30", "-o", "json")))
-    assert from_(f"time:{events[20]['time']}")[-10:] == list(range(20, 30))
-    assert from_(f"offset:{events[28]['offset']}", "-p", "0") == [28]
-    assert from_("time:-1h") == list(range(30))
-    assert from_("time:2100-01-01T00:00:00Z") == []
+    assert numbers_from(f"time:{events[20]['time']}")[-10:] == list(range(20, 30))
+    assert numbers_from(f"offset:{events[28]['offset']}", "-p", "0") == [28]
+    assert numbers_from("time:-1h") == list(range(30))
+    assert numbers_from("time:2100-01-01T00:00:00Z") == []
 
 
-def test_only_what_matches(orders: Call) -> None:
+def test_grep_selects_matching_events(orders: Call) -> None:
     assert numbers(good(orders("tail", "orders", "--grep", "order 1"))) == list(range(10, 20))
     assert numbers(good(orders("tail", "orders", "--grep", "1$", "-n", "2"))) == [11, 21]
-    found = orders("tail", "orders", "--from", "seq:1", "--grep", r"\b\d$", "-n", "3")
-    assert numbers(good(found)) == [2, 3, 4]
+    result = orders("tail", "orders", "--from", "seq:1", "--grep", r"\b\d$", "-n", "3")
+    assert numbers(good(result)) == [2, 3, 4]
     assert good(orders("tail", "orders", "--grep", "tea")) == ""
     good(orders("send", "orders", "anything", "--key", "teapot"))
     assert "anything" in good(orders("tail", "orders", "--grep", "^tea"))
 
 
-def test_nothing_comes_after_the_latest_unless_one_waits(orders: Call) -> None:
+def test_latest_without_follow_shows_nothing(orders: Call) -> None:
     result = orders("tail", "orders", "--from", "latest")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "Nothing comes after the latest event unless you --follow.\n"
+    assert result.stderr == "There are no events after latest; add --follow to wait for new ones.\n"
 
 
-def test_an_empty_hub_has_nothing_to_show(call: Call) -> None:
+def test_an_empty_hub_shows_nothing(call: Call) -> None:
     for more in ([], ["--from", "earliest"], ["--from", "seq:0"], ["--grep", "x"]):
         assert good(call("tail", "orders", *more)) == ""
 
 
-def test_what_retention_has_removed_is_passed_over(call: Call, event_hub: EmbeddedHub) -> None:
+def test_expired_events_are_skipped(call: Call, event_hub: EmbeddedHub) -> None:
     good(call("send", "orders", *(f"order {number}" for number in range(5)), "-p", "0"))
     log = event_hub.namespace.hub("orders").partition("0").log
     log.begin = 3
@@ -86,7 +94,7 @@ def test_what_retention_has_removed_is_passed_over(call: Call, event_hub: Embedd
     assert numbers(good(call("tail", "orders", "--from", "seq:1"))) == [3, 4]
 
 
-def test_all_of_an_event_in_json(call: Call) -> None:
+def test_an_event_as_json(call: Call) -> None:
     good(call("send", "orders", "café", "--key", "table-4", "--property", "kind=hot"))
     event = objects(good(call("tail", "orders", "-o", "json")))[0]
     assert list(event) == ["partition", "sequence", "offset", "time", "key", "body", "properties"]
@@ -99,7 +107,7 @@ def test_all_of_an_event_in_json(call: Call) -> None:
     assert event["time"].endswith("Z")
 
 
-def test_a_body_that_is_no_text() -> None:
+def test_a_binary_body() -> None:
     event = Event(b"\xff\x00ok\n\x1b[31m", partition="3", sequence=7, enqueued_ms=0)
     line = as_text(event)
     assert line == r"3:7  1970-01-01T00:00:00.000Z  -  \xff\x00ok\n\x1b[31m"
@@ -108,7 +116,7 @@ def test_a_body_that_is_no_text() -> None:
     assert "body" not in shown
 
 
-def test_properties_of_all_kinds_in_json() -> None:
+def test_properties_of_every_type_as_json() -> None:
     properties = {
         "n": UInt(5),
         "when": Timestamp(12),
@@ -131,35 +139,35 @@ def test_properties_of_all_kinds_in_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "sentence"),
+    ("args", "message"),
     [
         (["orders", "--from", "yesterday"], "invalid position 'yesterday': use one of earliest"),
         (["orders", "--from", "time:2024-05-01T12:00:00"], "has no time zone"),
-        (["orders", "--grep", "("], "'(' is no regular expression"),
+        (["orders", "--grep", "("], "invalid regular expression '('"),
         (["orders", "-n", "x"], "'x' is not a valid integer"),
     ],
 )
-def test_malformed_options(call: Call, args: list[str], sentence: str) -> None:
-    assert sentence in refused(call("tail", *args), code=2)
+def test_malformed_options(call: Call, args: list[str], message: str) -> None:
+    assert message in refused(call("tail", *args), code=2)
 
 
 @pytest.mark.parametrize(
-    ("args", "sentence"),
+    ("args", "message"),
     [
         (["nowhere"], "hub 'nowhere' not found; existing hubs: orders"),
         (["orders", "-p", "2"], "It should be between 0 and 1."),
         (["orders", "--group", "nobody"], "ConsumerGroups/nobody' could not be found"),
     ],
 )
-def test_what_is_not_there(call: Call, args: list[str], sentence: str) -> None:
+def test_errors_of_the_hub_are_reported(call: Call, args: list[str], message: str) -> None:
     good(call("send", "orders", "x"))
-    assert sentence in refused(call("tail", *args))
+    assert message in refused(call("tail", *args))
 
 
 # -- following ------------------------------------------------------------------------------------
 
 
-def test_following_shows_what_comes(orders: Call, program: Start, event_hub: EmbeddedHub) -> None:
+def test_follow_shows_new_events(orders: Call, program: Start, event_hub: EmbeddedHub) -> None:
     tail = program(
         "tail", "orders", "-n", "2", "--follow", connection=event_hub.connection_string()
     )
@@ -171,11 +179,11 @@ def test_following_shows_what_comes(orders: Call, program: Start, event_hub: Emb
     assert tail.line() == ""
 
 
-def test_following_from_a_position_ends_after_as_many_as_asked(
+def test_follow_from_a_position_ends_at_the_limit(
     orders: Call, program: Start, event_hub: EmbeddedHub
 ) -> None:
-    wanted = ("--from", "seq:14", "--follow", "-n", "4", "--grep", "order")
-    tail = program("tail", "orders", *wanted, connection=event_hub.connection_string())
+    options = ("--from", "seq:14", "--follow", "-n", "4", "--grep", "order")
+    tail = program("tail", "orders", *options, connection=event_hub.connection_string())
     assert [tail.line().split()[-1] for _ in range(2)] == ["28", "29"]
     good(orders("send", "orders", "tea", "-p", "0"))
     good(orders("send", "orders", "order 30", "order 31", "order 32", "-p", "0"))
@@ -184,7 +192,7 @@ def test_following_from_a_position_ends_after_as_many_as_asked(
 
 
 @pytest.mark.parametrize("position", ["latest", "seq:1000", "time:2100-01-01T00:00:00Z"])
-def test_a_position_beyond_the_end_is_the_end(
+def test_a_position_after_the_end_is_the_end(
     orders: Call, program: Start, event_hub: EmbeddedHub, position: str
 ) -> None:
     tail = program(
@@ -199,7 +207,7 @@ def test_a_position_beyond_the_end_is_the_end(
     assert tail.wait()[0] == 0
 
 
-def test_a_reader_that_leaves_early_is_no_error(orders: Call, event_hub: EmbeddedHub) -> None:
+def test_a_closed_pipe_is_not_an_error(orders: Call, event_hub: EmbeddedHub) -> None:
     good(orders("send", "orders", "x" * 1000, "--count", "2000"))
     pipe = f"{PUMPHOUSE} tail orders --from earliest | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
@@ -212,7 +220,7 @@ def test_a_reader_that_leaves_early_is_no_error(orders: Call, event_hub: Embedde
     assert (code, done.stderr) == ("0", "")
 
 
-def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colours_are_used_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     event = Event(b"x", partition="0", sequence=0)
     assert "\x1b" not in as_text(event)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)

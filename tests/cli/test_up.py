@@ -1,4 +1,4 @@
-"""`pumphouse up`: ready, reachable, and gone when told to go."""
+"""`pumphouse up`: start, stop, output and options."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from pumphouse.cli import main
+from pumphouse.cli.up import choose_key
 from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import NOWHERE, PUMPHOUSE, Program, refused
@@ -21,7 +22,7 @@ Start = Callable[..., Program]
 
 
 def listed(connection: str) -> str:
-    """What another program sees of the hub."""
+    """The output of `pumphouse hubs list` in another process."""
     return subprocess.run(
         [PUMPHOUSE, "hubs", "list", "--connection", connection],
         capture_output=True, text=True, timeout=30, check=True,
@@ -29,7 +30,7 @@ def listed(connection: str) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_one_json_line_when_ready_and_a_clean_end(
+def test_it_prints_one_json_line_and_stops_cleanly(
     program: Start, number: int, event_hub: EmbeddedHub
 ) -> None:
     up = program("up", "--hubs", "sensors:16,activity", "--port", "0", "-o", "json")
@@ -42,7 +43,7 @@ def test_one_json_line_when_ready_and_a_clean_end(
     sensors = parse_connection_string(ready["connection_strings"]["sensors"])
     assert (sensors.address, sensors.hub) == (f"127.0.0.1:{ready['port']}", "sensors")
     assert "sensors   16" in listed(ready["namespace_connection_string"])
-    # Somebody is connected, and waits, when the end comes.
+    # A reader is connected and waits when the hub stops.
     follower = program("tail", "--follow", connection=ready["connection_strings"]["sensors"])
     assert program(
         "send", "sensors", "x", connection=ready["namespace_connection_string"]
@@ -50,12 +51,12 @@ def test_one_json_line_when_ready_and_a_clean_end(
     assert follower.line().endswith("x\n")
     assert up.end(number, within_s=5.0) == (0, "")
     assert up.line() == "", "exactly one line"
-    code, sentence = follower.wait()
+    code, message = follower.wait()
     assert code == 1
-    assert f"cannot connect to 127.0.0.1:{ready['port']}" in sentence
+    assert f"cannot connect to 127.0.0.1:{ready['port']}" in message
 
 
-def test_the_text_can_be_pasted_into_a_shell(program: Start) -> None:
+def test_the_output_can_be_pasted_into_a_shell(program: Start) -> None:
     up = program("up", "--port", "0", "doors:1", "--hubs", "windows:3")
     hub, *connects, note = [up.line() for _ in range(4)]
     word, address, storage, *counts = hub.split()
@@ -70,16 +71,16 @@ def test_the_text_can_be_pasted_into_a_shell(program: Start) -> None:
             parse_connection_string(text).hub,
             f"sb://{parse_connection_string(text).authority}",
         ) == (name, address)
-    assert note == "Ctrl-C stops it. Data is lost on stop; use --data DIR to keep it.\n"
+    assert note == "Ctrl-C stops it. The data is then lost; use --data DIR to keep it.\n"
 
 
-def test_without_hubs_the_string_is_that_of_the_namespace(program: Start) -> None:
+def test_without_hubs_the_connection_string_has_no_entity_path(program: Start) -> None:
     up = program("up", "--port", "0")
     assert "0 hubs, 0 partitions" in up.line()
     assert "EntityPath" not in up.line()
 
 
-def test_logs_are_asked_for(program: Start) -> None:
+def test_verbose_logs_to_stderr(program: Start) -> None:
     up = program("up", "--port", "0", "-o", "json", "-v")
     assert json.loads(up.line())
     code, logs = up.end(signal.SIGTERM)
@@ -87,45 +88,47 @@ def test_logs_are_asked_for(program: Start) -> None:
     assert "pumphouse.hub  listener_started address=127.0.0.1" in logs
 
 
-def test_a_port_that_is_taken(event_hub: EmbeddedHub) -> None:
-    sentence = refused(CliRunner().invoke(main, ["up", "--port", str(event_hub.port)]))
-    assert sentence.startswith(f"cannot listen on 127.0.0.1:{event_hub.port}: address in use")
+def test_a_port_in_use_is_reported(event_hub: EmbeddedHub) -> None:
+    message = refused(CliRunner().invoke(main, ["up", "--port", str(event_hub.port)]))
+    assert message.startswith(f"cannot listen on 127.0.0.1:{event_hub.port}: address in use")
 
 
 @pytest.mark.parametrize(
-    ("args", "sentence"),
+    ("args", "message"),
     [
-        (["--hubs", "a:x"], "'a:x' names no hub; write NAME or NAME:PARTITIONS"),
+        (["--hubs", "a:x"], "invalid hub 'a:x': use NAME or NAME:PARTITIONS"),
         (["--hubs", "a:0"], "hub 'a' needs 1 to 2000 partitions (got 0)"),
         (["--hubs", "-a"], "invalid name '-a' for a hub"),
-        (["--hubs", "a b a"], "hub 'a' is named twice"),
+        (["--hubs", "a b a"], "duplicate hub 'a'"),
         (["--port", "70000"], "70000 is not in the range 0<=x<=65535"),
-        (["--retention", "soon"], "'soon' is no length of time"),
-        (["--retention-bytes", "lots"], "'lots' is no size"),
-        (["--key", "a;b"], "the key must not be empty, hold a semicolon"),
+        (["--retention", "soon"], "invalid duration 'soon'"),
+        (["--retention-bytes", "lots"], "invalid size 'lots'"),
+        (["--key", "a;b"], "invalid key: it must not be empty, contain a semicolon"),
         (["--key-file", "/nowhere"], "'/nowhere' does not exist"),
-        (["--key-file", "/dev/null"], "the key must not be empty"),
+        (["--key-file", "/dev/null"], "invalid key: it must not be empty"),
     ],
 )
-def test_malformed_options(args: list[str], sentence: str) -> None:
+def test_malformed_options(args: list[str], message: str) -> None:
     result = CliRunner(env=NOWHERE).invoke(main, ["up", "--port", "0", *args])
-    assert sentence in refused(result, code=2)
+    assert message in refused(result, code=2)
 
 
-def test_the_key_comes_from_a_file_or_is_made_up(program: Start, tmp_path: Path) -> None:
+def test_the_key_comes_from_a_file_or_is_random(program: Start, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("SAS_KEY_VALUE\n")
-    keys = []
-    for more in (["--key-file", str(tmp_path / "key")], ["--key", "other"], [], []):
-        up = program("up", "--port", "0", "-o", "json", *more)
-        keys.append(
-            parse_connection_string(json.loads(up.line())["namespace_connection_string"]).key
-        )
-    assert keys[:2] == ["SAS_KEY_VALUE", "other"]
-    assert len(set(keys)) == 4
-    assert len(keys[2]) == 44
+    assert choose_key(None, tmp_path / "key") == "SAS_KEY_VALUE"
+    assert choose_key("other", None) == "other"
+    # Both start before the first is read: a start takes about a second.
+    given = program("up", "--port", "0", "-o", "json", "--key-file", str(tmp_path / "key"))
+    random = program("up", "--port", "0", "-o", "json")
+    keys = [
+        parse_connection_string(json.loads(up.line())["namespace_connection_string"]).key
+        for up in (given, random)
+    ]
+    assert keys[0] == "SAS_KEY_VALUE"
+    assert len(keys[1]) == 44
 
 
-def test_an_address_for_everybody_is_not_one_to_connect_to(program: Start) -> None:
+def test_the_connection_string_of_a_wildcard_address_has_localhost(program: Start) -> None:
     up = program("up", "--port", "0", "--host", "0.0.0.0", "-o", "json", "eh")
     ready = json.loads(up.line())
     assert (
@@ -135,7 +138,7 @@ def test_an_address_for_everybody_is_not_one_to_connect_to(program: Start) -> No
     assert "eh" in listed(ready["namespace_connection_string"])
 
 
-def test_retention_is_kept(program: Start) -> None:
+def test_retention_removes_old_events(program: Start) -> None:
     up = program("up", "--port", "0", "-o", "json", "eh:1", "--retention-bytes", "2MB")
     connection = json.loads(up.line())["connection_strings"]["eh"]
     send = program("send", "eh", "x" * 10_000, "--count", "500", connection=connection)

@@ -1,7 +1,7 @@
-"""A page in a browser: the hub, `pumphouse dash` as a process of its own, and Debian's chromium.
+"""A hub, `pumphouse dash` as a process, and Debian's chromium, for the browser tests.
 
-The browser is driven by Playwright's blocking interface, which keeps an event loop of its own in
-this thread; what has to be awaited beside it is awaited in another.
+Playwright's blocking interface runs its own event loop in this thread, so coroutines of the tests
+run in another thread.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ STOP_S = 30.0
 
 
 def find_chromium() -> str:
-    """The browser that scripts/chromium would find."""
+    """The path of the browser that scripts/chromium finds."""
     names = os.environ.get("CHROMIUM", "chromium chromium-browser google-chrome").split()
     for name in names:
-        if found := shutil.which(name):
-            return found
-    raise AssertionError("there is no browser: run scripts/chromium, or set CHROMIUM")
+        if path := shutil.which(name):
+            return path
+    raise AssertionError("no browser path: run scripts/chromium, or set CHROMIUM")
 
 
 @contextmanager
@@ -56,24 +56,24 @@ def open_browser() -> Iterator[Browser]:
             browser.close()
 
 
-def await_apart(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in a thread: in this one the browser's loop runs."""
+def run_in_thread(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in another thread: this one runs the event loop of the browser."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
 
 
-class Dash:
-    """`pumphouse dash` as a process. It is ended with the block, and can be ended before."""
+class DashProcess:
+    """`pumphouse dash` as a process that can be stopped and restarted."""
 
-    def __init__(self, connection: str, *words: str, port: int = 0) -> None:
-        self.connection, self.words, self.port = connection, words, port
+    def __init__(self, connection: str, *arguments: str, port: int = 0) -> None:
+        self.connection, self.arguments, self.port = connection, arguments, port
         self.start()
 
     def start(self) -> None:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "pumphouse", "dash", "-o", "json"),
-                *("--port", str(self.port), *self.words),
+                *("--port", str(self.port), *self.arguments),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -102,7 +102,7 @@ class Dash:
 
 @contextmanager
 def homes_hub(partitions: int) -> Iterator[EmbeddedHub]:
-    """The hubs of the homes, each with a group for the page, and one for hosts."""
+    """The hubs of the homes with a consumer group for the page, and a group for hosts."""
     with EmbeddedHub(dict.fromkeys(HUBS, partitions)) as hub:
         for name in HUBS:
             hub.create_group(name, "page")
@@ -110,7 +110,7 @@ def homes_hub(partitions: int) -> Iterator[EmbeddedHub]:
         yield hub
 
 
-def dash_words(folder: Path, *, homes: int, fleet: str, lease: str, every: str) -> list[str]:
+def dash_arguments(folder: Path, *, homes: int, fleet: str, lease: str, every: str) -> list[str]:
     return [
         *("--homes", "--homes-count", str(homes), "--events-group", "page", "--write"),
         *("--fleet", f"sensors/{fleet}", "--lease", lease, "--every", every),
@@ -118,24 +118,24 @@ def dash_words(folder: Path, *, homes: int, fleet: str, lease: str, every: str) 
     ]
 
 
-class Witness:
-    """Hears what a browser says, and sees whom it asks."""
+class BrowserLog:
+    """Records the errors of a browser and its requests to other servers."""
 
     def __init__(self, context: BrowserContext, port: int) -> None:
         self.context, self.own = context, f"127.0.0.1:{port}"
         self.errors: list[str] = []
-        self.elsewhere: list[str] = []
-        context.on("request", lambda request: self.asked(request.url))
+        self.foreign_requests: list[str] = []
+        context.on("request", lambda request: self.add_request(request.url))
         context.on("page", self.watch)
 
     def watch(self, page: Page) -> None:
-        page.on("console", lambda said: self.said(said.type, said.text))
+        page.on("console", lambda entry: self.add_console(entry.type, entry.text))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
 
-    def asked(self, url: str) -> None:
+    def add_request(self, url: str) -> None:
         if urlsplit(url).netloc != self.own:
-            self.elsewhere.append(url)
+            self.foreign_requests.append(url)
 
-    def said(self, kind: str, text: str) -> None:
+    def add_console(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
             self.errors.append(text)

@@ -1,4 +1,4 @@
-"""A hub with homes, and somebody who asks the page: what the tests of the page share."""
+"""Events of homes, and an HTTP client for the page, for the tests of the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENCE_S = 60.0  # the machine may be busy
 
 
 async def until(condition: Callable[[], object], what: str = "that") -> None:
-    """Wait until something is true, for as long as a busy machine may need."""
+    """Wait until a condition is true, for a time that suffices on a loaded machine."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not become true in {PATIENCE_S:.0f} s"
@@ -52,8 +52,8 @@ def activity(home: int, sensor: str, value: float, at: int | None = None, **more
 
 def alert(home: int, kind: str = "break-in", text: str = "Door opened while away") -> Event:
     at = now_ms()
-    made = Alert(home_id(home), kind, "door", at, at - 9000, region_of(home), text)
-    return Event(encode_alert(made), partition_key=home_id(home))
+    new_alert = Alert(home_id(home), kind, "door", at, at - 9000, region_of(home), text)
+    return Event(encode_alert(new_alert), partition_key=home_id(home))
 
 
 async def send(
@@ -65,7 +65,7 @@ async def send(
 
 
 async def send_to_each(connection: str, hub: str, events: list[Event]) -> None:
-    """The same events to every partition."""
+    """Send the same events to every partition."""
     async with NativeClient(connection, hub) as client:
         for partition in (await client.properties()).partitions:
             await (await client.sender(partition)).send(events)
@@ -79,11 +79,11 @@ async def send_alerts(connection: str, *events: Event) -> None:
     await send(connection, ALERTS_HUB, events)
 
 
-# -- asking the page ------------------------------------------------------------------------------
+# -- HTTP -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     status: int
     headers: dict[str, str]
     body: bytes = field(repr=False)
@@ -93,14 +93,14 @@ class Answer:
         return json.loads(self.body)
 
 
-class Caller:
-    """Speaks HTTP to a page, with whatever headers a test wants."""
+class PageClient:
+    """An HTTP client for the page, with any headers that a test sets."""
 
     def __init__(self, port: int) -> None:
         self.port, self.own = port, f"127.0.0.1:{port}"
 
     @asynccontextmanager
-    async def ask(
+    async def request(
         self, method: str, path: str, headers: dict[str, str], body: bytes = b""
     ) -> AsyncIterator[tuple[int, dict[str, str], asyncio.StreamReader]]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
@@ -117,22 +117,22 @@ class Caller:
             writer.close()
             await asyncio.wait([asyncio.ensure_future(writer.wait_closed())], timeout=5)
 
-    async def get(self, path: str, **headers: str) -> Answer:
-        async with self.ask("GET", path, headers) as (status, found, reader):
-            return Answer(status, found, await reader.read())
+    async def get(self, path: str, **headers: str) -> Response:
+        async with self.request("GET", path, headers) as (status, found, reader):
+            return Response(status, found, await reader.read())
 
-    async def post(self, path: str, data: Any, **headers: str) -> Answer:
+    async def post(self, path: str, data: Any, **headers: str) -> Response:
         given = {"origin": f"http://{self.own}", "x-pumphouse-token": await self.token()}
         body = data if isinstance(data, bytes) else json.dumps(data).encode()
-        async with self.ask("POST", path, given | headers, body) as (status, found, reader):
-            return Answer(status, found, await reader.read())
+        async with self.request("POST", path, given | headers, body) as (status, found, reader):
+            return Response(status, found, await reader.read())
 
     async def token(self) -> str:
         return str((await self.get("/api/about")).json["token"])
 
     async def messages(self, path: str) -> AsyncGenerator[tuple[str, Any], None]:
         """The messages of a stream: name and data."""
-        async with self.ask("GET", path, {}) as (status, headers, reader):
+        async with self.request("GET", path, {}) as (status, headers, reader):
             assert status == 200, await reader.read()
             assert headers["content-type"] == "text/event-stream; charset=utf-8"
             name = ""

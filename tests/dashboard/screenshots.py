@@ -40,7 +40,7 @@ from pumphouse.homes.schema import (
 from pumphouse.homes.simulator.hashed_random import Ints
 from pumphouse.homes.simulator.incidents import Incidents
 from pumphouse.homes.simulator.sensors import HomeSimulator
-from tests.dashboard.browser import PATIENCE_MS, Dash, homes_hub, open_browser
+from tests.dashboard.browser import PATIENCE_MS, DashProcess, homes_hub, open_browser
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 HOMES, CLOSELY = int(os.environ.get("HOMES", "100000")), 100
@@ -136,7 +136,7 @@ def scene() -> Iterator[str]:
         hub.create_group("activity", "counters")
         feed = Feed(hub.connection_string())
         feed.start()
-        dash = Dash(
+        dash = DashProcess(
             hub.connection_string(),
             *("--homes", "--homes-count", str(HOMES), "--events-group", "page", "--write"),
             *("--fleet", "activity/counters:pull:3", "--lease", "10s"),

@@ -1,6 +1,6 @@
-"""The page in a real browser: what is in its cells, and what happens when something happens.
+"""The page in a real browser.
 
-One browser, one hub and one page for all of these; they run in one process, one after the other.
+All tests share one browser, one hub and one page, and run one after the other in one process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.dashboard.browser import (
     PATIENCE_MS,
-    Dash,
-    Witness,
-    await_apart,
-    dash_words,
+    BrowserLog,
+    DashProcess,
+    dash_arguments,
     homes_hub,
     open_browser,
+    run_in_thread,
 )
 from tests.dashboard.page_client import (
     activity,
@@ -47,15 +47,15 @@ def hub() -> Iterator[EmbeddedHub]:
 
 
 @pytest.fixture(scope="module")
-def dash(hub: EmbeddedHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dash]:
+def dash(hub: EmbeddedHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashProcess]:
     folder = tmp_path_factory.mktemp("dash")
     (folder / "status.json").write_text(
         '{"v":1,"at":1,"stages":{"sift":{"state":"running","batch":12,"batch_ms":1830,'
         '"input_rate":8333.0,"processed_rate":21000.0,"lag_events":0,"lag_s":0.0,"state_rows":0,'
         '"state_bytes":0,"restarts":2,"error":null,"counts":{"bad":7}}}}'
     )
-    words = dash_words(folder, homes=64, fleet="counters:pull:2", lease="5s", every="0.3s")
-    running = Dash(hub.connection_string(), *words)
+    arguments = dash_arguments(folder, homes=64, fleet="counters:pull:2", lease="5s", every="0.3s")
+    running = DashProcess(hub.connection_string(), *arguments)
     yield running
     running.dispose()
 
@@ -68,63 +68,65 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def witness(browser: Browser, dash: Dash) -> Iterator[Witness]:
-    """Who expects errors empties it before the end."""
+def browser_log(browser: Browser, dash: DashProcess) -> Iterator[BrowserLog]:
+    """Fails the test on errors in the browser. A test that expects errors clears the log."""
     context = browser.new_context(viewport=DESKTOP, base_url=dash.url)
     context.set_default_timeout(PATIENCE_MS)
-    heard = Witness(context, dash.port)
-    yield heard
+    log = BrowserLog(context, dash.port)
+    yield log
     context.close()
-    assert heard.elsewhere == [], "a request left the machine"
-    assert heard.errors == []
+    assert log.foreign_requests == [], "a request left the machine"
+    assert log.errors == []
 
 
 @pytest.fixture
-def page(witness: Witness) -> Page:
-    return witness.context.new_page()
+def page(browser_log: BrowserLog) -> Page:
+    return browser_log.context.new_page()
 
 
-def rows(page: Page) -> list[list[str]]:
-    """The ownership table as it is written."""
-    table = page.locator("table.ownership tbody tr")
-    return [row.locator("th, td").all_inner_texts() for row in table.all()]
+# The rows of the ownership table as objects: column title -> text.
+ROWS = """[...document.querySelectorAll("table.ownership tbody tr")].map((row) => {
+  const cells = [...row.children];
+  return Object.fromEntries(cells.map((cell) => [cell.dataset.label, cell.innerText.trim()]));
+})"""
+
+
+def rows(page: Page) -> list[dict[str, str]]:
+    """The texts of the ownership table by column title."""
+    texts: list[dict[str, str]] = page.evaluate(ROWS)
+    return texts
 
 
 def wait_for_rows(page: Page, condition: str) -> None:
-    """Until a condition on `rows` (lists of texts) holds."""
-    page.wait_for_function(
-        "() => { const rows = [...document.querySelectorAll('table.ownership tbody tr')]"
-        ".map((row) => [...row.children].map((cell) => cell.innerText.trim())); "
-        f"return {condition}; }}"
-    )
+    """Wait until a JavaScript condition on `rows` is true."""
+    page.wait_for_function(f"() => {{ const rows = {ROWS}; return {condition}; }}")
 
 
 def hosts(page: Page) -> Locator:
     return page.get_by_role("list", name="Hosts").get_by_role("listitem")
 
 
-def test_the_table_says_what_is_true(page: Page, hub: EmbeddedHub) -> None:
+def test_the_ownership_table(page: Page, hub: EmbeddedHub) -> None:
     page.goto("/fleet")
-    wait_for_rows(page, "rows.length === 4 && new Set(rows.map((row) => row[1])).size === 2")
-    await_apart(send_to_each(hub.connection_string(), "sensors", [Event(b"reading")] * 1234))
-    # Nobody else sends to this hub.
-    wait_for_rows(page, "rows.every((row) => row[5] === '1,233' && row[6] === '0')")
-    found = rows(page)
-    assert [row[4] for row in found] == ["1,233"] * 4
-    assert [row[0] for row in found] == ["0", "1", "2", "3"]
-    assert sorted(row[1] for row in found) == ["pull-1", "pull-1", "pull-2", "pull-2"]
-    assert sum(int(row[2]) for row in found) >= 4
-    for row in found:
-        assert re.fullmatch(r"[0-5]\.\d s", row[3]), row
-        assert row[7] == "0.0 s"
-        assert row[10] == "ok"
+    wait_for_rows(page, "rows.length === 4 && new Set(rows.map((row) => row.Owner)).size === 2")
+    run_in_thread(send_to_each(hub.connection_string(), "sensors", [Event(b"reading")] * 1234))
+    wait_for_rows(page, "rows.every((row) => row.End === '1,233' && row.Lag === '0')")
+    table = rows(page)
+    assert [row["Checkpoint"] for row in table] == ["1,233"] * 4
+    assert [row["Partition"] for row in table] == ["0", "1", "2", "3"]
+    assert sorted(row["Owner"] for row in table) == ["pull-1", "pull-1", "pull-2", "pull-2"]
+    assert sum(int(row["Epoch"]) for row in table) >= 4
+    for row in table:
+        assert re.fullmatch(r"[0-5]\.\d s", row["Lease left"]), row
+        assert row["Lag time"] == "0.0 s"
+        assert row["Verdict"] == "ok"
     expect(page.locator("article.group .pill").first).to_have_text("stable")
     expect(page.locator("article.group .summary")).to_contain_text("2 hosts, 2 partitions each")
     expect(page).to_have_title("Fleet · Pumphouse")
     expect(page.locator("#link-word")).to_have_text("live")
 
 
-def test_every_column_is_explained(page: Page) -> None:
+def test_every_column_has_a_meaning(page: Page) -> None:
     page.goto("/fleet")
     heads = page.locator("table.ownership thead th")
     expect(heads).to_have_count(11)
@@ -132,46 +134,46 @@ def test_every_column_is_explained(page: Page) -> None:
         assert (head.get_attribute("title") or "").endswith(".")
     what = page.locator("article.group details.what")
     what.locator("summary").click()
-    expect(what).to_contain_text("Rises by one whenever the partition changes hands")
+    expect(what).to_contain_text("Rises with every change of owner")
     expect(what).to_contain_text("has no live owner: it is not read")
 
 
-def test_stages_of_spark(page: Page) -> None:
+def test_the_table_of_spark_stages(page: Page) -> None:
     page.goto("/fleet")
     cells = page.locator("#stages tbody tr").locator("th, td")
     expect(cells).to_have_text(
         ["sift", "running", "12", "1.8 s", "8,333/s", "21,000/s", "0 (0.0 s)", DASH, "bad 7", "2"]
     )
-    expect(page.locator("#stages-empty")).to_contain_text("These figures are old")
+    expect(page.locator("#stages-empty")).to_contain_text("Stale data")
 
 
 def add_host(page: Page) -> str:
-    """Press the button; the name of the host that came, once it owns something."""
+    """Press the button; the name of the new host after it owns a partition."""
     before = set(hosts(page).locator(".name").all_inner_texts())
     page.get_by_role("button", name="Add a host").click()
     expect(hosts(page)).not_to_have_count(len(before))
     (name,) = set(hosts(page).locator(".name").all_inner_texts()) - before
-    wait_for_rows(page, f"rows.some((row) => row[1] === '{name}')")
+    wait_for_rows(page, f"rows.some((row) => row.Owner === '{name}')")
     return name
 
 
 def open_fleet(page: Page) -> None:
     page.goto("/fleet")
-    wait_for_rows(page, "rows.length === 4 && rows.every((row) => /^pull-\\d$/.test(row[1]))")
+    wait_for_rows(page, "rows.length === 4 && rows.every((row) => /^pull-\\d$/.test(row.Owner))")
 
 
 def test_a_host_is_added_and_the_fleet_rebalances(page: Page) -> None:
     open_fleet(page)
     name = add_host(page)
-    happened = page.get_by_role("list", name="What happened")
-    expect(happened).to_contain_text(re.compile(rf"pull-\d handed partition \d to {name}, epoch"))
-    expect(page.locator(".lanes canvas")).to_have_attribute("aria-label", re.compile(name))
+    changes = page.get_by_role("list", name="Changes")
+    expect(changes).to_contain_text(re.compile(rf"pull-\d handed partition \d to {name}, epoch"))
+    expect(page.locator(".timeline canvas")).to_have_attribute("aria-label", re.compile(name))
     hosts(page).filter(has_text=name).get_by_role("button", name=f"Stop {name}").click()
     expect(hosts(page).filter(has_text=name)).to_contain_text("stopped at")
-    wait_for_rows(page, f"rows.every((row) => row[1] !== '{name}' && row[1] !== 'nobody')")
+    wait_for_rows(page, f"rows.every((row) => row.Owner !== '{name}' && row.Owner !== 'none')")
 
 
-def test_a_host_is_killed_and_others_take_over(page: Page) -> None:
+def test_the_partitions_of_a_killed_host_are_claimed(page: Page) -> None:
     open_fleet(page)
     name = add_host(page)
     card = hosts(page).filter(has_text=name)
@@ -180,18 +182,18 @@ def test_a_host_is_killed_and_others_take_over(page: Page) -> None:
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(f"Kill {name}?")
     dialog.get_by_role("button", name="No").click()
-    os.kill(pid, 0)  # it lives: nobody is killed by a slip of the hand
+    os.kill(pid, 0)  # alive: the kill was not confirmed
     card.get_by_role("button", name=f"Kill {name}").click()
     dialog.get_by_role("button", name="Kill").click()
     expect(card).to_contain_text("killed at")
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    wait_for_rows(page, f"rows.every((row) => row[1] !== '{name}' && row[1] !== 'nobody')")
-    happened = page.get_by_role("list", name="What happened")
-    expect(happened).to_contain_text(f"the lease of {name} on partition")
+    wait_for_rows(page, f"rows.every((row) => row.Owner !== '{name}' && row.Owner !== 'none')")
+    changes = page.get_by_role("list", name="Changes")
+    expect(changes).to_contain_text(f"the lease of {name} on partition")
 
 
-def test_a_fault_is_injected_and_taken_away(page: Page, hub: EmbeddedHub) -> None:
+def test_a_fault_is_injected_and_removed(page: Page, hub: EmbeddedHub) -> None:
     page.goto("/fleet")
     form = page.locator("#fault")
     expect(page.locator("#fault-action option").first).to_be_attached()
@@ -199,17 +201,17 @@ def test_a_fault_is_injected_and_taken_away(page: Page, hub: EmbeddedHub) -> Non
     form.get_by_label("Hub").select_option("deadletter")
     form.get_by_label("Partition").fill("1")
     page.get_by_role("button", name="Inject").click()
-    planned = page.get_by_role("list", name="Planned faults").get_by_role("listitem")
+    planned = page.get_by_role("list", name="Active faults").get_by_role("listitem")
     expect(planned).to_contain_text("freeze on deliver of hub deadletter, partition 1")
     assert [fault.action for fault in hub.faults.planned] == ["freeze"]
-    planned.get_by_role("button", name="Take away").click()
+    planned.get_by_role("button", name="Remove").click()
     expect(planned).to_have_count(0)
     assert list(hub.faults.planned) == []
 
 
 def test_a_home_and_its_alert(page: Page, hub: EmbeddedHub) -> None:
     connection = hub.connection_string()
-    await_apart(
+    run_in_thread(
         send_activities(
             connection,
             activity(42, "door", 0),
@@ -232,7 +234,7 @@ def test_a_home_and_its_alert(page: Page, hub: EmbeddedHub) -> None:
     expect(strip).to_have_count(5)
     expect(strip.first).to_have_attribute("aria-label", re.compile("motion: active or open"))
 
-    await_apart(send_alerts(connection, alert(42, text="Door opened while away")))
+    run_in_thread(send_alerts(connection, alert(42, text="Door opened while away")))
     mine = page.locator("#home ol.alerts li")
     expect(mine).to_have_count(1)
     expect(mine).to_contain_text("break-in")
@@ -247,7 +249,7 @@ def test_a_home_and_its_alert(page: Page, hub: EmbeddedHub) -> None:
     expect(kiln).to_have_text(["Kiln Lane", "3", "0", "0", "0", "0", "1"])
 
 
-def test_a_home_that_there_is_not(page: Page) -> None:
+def test_an_unknown_home_is_rejected(page: Page) -> None:
     page.goto("/homes")
     expect(page.locator("#figure-homes .value")).to_have_text(re.compile(r"\d"))
     find = page.get_by_label("Find a home")
@@ -256,20 +258,20 @@ def test_a_home_that_there_is_not(page: Page) -> None:
     expect(page.locator("#find-error")).to_contain_text("the highest is h000063")
     find.fill("my home")
     find.press("Enter")
-    expect(page.locator("#find-error")).to_contain_text("a number of up to six digits")
+    expect(page.locator("#find-error")).to_contain_text("use a number of up to six digits")
 
 
-def test_the_picture_by_keyboard(page: Page) -> None:
+def test_the_grid_by_keyboard(page: Page) -> None:
     page.goto("/homes")
-    first = page.locator("#town canvas").first
-    expect(first).to_have_attribute("aria-label", re.compile("Homes of Alder Grove: . not heard"))
+    first = page.locator("#home-grid canvas").first
+    expect(first).to_have_attribute("aria-label", re.compile("Homes of Alder Grove: . no data"))
     first.focus()
-    cursor = page.locator("#town-cursor")
-    expect(cursor).to_have_text("h000000 · Alder Grove · not heard")
+    cursor = page.locator("#home-cursor")
+    expect(cursor).to_have_text("h000000 · Alder Grove · no data")
     page.keyboard.press("ArrowRight")
-    expect(cursor).to_have_text("h000016 · Alder Grove · not heard")
+    expect(cursor).to_have_text("h000016 · Alder Grove · no data")
     page.keyboard.press("PageDown")
-    expect(cursor).to_have_text("h000001 · Beacon Hill · not heard")
+    expect(cursor).to_have_text("h000001 · Beacon Hill · no data")
     page.keyboard.press("Enter")
     expect(page.locator("#home strong")).to_have_text("h000001")
 
@@ -283,7 +285,7 @@ def test_events_are_tailed_filtered_and_sent(page: Page, hub: EmbeddedHub) -> No
     page.locator("#send-hub").select_option("deadletter")
     form.get_by_label("Body").fill('{"hello": "browser"}')
     form.get_by_label("Partition").fill("2")
-    form.get_by_label("How many").fill("3")
+    form.get_by_label("Count").fill("3")
     form.get_by_role("button", name="Send").click()
     expect(page.locator("#send-state")).to_contain_text("3 events sent to deadletter")
     shown = page.locator("#tail-rows tr")
@@ -293,7 +295,7 @@ def test_events_are_tailed_filtered_and_sent(page: Page, hub: EmbeddedHub) -> No
     shown.first.locator("summary").click()
     expect(shown.first.locator("pre")).to_have_text('{\n  "hello": "browser"\n}')
 
-    await_apart(send(hub.connection_string(), "deadletter", [Event(b"needle"), Event(b"hay")]))
+    run_in_thread(send(hub.connection_string(), "deadletter", [Event(b"needle"), Event(b"hay")]))
     expect(shown).to_have_count(5)
     tail = page.locator("#tail")
     tail.get_by_label("Contains").fill("NEEDLE")
@@ -303,18 +305,18 @@ def test_events_are_tailed_filtered_and_sent(page: Page, hub: EmbeddedHub) -> No
     expect(shown).to_have_count(1)
 
 
-def test_what_cannot_be_read_is_said(page: Page, witness: Witness) -> None:
+def test_an_invalid_position_is_reported(page: Page, browser_log: BrowserLog) -> None:
     page.goto("/events")
     page.locator("#tail").get_by_label("From").fill("somewhere")
     page.get_by_role("button", name="Read").click()
     expect(page.locator("#tail-state")).to_contain_text("invalid position 'somewhere'")
-    # The browser itself notes each answer of 400.
-    assert witness.errors
-    assert all("status of 400" in error for error in witness.errors)
-    witness.errors.clear()
+    # The browser logs each response with status 400.
+    assert browser_log.errors
+    assert all("status of 400" in error for error in browser_log.errors)
+    browser_log.errors.clear()
 
 
-def test_tabs_by_keyboard_and_the_way_back(page: Page) -> None:
+def test_tabs_by_keyboard_and_back(page: Page) -> None:
     page.goto("/homes")
     tabs = page.get_by_role("tab")
     expect(tabs).to_have_count(3)
@@ -333,21 +335,23 @@ def test_tabs_by_keyboard_and_the_way_back(page: Page) -> None:
 
 
 UNNAMED = """() => {
-  const named = (element) => element.labels?.length || element.getAttribute("aria-label")
-    || element.getAttribute("aria-labelledby") || element.innerText?.trim() || element.title;
-  const wanted = "button, input, select, textarea, a, canvas[role=img], [role=region], summary";
-  const bad = [...document.querySelectorAll(wanted)].filter((one) => !named(one));
-  const pictures = [...document.images].filter((one) => !one.hasAttribute("alt"));
-  const tables = [...document.querySelectorAll("table")];
-  const heads = tables.filter((one) => one.rows.length && !one.tHead && !one.closest(".uplot"));
-  const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
-  const twice = ids.filter((id, place) => ids.indexOf(id) !== place);
-  return [...bad, ...pictures, ...heads].map((one) => one.outerHTML.slice(0, 120)).concat(twice);
+  const isNamed = (item) => item.labels?.length || item.getAttribute("aria-label")
+    || item.getAttribute("aria-labelledby") || item.innerText?.trim() || item.title;
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const controls = "button, input, select, textarea, a, canvas[role=img], [role=region], summary";
+  const unnamed = all(controls).filter((item) => !isNamed(item));
+  const images = [...document.images].filter((item) => !item.hasAttribute("alt"));
+  const tables = all("table").filter((item) => item.rows.length && !item.closest(".uplot"));
+  const headless = tables.filter((item) => !item.tHead);
+  const ids = all("[id]").map((item) => item.id);
+  const duplicates = ids.filter((id, index) => ids.indexOf(id) !== index);
+  const bad = [...unnamed, ...images, ...headless];
+  return bad.map((item) => item.outerHTML.slice(0, 120)).concat(duplicates);
 }"""
 
 
 @pytest.mark.parametrize("tab", ["homes", "fleet", "events"])
-def test_everything_has_a_name_and_fits_a_phone(page: Page, tab: str) -> None:
+def test_every_control_has_a_name_and_fits_a_phone(page: Page, tab: str) -> None:
     page.set_viewport_size(PHONE)
     page.goto(f"/{tab}?home=42")
     expect(page.locator("#link-word")).to_have_text("live")
@@ -364,23 +368,25 @@ CONTRAST = """() => {
   const channel = (v) => (v / 255 <= 0.04 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
   const light = (text) => { const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map(channel);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-  const behind = (one) => { for (let at = one; at; at = at.parentElement) {
-    const found = getComputedStyle(at).backgroundColor;
-    if (!found.endsWith(", 0)") && found !== "transparent") return found; }
+  const background = (item) => { for (let at = item; at; at = at.parentElement) {
+    const colour = getComputedStyle(at).backgroundColor;
+    if (!colour.endsWith(", 0)") && colour !== "transparent") return colour; }
     return "rgb(255, 255, 255)"; };
-  const text = (node) => node.nodeType === 3 && node.data.trim();
-  const texts = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility()
-    && !one.disabled && !one.closest(".gone") && [...one.childNodes].some(text));
-  const ratio = (one) => { const pair = [getComputedStyle(one).color, behind(one)].map(light);
+  const isText = (node) => node.nodeType === 3 && node.data.trim();
+  const isShown = (item) => item.checkVisibility() && !item.disabled && !item.closest(".gone");
+  const texts = [...document.querySelectorAll("body *")]
+    .filter((item) => isShown(item) && [...item.childNodes].some(isText));
+  const ratio = (item) => {
+    const pair = [getComputedStyle(item).color, background(item)].map(light);
     return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05); };
-  return texts.filter((one) => ratio(one) < 4.5)
-    .map((one) => [ratio(one), one.outerHTML.slice(0, 90)]);
+  return texts.filter((item) => ratio(item) < 4.5)
+    .map((item) => [ratio(item), item.outerHTML.slice(0, 90)]);
 }"""
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_can_be_read_in_both_themes(page: Page, hub: EmbeddedHub, theme: str) -> None:
-    await_apart(send_activities(hub.connection_string(), activity(42, "door", 0)))
+def test_text_has_contrast_in_both_themes(page: Page, hub: EmbeddedHub, theme: str) -> None:
+    run_in_thread(send_activities(hub.connection_string(), activity(42, "door", 0)))
     page.emulate_media(color_scheme="light")
     page.emulate_media(reduced_motion="reduce")
     page.goto("/fleet")
@@ -397,19 +403,23 @@ def test_text_can_be_read_in_both_themes(page: Page, hub: EmbeddedHub, theme: st
     assert page.evaluate(CONTRAST) == []
 
 
-def test_the_connection_is_lost_and_found_again(page: Page, dash: Dash, witness: Witness) -> None:
+def test_the_page_reconnects_to_a_restarted_server(
+    page: Page, dash: DashProcess, browser_log: BrowserLog
+) -> None:
     open_fleet(page)
     expect(page.locator("#banner")).to_be_hidden()
     assert dash.stop() == 0
-    expect(page.locator("#banner")).to_contain_text("The page has lost its server")
+    expect(page.locator("#banner")).to_contain_text("Connection to the server of the page lost")
     expect(page.locator("#link-word")).to_have_text("connection lost")
-    assert len(rows(page)) == 4, "what was known stays on the page"
+    assert len(rows(page)) == 4, "the known rows stay on the page"
     dash.start()
     expect(page.locator("#link-word")).to_have_text("live")
     expect(page.locator("#banner")).to_be_hidden()
-    wait_for_rows(page, "rows.every((row) => /^pull-[12]$/.test(row[1]))")
-    # Another server has another token: the page asks for it, and its buttons work.
+    wait_for_rows(page, "rows.every((row) => /^pull-[12]$/.test(row.Owner))")
+    # The restarted server has another token: the page requests it, and its buttons work.
     assert add_host(page) == "pull-3"
-    others = [error for error in witness.errors if "net::ERR" not in error and "403" not in error]
-    witness.errors.clear()
+    others = [
+        error for error in browser_log.errors if "net::ERR" not in error and "403" not in error
+    ]
+    browser_log.errors.clear()
     assert others == []

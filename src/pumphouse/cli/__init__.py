@@ -1,7 +1,7 @@
 """The command line: `pumphouse up`, `hubs`, `groups`, `send`, `tail`, `process` and so on.
 
-One file per noun. A command's module is imported when it is called, and imports what it works with
-when it runs, so that `--help` answers at once.
+One file per command. The module of a command is imported when the command is called, and it imports
+its libraries when it runs, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMMANDS = {
 
 
 class Commands(click.Group):
-    """The commands by name, and the way out: every expected error is one sentence."""
+    """Loads commands by name, and reports every expected error as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -76,9 +76,9 @@ class Commands(click.Group):
 @click.group("pumphouse", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="pumphouse", prog_name="pumphouse")
 def main() -> None:
-    """An event hub on your own machine, and tools to look into one.
+    """An event hub on your own machine, and tools to inspect event hubs.
 
-    `pumphouse up` starts a hub that the official Azure Event Hubs clients connect to and prints a
-    connection string. The other commands find the hub by --connection, or by that string in
-    PUMPHOUSE_CONNECTION or EVENT_HUB_CONN_STR.
+    `pumphouse up` starts a hub for the official Azure Event Hubs clients and prints its connection
+    string. The other commands take that string from --connection, PUMPHOUSE_CONNECTION or
+    EVENT_HUB_CONN_STR.
     """

@@ -1,10 +1,9 @@
-"""`pumphouse checkpoints`: list, move, save and restore how far a consumer group has come."""
+"""`pumphouse checkpoints`: list, move, export and import the checkpoints of a consumer group."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Iterable
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
-    ParsedType,
+    POSITION_TYPE,
     connection_option,
     group_option,
     hub_option,
@@ -22,7 +21,7 @@ from pumphouse.cli.common.options import (
     store_option,
 )
 from pumphouse.errors import OptionError
-from pumphouse.events import Event, Position, parse_position, to_datetime, to_ms
+from pumphouse.events import Event, Position, to_datetime, to_ms
 
 if TYPE_CHECKING:
     from pumphouse.cli.common.group_access import GroupAccess
@@ -30,33 +29,28 @@ if TYPE_CHECKING:
     from pumphouse.leases.model import Checkpoint
     from pumphouse.processor.admin.resets import Change, ResetPosition
 
-LOOK_S = 5.0  # how long we wait for an event that must be there
-
-
-def read_position(text: str) -> Position:
-    return parse_position(text, int(time.time() * 1000))
-
-
-POSITION_TYPE = ParsedType("position", read_position)
+READ_S = 5.0  # deadline for reading an event that exists
 partition_option = click.option(
     "-p",
     "--partition",
     "partitions",
     multiple=True,
     metavar="N",
-    help="Only these; several with the option again.",
+    help="Only this partition; may be given several times.",
 )
 execute_option = click.option(
-    "--execute", is_flag=True, help="Do it. Without it you see what would be done."
+    "--execute", is_flag=True, help="Write the changes. Without it they are only shown."
 )
 force_option = click.option(
-    "--force", is_flag=True, help="Even while hosts own the partitions: they may write over it."
+    "--force",
+    is_flag=True,
+    help="Also while hosts own the partitions. They may overwrite the change.",
 )
 
 
 @click.group()
 def checkpoints() -> None:
-    """List, move, save and restore the checkpoints of a consumer group."""
+    """List, move, export and import the checkpoints of a consumer group."""
 
 
 @checkpoints.command("list")
@@ -74,15 +68,15 @@ def list_checkpoints(
     async def work(access: GroupAccess) -> list[Checkpoint]:
         return in_order(await access.checkpoints())
 
-    found = with_group(connection, hub, group, store, work)
+    rows = with_group(connection, hub, group, store, work)
     if output == "json":
-        for mark in found:
-            console.print_json(as_json(mark))
-    elif found:
+        for checkpoint in rows:
+            console.print_json(as_json(checkpoint))
+    elif rows:
         headers = ("PARTITION", "SEQUENCE", "OFFSET", "ENQUEUED", "EPOCH")
-        console.print_table(headers, [cells(mark) for mark in found])
+        console.print_table(headers, [cells(checkpoint) for checkpoint in rows])
     else:
-        console.message(f"consumer group {group} has no checkpoint in this store")
+        console.message(f"consumer group {group} has no checkpoints in this store")
 
 
 @checkpoints.command()
@@ -93,9 +87,9 @@ def list_checkpoints(
     "--to",
     type=POSITION_TYPE,
     metavar="POSITION",
-    help="earliest, latest, seq:N, offset:N, time:T, time:-15m: the next event to be read.",
+    help="Position of the next event: earliest, latest, seq:N, offset:N, time:T, time:-15m.",
 )
-@click.option("--shift-by", type=int, metavar="N", help="So many events on, or back with a minus.")
+@click.option("--shift-by", type=int, metavar="N", help="Skip N events; a negative N goes back.")
 @execute_option
 @force_option
 @connection_option
@@ -115,19 +109,19 @@ def reset(
     lease_s: float,
     output: str,
 ) -> None:
-    """Move checkpoints, so that reading goes on somewhere else.
+    """Move checkpoints, so that processing continues at another position.
 
-    Without --execute nothing is written: you see what would change. While hosts own the partitions
-    it is refused, because they go on from where they are and write over it; stop them first.
+    Without --execute the changes are only shown. The command refuses to write while hosts own the
+    partitions, because a running host overwrites the checkpoint; stop the hosts first.
     """
     from pumphouse.cli.common.group_access import with_group
 
     if (to is None) == (shift_by is None):
-        raise click.UsageError("say where to: either --to POSITION or --shift-by N")
+        raise click.UsageError("use either --to POSITION or --shift-by N")
 
     async def work(access: GroupAccess) -> None:
         changes = await plan(access, partitions, to, shift_by)
-        await carry_out(access, changes, lease_s, execute, force, output)
+        await apply_changes(access, changes, lease_s, execute, force, output)
 
     with_group(connection, hub, group, store, work)
 
@@ -139,16 +133,16 @@ def reset(
 @connection_option
 @store_option
 def export(file: IO[str], hub: str | None, group: str, connection: str | None, store: str) -> None:
-    """Write the checkpoints to FILE (or stdout), one JSON object per line."""
+    """Write the checkpoints to FILE or stdout, one JSON object per line."""
     from pumphouse.cli.common.group_access import with_group
 
     async def work(access: GroupAccess) -> list[Checkpoint]:
         return in_order(await access.checkpoints())
 
-    found = with_group(connection, hub, group, store, work)
-    for mark in found:
-        file.write(json.dumps(as_json(mark)) + "\n")
-    console.message(f"wrote {console.plural(len(found), 'checkpoint')}")
+    rows = with_group(connection, hub, group, store, work)
+    for checkpoint in rows:
+        file.write(json.dumps(as_json(checkpoint)) + "\n")
+    console.message(f"wrote {console.plural(len(rows), 'checkpoint')}")
 
 
 @checkpoints.command("import")
@@ -172,25 +166,26 @@ def import_checkpoints(
     lease_s: float,
     output: str,
 ) -> None:
-    """Restore checkpoints from FILE, as `export` wrote them; from another group if you like."""
+    """Restore checkpoints from FILE, a file of `export`. It may come from another group."""
     from pumphouse.cli.common.group_access import with_group
 
-    places = read_places(file)
+    positions = read_positions(file)
 
     async def work(access: GroupAccess) -> None:
         from pumphouse.processor.admin.resets import change
 
-        await access.partitions(tuple(places))  # all must exist
-        there = await access.checkpoints()
+        await access.partitions(tuple(positions))  # raises if one does not exist
+        current = await access.checkpoints()
         changes = [
-            change(there.get(one), access.group, one, place) for one, place in places.items()
+            change(current.get(partition), access.group, partition, position)
+            for partition, position in positions.items()
         ]
-        await carry_out(access, changes, lease_s, execute, force, output)
+        await apply_changes(access, changes, lease_s, execute, force, output)
 
     with_group(connection, hub, group, store, work)
 
 
-# -- what would change ----------------------------------------------------------------------------
+# -- planning changes -----------------------------------------------------------------------------
 
 
 async def plan(
@@ -198,80 +193,81 @@ async def plan(
 ) -> list[Change]:
     from pumphouse.processor.admin.resets import change, shifted_position
 
-    there = await access.checkpoints()
+    checkpoints = await access.checkpoints()
     changes = []
-    for found in await access.partitions(partitions):
-        current = there.get(found.partition)
-        position = to if to is not None else shifted_position(current, shift_by or 0, found)
-        place = await find(access, found, position)
-        changes.append(change(current, access.group, found.partition, place))
+    for properties in await access.partitions(partitions):
+        current = checkpoints.get(properties.partition)
+        position = to if to is not None else shifted_position(current, shift_by or 0, properties)
+        target = await find_target(access, properties, position)
+        changes.append(change(current, access.group, properties.partition, target))
     return changes
 
 
-async def find(
-    access: GroupAccess, found: PartitionProperties, position: Position
+async def find_target(
+    access: GroupAccess, properties: PartitionProperties, position: Position
 ) -> ResetPosition:
-    """The place just before a position; the events around it are looked at where need be."""
+    """The checkpoint just before a position. Reads the events around it if necessary."""
     from pumphouse.processor.admin.resets import edge_position, position_before
 
-    place = edge_position(position, found)
-    if place is not None:
-        return place
-    following = await event_at(access, found, position)
-    if following is None or following.sequence == found.first_sequence:
-        return position_before(found, following, None)
+    target = edge_position(position, properties)
+    if target is not None:
+        return target
+    following = await event_at(access, properties, position)
+    if following is None or following.sequence == properties.first_sequence:
+        return position_before(properties, following, None)
     assert following.sequence is not None
     earlier = Position("sequence", str(following.sequence - 1), inclusive=True)
-    return position_before(found, following, await event_at(access, found, earlier))
+    return position_before(properties, following, await event_at(access, properties, earlier))
 
 
 async def event_at(
-    access: GroupAccess, found: PartitionProperties, position: Position
+    access: GroupAccess, properties: PartitionProperties, position: Position
 ) -> Event | None:
     from pumphouse.client.base import ReaderOptions
 
-    options = ReaderOptions(found.partition, access.group.name, position, prefetch=1)
+    options = ReaderOptions(properties.partition, access.group.name, position, prefetch=1)
     reader = await access.client.reader(options)
     try:
-        events = await reader.receive(1, LOOK_S)
+        events = await reader.receive(1, READ_S)
     finally:
         await reader.close()
     return events[0] if events else None
 
 
-def read_places(file: Iterable[str]) -> dict[str, ResetPosition]:
-    places: dict[str, ResetPosition] = {}
+def read_positions(file: Iterable[str]) -> dict[str, ResetPosition]:
+    """The exported checkpoints of a file, by partition."""
+    positions: dict[str, ResetPosition] = {}
     for number, line in enumerate(file, 1):
         if line.strip():
-            partition, place = read_place(number, line)
-            places[partition] = place
-    if not places:
-        raise OptionError("the file holds no checkpoint")
-    return places
+            partition, position = parse_line(number, line)
+            positions[partition] = position
+    if not positions:
+        raise OptionError("the file contains no checkpoints")
+    return positions
 
 
-def read_place(number: int, line: str) -> tuple[str, ResetPosition]:
+def parse_line(number: int, line: str) -> tuple[str, ResetPosition]:
     from pumphouse.processor.admin.resets import BEGINNING, ResetPosition
 
     try:
-        found: dict[str, Any] = json.loads(line)
-        enqueued = found.get("enqueued")
-        return str(found["partition"]), ResetPosition(
-            int(found["sequence"]),
-            str(found.get("offset") or BEGINNING),
+        fields: dict[str, Any] = json.loads(line)
+        enqueued = fields.get("enqueued")
+        return str(fields["partition"]), ResetPosition(
+            int(fields["sequence"]),
+            str(fields.get("offset") or BEGINNING),
             to_ms(datetime.fromisoformat(enqueued)) if enqueued else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise OptionError(
-            f"line {number} is no checkpoint; expected what `pumphouse checkpoints export` writes, "
-            'such as {"partition": "0", "sequence": 41, "offset": "1088"}'
+            f"invalid checkpoint in line {number}: use a file of `pumphouse checkpoints export` "
+            'with lines such as {"partition": "0", "sequence": 41, "offset": "1088"}'
         ) from None
 
 
-# -- changing -------------------------------------------------------------------------------------
+# -- writing changes ------------------------------------------------------------------------------
 
 
-async def carry_out(
+async def apply_changes(
     access: GroupAccess,
     changes: list[Change],
     lease_s: float,
@@ -279,7 +275,7 @@ async def carry_out(
     force: bool,
     output: str,
 ) -> None:
-    """Show the changes; write them if that is wanted and nobody is in the way."""
+    """Show the changes; write them with --execute if no live host owns the partitions."""
     from pumphouse.processor.admin.resets import live_owners
 
     show(changes, output)
@@ -288,10 +284,12 @@ async def carry_out(
     if owners and not force:
         held = f"{', '.join(owners)} own{'s' if len(owners) == 1 else ''} these partitions"
         if execute:
-            raise click.ClickException(f"nothing was changed: {held}; stop them, or add --force")
-        console.message(f"Preview only. {held}: stop them, then add --execute.")
+            raise click.ClickException(
+                f"nothing was changed: {held}; stop the hosts, or add --force"
+            )
+        console.message(f"Preview only. {held}: stop the hosts, then add --execute.")
     elif not execute:
-        console.message("Preview only. Add --execute to do it.")
+        console.message("Preview only. Add --execute to write the changes.")
     else:
         await asyncio.gather(*(write(access, change) for change in changes if change.moves))
         console.message("Done.")
@@ -303,57 +301,75 @@ async def write(access: GroupAccess, change: Change) -> None:
     outcome = await access.store.update_checkpoint(change.after, rewind=True)
     if isinstance(outcome, Refused):
         raise click.ClickException(
-            f"partition {change.partition}: its checkpoint was changed meanwhile; look again"
+            f"partition {change.partition}: the checkpoint has changed meanwhile; list and retry"
         )
     if isinstance(outcome, Unknown):
         raise click.ClickException(
-            f"partition {change.partition}: the store did not answer ({outcome.why}); look again"
+            f"partition {change.partition}: no response from the store ({outcome.why}); "
+            "list the checkpoints and retry"
         )
 
 
-# -- what is shown --------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------
 
 
 def show(changes: list[Change], output: str) -> None:
     if output == "json":
-        for one in changes:
+        for change in changes:
             console.print_json(
                 {
-                    "partition": one.partition,
-                    "from": one.before.sequence,
-                    "to": one.after.sequence,
-                    "effect": one.effect,
+                    "partition": change.partition,
+                    "from": change.before.sequence,
+                    "to": change.after.sequence,
+                    "effect": change.effect,
                 }
             )
         return
     rows = [
-        (one.partition, number(one.before.sequence), number(one.after.sequence), one.effect)
-        for one in changes
+        (
+            change.partition,
+            number(change.before.sequence),
+            number(change.after.sequence),
+            change.effect,
+        )
+        for change in changes
     ]
     console.print_table(("PARTITION", "CURRENT", "NEW", "EFFECT"), rows)
 
 
-def in_order(found: dict[str, Checkpoint]) -> list[Checkpoint]:
+def in_order(checkpoints: dict[str, Checkpoint]) -> list[Checkpoint]:
     from pumphouse.processor.admin.overview import partition_order
 
-    return sorted(found.values(), key=lambda mark: partition_order(mark.partition))
+    return sorted(
+        checkpoints.values(), key=lambda checkpoint: partition_order(checkpoint.partition)
+    )
 
 
-def as_json(mark: Checkpoint) -> dict[str, Any]:
+def as_json(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
-        "partition": mark.partition,
-        "sequence": mark.sequence,
-        "offset": mark.offset,
-        "enqueued": None if mark.enqueued_ms is None else to_datetime(mark.enqueued_ms).isoformat(),
-        "epoch": mark.epoch,
+        "partition": checkpoint.partition,
+        "sequence": checkpoint.sequence,
+        "offset": checkpoint.offset,
+        "enqueued": None
+        if checkpoint.enqueued_ms is None
+        else to_datetime(checkpoint.enqueued_ms).isoformat(),
+        "epoch": checkpoint.epoch,
     }
 
 
-def cells(mark: Checkpoint) -> tuple[str, ...]:
+def cells(checkpoint: Checkpoint) -> tuple[str, ...]:
     when = (
-        "-" if mark.enqueued_ms is None else f"{to_datetime(mark.enqueued_ms):%Y-%m-%dT%H:%M:%SZ}"
+        "-"
+        if checkpoint.enqueued_ms is None
+        else f"{to_datetime(checkpoint.enqueued_ms):%Y-%m-%dT%H:%M:%SZ}"
     )
-    return mark.partition, number(mark.sequence), mark.offset or "-", when, str(mark.epoch or "-")
+    return (
+        checkpoint.partition,
+        number(checkpoint.sequence),
+        checkpoint.offset or "-",
+        when,
+        str(checkpoint.epoch or "-"),
+    )
 
 
 def number(value: int | None) -> str:

@@ -1,4 +1,4 @@
-"""`pumphouse dash`: the page of a hub and its consumer groups, in a browser on this machine."""
+"""`pumphouse dash`: the web page of a hub and its consumer groups, on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pumphouse.dashboard.options import DashboardOptions, WatchedGroup
 
 PORT = 8080
-FLEET_FORM = "[HUB/]GROUP:FACE[:HOSTS]"
+FLEET_SYNTAX = "[HUB/]GROUP:FACE[:HOSTS]"
 
 
 @click.command()
@@ -36,8 +36,8 @@ FLEET_FORM = "[HUB/]GROUP:FACE[:HOSTS]"
     "groups",
     multiple=True,
     metavar="[HUB/]GROUP",
-    help="A consumer group whose ownership table is shown; may be given again. $Default unless "
-    "there are homes or fleets to show.",
+    help="Consumer group whose ownership table is shown; may be given several times. Default: "
+    "$Default, unless there are homes or fleets to show.",
 )
 @connection_option
 @store_option
@@ -46,39 +46,41 @@ FLEET_FORM = "[HUB/]GROUP:FACE[:HOSTS]"
     "--fleet",
     "fleets",
     multiple=True,
-    metavar=FLEET_FORM,
-    help="Run hosts in this group (FACE: pull, push or fixed; 2 unless said) that the page may "
-    "add to, stop and kill; may be given again.",
+    metavar=FLEET_SYNTAX,
+    help="Run hosts of this group that the page can add, stop and kill. FACE is the processor API: "
+    "pull, push or fixed. HOSTS is 2 by default. May be given several times.",
 )
-@click.option("--homes", "homes", is_flag=True, help="Show homes: hubs sensors, activity, alerts.")
+@click.option(
+    "--homes", "homes", is_flag=True, help="Show homes, from the hubs sensors, activity and alerts."
+)
 @click.option(
     "--homes-count",
     type=click.IntRange(1, 1_000_000),
     default=100_000,
     show_default=True,
-    help="How many homes there are.",
+    help="Number of homes.",
 )
 @click.option(
     "--status",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="What the Spark stages write of themselves: DIR/status.json of `homes run --data DIR`.",
+    help="Status file of the Spark stages: DIR/status.json of `homes run --data DIR`.",
 )
 @click.option(
     "--events",
     "hubs",
     multiple=True,
     metavar="HUB",
-    help="A hub that the Events page offers; may be given again. All that are shown unless given.",
+    help="Hub to offer on the Events page; may be given several times. Default: all hubs shown.",
 )
 @click.option(
     "--events-group",
     default="$Default",
     show_default=True,
     metavar="GROUP",
-    help="The consumer group in which the Events page reads.",
+    help="Consumer group that the Events page reads with.",
 )
-@click.option("--write", is_flag=True, help="Let the page send samples and plan faults.")
+@click.option("--write", is_flag=True, help="Let the page send sample events and inject faults.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -87,7 +89,7 @@ FLEET_FORM = "[HUB/]GROUP:FACE[:HOSTS]"
     help="Port of the page; 0 picks a free one.",
 )
 @click.option(
-    "--every", type=DURATION_TYPE, default="1s", show_default=True, help="How often it looks."
+    "--every", type=DURATION_TYPE, default="1s", show_default=True, help="Interval of updates."
 )
 @output_option
 @verbose_option
@@ -108,16 +110,16 @@ def dash(
     every: float,
     output: str,
 ) -> None:
-    """Show a hub in the browser: who owns which partition, how far behind, which events come.
+    """Show a hub in the browser: owner, lag and health of every partition, and its events.
 
-    It listens on this machine only, and changes nothing unless --write or --fleet say that it may.
-    Works with hubs of `pumphouse up` and with Azure's. Needs the extra `dashboard`. Ctrl-C stops
-    it. With `-o json` one line says when it is ready: {"url": ..., "port": ...}.
+    The page listens on this machine only. It is read-only without --write and --fleet. It works
+    with hubs of `pumphouse up` and of Azure. It needs the extra `dashboard`. Ctrl-C stops it. With
+    `-o json` it prints one line when it is ready: {"url": ..., "port": ...}.
     """
     try:
         from pumphouse.dashboard.options import DashboardOptions, HomesFeed
-    except ImportError as missing:
-        raise missing_package(missing) from None
+    except ImportError as error:
+        raise missing_package(error) from None
 
     string = need_connection(connection)
     defaults = GroupDefaults(string, hub or "", store, lease_s)
@@ -127,7 +129,7 @@ def dash(
     options = DashboardOptions(
         port=port,
         connection=string,
-        hubs=hubs or tuple(dict.fromkeys(offered(watched, homes))),
+        hubs=hubs or tuple(dict.fromkeys(hubs_of(watched, homes))),
         groups=tuple(watched),
         homes=HomesFeed(string, homes_count) if homes else None,
         status=status,
@@ -139,15 +141,14 @@ def dash(
     asyncio.run(serve(options, output))
 
 
-def missing_package(missing: ImportError) -> click.ClickException:
+def missing_package(error: ImportError) -> click.ClickException:
     return click.ClickException(
-        f"the page needs a package that is not here ({missing.name}): "
-        "pip install 'pumphouse[dashboard]'"
+        f"the page needs the package {error.name}: pip install 'pumphouse[dashboard]'"
     )
 
 
 class GroupDefaults:
-    """Where groups are found: the hub and store that they share."""
+    """The connection, hub, store and lease duration that all groups of the command share."""
 
     def __init__(self, connection: str, hub: str, store: str, lease_s: float) -> None:
         from pumphouse.client.base import read_connection_string
@@ -156,11 +157,11 @@ class GroupDefaults:
         self.hub = read_connection_string(connection, hub).hub
 
     def split(self, name: str) -> tuple[str, str]:
-        """Hub and group out of HUB/GROUP, or GROUP alone."""
+        """Hub and group from HUB/GROUP or GROUP."""
         hub, slash, group = name.rpartition("/")
         hub = hub if slash else self.hub
         if not hub:
-            raise OptionError(f"no hub is named for group {group}: give --hub, or HUB/{group}")
+            raise OptionError(f"no hub for group {group}: use --hub HUB, or HUB/{group}")
         return hub, group
 
     def watch(self, name: str) -> WatchedGroup:
@@ -177,7 +178,9 @@ class GroupDefaults:
         name, _, rest = text.partition(":")
         face, _, count = rest.partition(":")
         if not name or not face or (count and not count.isdecimal()):
-            raise OptionError(f"{text!r} is no fleet; write {FLEET_FORM}, such as counters:pull:2")
+            raise OptionError(
+                f"invalid fleet {text!r}: use {FLEET_SYNTAX}, such as counters:pull:2"
+            )
         watched = self.watch(name)
         fleet = ProcessFleet(
             self.connection,
@@ -192,14 +195,14 @@ class GroupDefaults:
         return replace(watched, title=face, fleet=fleet)
 
 
-def offered(watched: list[WatchedGroup], homes: bool) -> list[str]:
+def hubs_of(watched: list[WatchedGroup], homes: bool) -> list[str]:
     from pumphouse.homes.schema import HUBS
 
-    return [*(HUBS if homes else ()), *(one.hub for one in watched)]
+    return [*(HUBS if homes else ()), *(group.hub for group in watched)]
 
 
 async def serve(options: DashboardOptions, output: str) -> None:
-    """Run the page until a signal comes."""
+    """Run the page until SIGINT or SIGTERM."""
     from pumphouse.cli.up import stop_on_signal
 
     try:

@@ -1,4 +1,4 @@
-"""`pumphouse groups describe`: who owns which partition, how far, and whether that is well."""
+"""`pumphouse groups describe`: owner, lag and health of every partition of a consumer group."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ HEADERS = (
     "LAG-TIME",
     "STATUS",
 )
-# A checkpoint that did not move between two looks means nothing if they are seconds apart:
-# hosts checkpoint every few seconds at best.
+# An unchanged checkpoint only means something over a longer time: hosts checkpoint every few
+# seconds at best.
 COMPARE_S = 30.0
 
 
@@ -45,8 +45,10 @@ COMPARE_S = 30.0
 @connection_option
 @store_option
 @lease_option
-@click.option("--watch", is_flag=True, help="Look again and again until Ctrl-C.")
-@click.option("--every", type=DURATION_TYPE, default="2s", show_default=True, help="With --watch.")
+@click.option("--watch", is_flag=True, help="Update the table until Ctrl-C.")
+@click.option(
+    "--every", type=DURATION_TYPE, default="2s", show_default=True, help="Interval of --watch."
+)
 @output_option
 def describe(
     group: str,
@@ -58,80 +60,82 @@ def describe(
     every: float,
     output: str,
 ) -> None:
-    """Show who owns which partition of consumer group GROUP, and how far behind they are.
+    """Show owner, lag and health of every partition of the consumer group GROUP.
 
-    The verdict of a partition is one of: ok, idle (no event yet), moving (being handed over),
-    unread (no checkpoint yet), and, worth a look: behind (the lag grows), stuck (the checkpoint
-    does not move), no owner, data lost (retention removed unread events), ahead (the hub was
-    re-created). Exit status 3 if any partition needs a look.
+    The status of a partition is ok, idle (no events yet), moving (a hand-over is in progress),
+    unread (no checkpoint yet), or one of these problems: behind (the lag grows), stuck (the
+    checkpoint does not move), no owner, data lost (retention removed unread events), ahead (the hub
+    was re-created). The exit status is 3 if any partition has a problem.
     """
     from pumphouse.cli.common.group_access import with_group
 
     show = as_json if output == "json" else as_table
 
-    async def once(access: GroupAccess) -> Overview:
-        return await look(access, lease_s, None)
+    async def take_one(access: GroupAccess) -> Overview:
+        return await take_overview(access, lease_s, None)
 
-    async def keep_looking(access: GroupAccess) -> Overview:
-        return await repeat(access, lease_s, every, show, clear=output == "text")
+    async def keep_watching(access: GroupAccess) -> Overview:
+        return await watch_group(access, lease_s, every, show, clear=output == "text")
 
     if watch:
-        with_group(connection, hub, group, store, keep_looking)
+        with_group(connection, hub, group, store, keep_watching)
         return
-    found = with_group(connection, hub, group, store, once)
-    show(found)
-    if any(line.bad for line in found.lines):
+    current = with_group(connection, hub, group, store, take_one)
+    show(current)
+    if any(line.bad for line in current.lines):
         raise SystemExit(console.UNHEALTHY)
 
 
-async def look(access: GroupAccess, lease_s: float, before: Overview | None) -> Overview:
+async def take_overview(access: GroupAccess, lease_s: float, before: Overview | None) -> Overview:
     from pumphouse.processor.admin.overview import overview
 
-    partitions, listing, marks = await asyncio.gather(
+    partitions, listing, checkpoints = await asyncio.gather(
         access.partitions(), access.listing(), access.checkpoints()
     )
     group = access.group
-    return overview(group.name, group.hub, partitions, listing, marks.values(), lease_s, before)
+    return overview(
+        group.name, group.hub, partitions, listing, checkpoints.values(), lease_s, before
+    )
 
 
-async def repeat(
+async def watch_group(
     access: GroupAccess,
     lease_s: float,
     every_s: float,
     show: Callable[[Overview], None],
     clear: bool,
 ) -> Overview:
-    """Look until somebody stops us, and compare with what was seen half a minute ago."""
-    looks: deque[Overview] = deque(maxlen=max(1, round(COMPARE_S / every_s)))
+    """Show an overview at every interval, compared with the one half a minute earlier."""
+    earlier: deque[Overview] = deque(maxlen=max(1, round(COMPARE_S / every_s)))
     while True:
-        full = len(looks) == looks.maxlen
-        found = await look(access, lease_s, looks[0] if full else None)
-        looks.append(found)
+        full = len(earlier) == earlier.maxlen
+        current = await take_overview(access, lease_s, earlier[0] if full else None)
+        earlier.append(current)
         if clear:
             console.clear_screen()
-        show(found)
+        show(current)
         await asyncio.sleep(every_s)
 
 
-def as_table(found: Overview) -> None:
-    fewest, most = found.shares()
+def as_table(group: Overview) -> None:
+    fewest, most = group.shares()
     console.print_table(
         ("GROUP", "HUB", "STATE", "HOSTS", "SHARE", "TOTAL-LAG", "MAX-LAG", "MAX-LAG-TIME"),
         [
             (
-                found.group,
-                found.hub,
-                found.state,
-                str(len(found.hosts)),
+                group.group,
+                group.hub,
+                group.state,
+                str(len(group.hosts)),
                 f"{fewest}-{most}" if fewest != most else str(most),
-                f"{found.lag:,}",
-                f"{found.lag_max:,}",
-                seconds(found.lag_s_max),
+                f"{group.lag:,}",
+                f"{group.lag_max:,}",
+                seconds(group.lag_s_max),
             )
         ],
     )
     print()
-    console.print_table(HEADERS, [cells(line) for line in found.lines])
+    console.print_table(HEADERS, [cells(line) for line in group.lines])
 
 
 def cells(line: PartitionRow) -> tuple[str, ...]:
@@ -162,17 +166,17 @@ def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}s"
 
 
-def as_json(found: Overview) -> None:
-    """One object per look, so that `--watch -o json` stays one object per line."""
+def as_json(group: Overview) -> None:
+    """Print one object per overview, so that `--watch -o json` prints one object per line."""
     console.print_json(
         {
-            "group": found.group,
-            "hub": found.hub,
-            "state": found.state,
-            "hosts": list(found.hosts),
-            "lag": found.lag,
-            "lag_seconds_max": found.lag_s_max,
-            "partitions": [line_json(line) for line in found.lines],
+            "group": group.group,
+            "hub": group.hub,
+            "state": group.state,
+            "hosts": list(group.hosts),
+            "lag": group.lag,
+            "lag_seconds_max": group.lag_s_max,
+            "partitions": [line_json(line) for line in group.lines],
         }
     )
 

@@ -1,7 +1,7 @@
-"""`pumphouse doctor`: is everything there that a processor needs, and does it answer?
+"""`pumphouse doctor`: checks the machine, the hub, the consumer group and the checkpoint store.
 
-Each check says one thing: ok, warn (something will be missed by somebody) or fail, with what to do
-about it. A check that fails ends those that build on it, and no others.
+Each check gives one finding: ok, warn (an optional feature is missing) or fail, with the remedy. A
+failed check skips only the checks that depend on it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXTRAS = {
     "dashboard": ("starlette", "the web page"),
     "tls": ("cryptography", "making a development certificate"),
 }
-# A group of its own, so that no check ever touches rows that somebody uses.
+# A separate group: the check never touches rows in use.
 PROBE_GROUP = "pumphouse-doctor"
 
 
@@ -58,7 +58,7 @@ class Finding:
 def doctor(hub: str | None, group: str, connection: str | None, store: str, output: str) -> None:
     """Check the machine, the hub, the consumer group and the checkpoint store.
 
-    Exit status 3 if anything failed.
+    The exit status is 3 if a check failed.
     """
     failed = False
     for finding in findings(hub, group, connection, store):
@@ -86,12 +86,12 @@ def findings(hub: str | None, group: str, connection: str | None, store: str) ->
 
 
 def in_turn(runner: asyncio.Runner, checks: AsyncIterator[Finding]) -> Iterator[Finding]:
-    """Each finding as soon as it is made: a slow check must not hold back those before it."""
+    """Yield each finding as soon as it is known: a slow check does not delay earlier findings."""
 
-    async def following() -> Finding | None:
+    async def next_finding() -> Finding | None:
         return await anext(checks, None)
 
-    while (finding := runner.run(following())) is not None:
+    while (finding := runner.run(next_finding())) is not None:
         yield finding
 
 
@@ -101,15 +101,17 @@ def in_turn(runner: asyncio.Runner, checks: AsyncIterator[Finding]) -> Iterator[
 def check_machine() -> Iterator[Finding]:
     yield Finding(OK, f"Python {platform.python_version()} on {platform.system()}")
     for extra, (module, purpose) in EXTRAS.items():
-        if not there(module):
+        if not is_installed(module):
             yield Finding(
-                WARN, f"no {module}: needed for {purpose}", f"pip install 'pumphouse[{extra}]'"
+                WARN,
+                f"package {module} is not installed: needed for {purpose}",
+                f"pip install 'pumphouse[{extra}]'",
             )
-    if there("pyspark"):
+    if is_installed("pyspark"):
         yield check_java()
 
 
-def there(module: str) -> bool:
+def is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
@@ -121,8 +123,8 @@ def check_java() -> Finding:
 
     try:
         return Finding(OK, f"Java {find_java()} for Spark")
-    except JavaMissing as missing:
-        return Finding(FAIL, str(missing))
+    except JavaMissing as error:
+        return Finding(FAIL, str(error))
 
 
 # -- the hub --------------------------------------------------------------------------------------
@@ -130,30 +132,30 @@ def check_java() -> Finding:
 
 async def check_hub(connection: str | None, hub: str | None, group: str) -> AsyncIterator[Finding]:
     if not connection:
-        fix = "give --connection STRING or set EVENT_HUB_CONN_STR; `pumphouse up` prints one"
-        yield Finding(FAIL, "no hub to talk to", fix)
+        fix = "use --connection STRING or set EVENT_HUB_CONN_STR; `pumphouse up` prints one"
+        yield Finding(FAIL, "no connection string", fix)
         return
     from pumphouse.client.base import RetryOptions
     from pumphouse.client.factory import open_client
 
     try:
         since = time.perf_counter()
-        reached = open_client(
+        opened = open_client(
             connection, hub or "", ca_file=ca_file(), retry=RetryOptions(attempts=0)
         )
-        async with reached as client:
+        async with opened as client:
             properties = await client.properties()
             took_ms = (time.perf_counter() - since) * 1000
             count = console.plural(len(properties.partitions), "partition")
-            place = f"{client.namespace} answers in {took_ms:.0f} ms"
-            yield Finding(OK, f"hub {client.hub} at {place}, {count}")
+            address = f"{client.namespace} responds in {took_ms:.0f} ms"
+            yield Finding(OK, f"hub {client.hub} at {address}, {count}")
             yield await check_group(client, group, properties.partitions[0])
-    except PumphouseError as failed:
-        yield Finding(FAIL, f"the hub does not answer as it should: {failed}")
+    except PumphouseError as error:
+        yield Finding(FAIL, f"the hub check failed: {error}")
 
 
 async def check_group(client: HubClient, group: str, partition: str) -> Finding:
-    """A group is there if it can be read, or if somebody with an epoch is reading it."""
+    """A group exists if a reader attaches, or is refused because of a reader with an epoch."""
     from pumphouse.client.base import ReaderOptions
     from pumphouse.errors import HubNotFound, ReaderEvicted
     from pumphouse.events import LATEST
@@ -165,7 +167,7 @@ async def check_group(client: HubClient, group: str, partition: str) -> Finding:
         fix = f"pumphouse groups create '{group}' --hub {client.hub}"
         return Finding(FAIL, f"consumer group {group} does not exist", fix)
     except ReaderEvicted:
-        return Finding(OK, f"consumer group {group} exists, and is being read")
+        return Finding(OK, f"consumer group {group} exists and has a reader")
     return Finding(OK, f"consumer group {group} exists")
 
 
@@ -178,12 +180,15 @@ async def check_store(url: str) -> AsyncIterator[Finding]:
     try:
         async with open_store(url) as store:
             yield await check_compare_and_set(store)
-    except PumphouseError as failed:
-        yield Finding(FAIL, f"the checkpoint store does not answer as it should: {failed}")
+    except PumphouseError as error:
+        yield Finding(FAIL, f"the store check failed: {error}")
 
 
 async def check_compare_and_set(store: CheckpointStore) -> Finding:
-    """The one property that everything rests on: of two writers with one etag, one is granted."""
+    """Check that the store grants only one of two writes with the same etag.
+
+    Leases depend on this property.
+    """
     from dataclasses import replace
 
     from pumphouse.leases.model import Granted, Group, Refused, claim, release
@@ -196,8 +201,8 @@ async def check_compare_and_set(store: CheckpointStore) -> Finding:
     took_ms = (time.perf_counter() - since) * 1000
     (second,) = await store.claim_ownership(group, [replace(mine, epoch=mine.epoch + 1)])
     if not isinstance(first, Granted):
-        return Finding(WARN, "the checkpoint store is in use by another doctor", "try again")
+        return Finding(WARN, "another doctor is checking this store", "retry")
     await store.claim_ownership(group, [release(first.row)])
     if not isinstance(second, Refused):
-        return Finding(FAIL, "the checkpoint store lets two writers win: it cannot be used")
-    return Finding(OK, f"checkpoint store answers in {took_ms:.0f} ms and refuses a late writer")
+        return Finding(FAIL, "the checkpoint store granted two conflicting writes: do not use it")
+    return Finding(OK, f"checkpoint store responds in {took_ms:.0f} ms and refuses a stale write")

@@ -1,4 +1,4 @@
-"""`pumphouse faults`: break a running hub on purpose."""
+"""`pumphouse faults`: inject faults into a running hub."""
 
 from __future__ import annotations
 
@@ -19,55 +19,59 @@ COLUMNS = ("ID", "ACTION", "ON", "HUB", "PARTITION", "GROUP", "RATE", "TIMES", "
 
 @click.group()
 def faults() -> None:
-    """Break a running hub on purpose: drop, delay, refuse, detach, throttle, freeze."""
+    """Inject faults into a running hub: drop, delay, refuse, detach, throttle, freeze."""
 
 
 @faults.command()
 @click.argument("action", type=click.Choice(ACTIONS))
-@click.option("--on", "moment", type=click.Choice(MOMENTS), help="When it strikes.")
+@click.option(
+    "--on", "moment", type=click.Choice(MOMENTS), help="Operation that triggers the fault."
+)
 @click.option("--hub", help="Only this hub.")
 @click.option("--partition", "-p", help="Only this partition.")
 @click.option("--group", help="Only readers of this consumer group.")
-@click.option("--rate", type=click.FloatRange(0, 1), help="Share of its moments; 1 is all.")
-@click.option("--times", type=click.IntRange(min=1), help="How often at the most.")
-@click.option("--seconds", type=click.FloatRange(min=0), help="Length of a delay.")
+@click.option(
+    "--rate", type=click.FloatRange(0, 1), help="Share of the operations that fail; 1 is all."
+)
+@click.option("--times", type=click.IntRange(min=1), help="Maximum number of failures.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Duration of a delay.")
 @click.option("--condition", help="AMQP condition of a refusal or detach.")
-@click.option("--description", help="Its text.")
+@click.option("--description", help="Text of a refusal or detach.")
 @connection_option
 @output_option
 def add(connection: str | None, output: str, **fault: Any) -> None:
-    """Plan a fault; its number is printed."""
+    """Add a fault; prints its number."""
     from pumphouse.cli.common.hub_connection import with_client
 
     given = {name: value for name, value in fault.items() if value is not None}
 
-    async def say(client: HubClient) -> int:
+    async def work(client: HubClient) -> int:
         return await (await client.management()).plan_fault(**given)
 
-    number = with_client(connection, None, say)
+    number = with_client(connection, None, work)
     if output == "json":
         console.print_json({"id": number, **given})
     else:
-        print(f"planned fault {number}: {given['action']}")
+        print(f"added fault {number}: {given['action']}")
 
 
 @faults.command("list")
 @connection_option
 @output_option
 def list_faults(connection: str | None, output: str) -> None:
-    """List the faults that are planned."""
+    """List the active faults."""
     from pumphouse.cli.common.hub_connection import with_client
 
-    async def say(client: HubClient) -> list[dict[str, Any]]:
+    async def work(client: HubClient) -> list[dict[str, Any]]:
         return await (await client.management()).faults()
 
-    found = with_client(connection, None, say)
+    active = with_client(connection, None, work)
     if output == "json":
-        for fault in found:
+        for fault in active:
             console.print_json(fault)
         return
     names = ("id", "action", "moment", "hub", "partition", "group", "rate", "times", "seconds")
-    rows = [tuple(str(fault.get(name) or "-") for name in names) for fault in found]
+    rows = [tuple(str(fault.get(name) or "-") for name in names) for fault in active]
     console.print_table(COLUMNS, rows)
 
 
@@ -76,13 +80,13 @@ def list_faults(connection: str | None, output: str) -> None:
 @connection_option
 @output_option
 def clear(number: int | None, connection: str | None, output: str) -> None:
-    """Take away the fault with this NUMBER, or all of them."""
+    """Remove the fault with this NUMBER, or all faults."""
     from pumphouse.cli.common.hub_connection import with_client
 
-    async def say(client: HubClient) -> None:
+    async def work(client: HubClient) -> None:
         await (await client.management()).cancel_fault(number)
 
-    with_client(connection, None, say)
+    with_client(connection, None, work)
     if output == "json":
         console.print_json({"id": number, "cleared": True})
     else:

@@ -26,7 +26,7 @@ def create(group: str, hub: str | None, connection: str | None, output: str) -> 
     """Create the consumer group GROUP."""
     from pumphouse.cli.common.hub_connection import with_management
 
-    with_management(connection, hub, lambda ask, hub: ask.create_group(hub, group))
+    with_management(connection, hub, lambda management, hub: management.create_group(hub, group))
     report(output, group, "created")
 
 
@@ -38,7 +38,7 @@ def list_groups(hub: str | None, connection: str | None, output: str) -> None:
     """List the consumer groups of a hub."""
     from pumphouse.cli.common.hub_connection import with_management
 
-    for group in with_management(connection, hub, lambda ask, hub: ask.groups(hub)):
+    for group in with_management(connection, hub, lambda management, hub: management.groups(hub)):
         if output == "json":
             console.print_json({"group": group})
         else:
@@ -51,15 +51,15 @@ def list_groups(hub: str | None, connection: str | None, output: str) -> None:
 @connection_option
 @output_option
 def delete(group: str, hub: str | None, connection: str | None, output: str) -> None:
-    """Delete the consumer group GROUP; its readers are cut off."""
+    """Delete the consumer group GROUP and disconnect its readers."""
     from pumphouse.cli.common.hub_connection import with_management
 
-    with_management(connection, hub, lambda ask, hub: ask.delete_group(hub, group))
+    with_management(connection, hub, lambda management, hub: management.delete_group(hub, group))
     report(output, group, "deleted")
 
 
-def report(output: str, group: str, done: str) -> None:
+def report(output: str, group: str, action: str) -> None:
     if output == "json":
-        console.print_json({"group": group, done: True})
+        console.print_json({"group": group, action: True})
     else:
-        print(f"{done} consumer group {group}")
+        print(f"{action} consumer group {group}")

@@ -26,7 +26,7 @@ def hubs() -> None:
     type=click.IntRange(min=1),
     default=PARTITIONS,
     show_default=True,
-    help="How many partitions; there can be more later, never fewer.",
+    help="Number of partitions; it can grow later, never shrink.",
 )
 @connection_option
 @output_option
@@ -34,23 +34,30 @@ def create(name: str, partitions: int, connection: str | None, output: str) -> N
     """Create the hub NAME."""
     from pumphouse.cli.common.hub_connection import with_management
 
-    made = with_management(connection, name, lambda ask, hub: ask.create_hub(hub, partitions))
+    created = with_management(
+        connection, name, lambda management, hub: management.create_hub(hub, partitions)
+    )
     if output == "json":
-        console.print_json(as_json(made))
+        console.print_json(as_json(created))
     else:
-        print(f"created hub {made.name} with {console.plural(len(made.partitions), 'partition')}")
+        partitions_text = console.plural(len(created.partitions), "partition")
+        print(f"created hub {created.name} with {partitions_text}")
 
 
 @hubs.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(min=1), required=True, help="How many in all.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), required=True, help="New number of partitions."
+)
 @connection_option
 @output_option
 def grow(name: str, partitions: int, connection: str | None, output: str) -> None:
-    """Give the hub NAME more partitions; keys that are sent from now on may land elsewhere."""
+    """Add partitions to the hub NAME. Partition keys may map to other partitions afterwards."""
     from pumphouse.cli.common.hub_connection import with_management
 
-    grown = with_management(connection, name, lambda ask, hub: ask.grow_hub(hub, partitions))
+    grown = with_management(
+        connection, name, lambda management, hub: management.grow_hub(hub, partitions)
+    )
     if output == "json":
         console.print_json(as_json(grown))
     else:
@@ -64,15 +71,17 @@ def list_hubs(connection: str | None, output: str) -> None:
     """List the hubs of the namespace."""
     from pumphouse.cli.common.hub_connection import with_client
 
-    async def say(client: HubClient) -> list[HubProperties]:
+    async def work(client: HubClient) -> list[HubProperties]:
         return await (await client.management()).hubs()
 
-    found = with_client(connection, None, say)
+    properties = with_client(connection, None, work)
     if output == "json":
-        for hub in found:
+        for hub in properties:
             console.print_json(as_json(hub))
     else:
-        rows = [(hub.name, str(len(hub.partitions)), moment(hub.created_ms)) for hub in found]
+        rows = [
+            (hub.name, str(len(hub.partitions)), timestamp(hub.created_ms)) for hub in properties
+        ]
         console.print_table(("NAME", "PARTITIONS", "CREATED"), rows)
 
 
@@ -84,7 +93,7 @@ def delete(name: str, connection: str | None, output: str) -> None:
     """Delete the hub NAME and all its events."""
     from pumphouse.cli.common.hub_connection import with_management
 
-    with_management(connection, name, lambda ask, hub: ask.delete_hub(hub))
+    with_management(connection, name, lambda management, hub: management.delete_hub(hub))
     if output == "json":
         console.print_json({"hub": name, "deleted": True})
     else:
@@ -95,9 +104,9 @@ def as_json(hub: HubProperties) -> dict[str, object]:
     return {
         "hub": hub.name,
         "partitions": len(hub.partitions),
-        "created": moment(hub.created_ms),
+        "created": timestamp(hub.created_ms),
     }
 
 
-def moment(ms: int) -> str:
+def timestamp(ms: int) -> str:
     return f"{to_datetime(ms):%Y-%m-%dT%H:%M:%SZ}"

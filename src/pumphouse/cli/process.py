@@ -1,4 +1,4 @@
-"""`pumphouse process`: run your handler on the partitions this host gets."""
+"""`pumphouse process`: runs a handler on the partitions that this host owns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import importlib
 import re
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import click
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
     DURATION_TYPE,
+    POSITION_TYPE,
     ParsedType,
     ca_file,
     connection_option,
@@ -32,17 +32,17 @@ from pumphouse.cli.common.options import (
     verbose_option,
 )
 from pumphouse.errors import OptionError
-from pumphouse.events import EARLIEST, Position, parse_position
+from pumphouse.events import EARLIEST, Position
 
 if TYPE_CHECKING:
     from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 
 RENEWALS_PER_LEASE = 3
-SHOW_EVERY_S = 5.0
+REPORT_EVERY_S = 5.0
 
 
-def read_every(text: str) -> CheckpointPolicy:
-    """`100` events, `5s`, or both: `100,5s`."""
+def parse_checkpoint_interval(text: str) -> CheckpointPolicy:
+    """A number of events, seconds or both: 100, 5s or 100,5s."""
     from pumphouse.processor.options import CheckpointPolicy
 
     events, seconds = None, None
@@ -52,12 +52,11 @@ def read_every(text: str) -> CheckpointPolicy:
         elif re.match(r"\d", word):
             seconds = parse_duration(word)
         else:
-            raise OptionError(f"{word!r} is no rhythm; write 100 (events), 5s, or 100,5s")
+            raise OptionError(f"invalid checkpoint interval {word!r}: use 100, 5s or 100,5s")
     return CheckpointPolicy(events, seconds)
 
 
-CHECKPOINT_INTERVAL_TYPE = ParsedType("rhythm", read_every)
-POSITION_TYPE = ParsedType("position", lambda text: parse_position(text, int(time.time() * 1000)))
+CHECKPOINT_INTERVAL_TYPE = ParsedType("interval", parse_checkpoint_interval)
 
 
 @click.command()
@@ -69,7 +68,7 @@ POSITION_TYPE = ParsedType("position", lambda text: parse_position(text, int(tim
 @lease_option
 @strategy_option
 @click.option(
-    "--host", "host", default="", metavar="NAME", help="This host's name; made up unless given."
+    "--host", "host", default="", metavar="NAME", help="Name of this host; random by default."
 )
 @click.option(
     "--checkpoint-every",
@@ -77,7 +76,7 @@ POSITION_TYPE = ParsedType("position", lambda text: parse_position(text, int(tim
     type=CHECKPOINT_INTERVAL_TYPE,
     default="1000,5s",
     show_default=True,
-    help="Events, seconds or both.",
+    help="Checkpoint interval: events, seconds or both.",
 )
 @click.option(
     "--from",
@@ -85,29 +84,31 @@ POSITION_TYPE = ParsedType("position", lambda text: parse_position(text, int(tim
     type=POSITION_TYPE,
     default=EARLIEST,
     show_default="earliest",
-    help="Where a partition without a checkpoint starts.",
+    help="Start position of a partition without a checkpoint.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(1),
     default=100,
     show_default=True,
-    help="Events per call, at the most.",
+    help="Maximum number of events per call.",
 )
 @click.option(
     "--retries",
     type=click.IntRange(0),
     default=3,
     show_default=True,
-    help="Of a batch on which the handler raises.",
+    help="Retries of a batch after the handler raises.",
 )
 @click.option(
     "--dead-letter",
     metavar="FILE",
-    help="Where events go that cannot be handled; otherwise their partition stops.",
+    help="File for events that the handler cannot process; without it their partition stops.",
 )
 @click.option(
-    "--interval", type=DURATION_TYPE, help="Between two cycles; a third of the lease unless given."
+    "--interval",
+    type=DURATION_TYPE,
+    help="Interval between two cycles; a third of the lease by default.",
 )
 @output_option
 @verbose_option
@@ -128,11 +129,11 @@ def process(
     interval: float | None,
     output: str,
 ) -> None:
-    """Run the function HANDLER of MODULE on every partition this host gets, until Ctrl-C.
+    """Run the function HANDLER of MODULE on every partition of this host, until Ctrl-C.
 
-    It is called with a partition (`partition.id`) and a list of events, one call at a time per
-    partition. A coroutine function is awaited; a plain one runs in a thread. Start the same command
-    on more machines, with the same --store, and they share the partitions.
+    The handler is called with a partition (`partition.id`) and a list of events, one call at a time
+    per partition. A coroutine function is awaited; a plain function runs in a thread. Hosts that
+    run the same command with the same --store share the partitions.
     """
     from pumphouse.processor.options import DEAD_LETTER, STOP, PoisonPolicy, ProcessorOptions
 
@@ -153,7 +154,7 @@ def process(
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """Which events, kept track of where, shared how."""
+    """The hub, the store and the options of the processor."""
 
     connection: str = field(repr=False)
     hub: str
@@ -166,26 +167,26 @@ class ProcessSettings:
 
 
 def find_handler(name: str) -> Any:
-    """The function that MODULE:HANDLER means; modules of the current folder are found too."""
+    """Import the function MODULE:HANDLER, also from the current folder."""
     module, colon, function = name.partition(":")
     if not (module and colon and function):
-        raise OptionError(f"{name!r} names no handler; write MODULE:HANDLER, such as app:handle")
-    with here_first():
+        raise OptionError(f"invalid handler {name!r}: use MODULE:HANDLER, such as app:handle")
+    with current_folder_on_path():
         try:
-            found: Any = importlib.import_module(module)
-        except ModuleNotFoundError as missing:
-            if missing.name != module.partition(".")[0]:
+            target: Any = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module.partition(".")[0]:
                 raise
-            raise OptionError(f"there is no module {module!r} here or installed") from None
+            raise OptionError(f"no module {module!r} in this folder or installed") from None
     for part in function.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
+        target = getattr(target, part, None)
+    if not callable(target):
         raise OptionError(f"module {module} has no function {function!r}")
-    return found
+    return target
 
 
 @contextlib.contextmanager
-def here_first() -> Iterator[None]:
+def current_folder_on_path() -> Iterator[None]:
     if "" not in sys.path:
         sys.path.insert(0, "")
     yield
@@ -208,20 +209,20 @@ async def run(
         strategy=settings.strategy,
         host=settings.host,
         options=settings.options,
-        on_error=reporter.error,
-        on_ownership=reporter.ownership,
+        on_error=reporter.report_error,
+        on_ownership=reporter.report_ownership,
     )
-    letters = DeadLetterFile(dead_letter) if dead_letter else None
+    dead_letters = DeadLetterFile(dead_letter) if dead_letter else None
 
-    async def counted(partition: Any, batch: Any) -> None:
+    async def handle_counted(partition: Any, batch: Any) -> None:
         await call(handler, partition, batch)
         reporter.handled += len(batch)
 
     handling = Handling(
-        counted,
+        handle_counted,
         settings.options,
         engine.reporter,
-        dead_letters=letters,
+        dead_letters=dead_letters,
         group=settings.group,
         host=engine.host,
     )
@@ -229,13 +230,13 @@ async def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await engine.start()
-    reporter.say("started", host=engine.host, group=settings.group)
+    reporter.report("started", host=engine.host, group=settings.group)
     try:
-        await until_told(stop, engine.run(), reporter)
+        await run_until(stop, engine.run(), reporter)
     finally:
         await engine.stop()
         await handling.close()
-    reporter.say("stopped", host=engine.host, events=reporter.handled)
+    reporter.report("stopped", host=engine.host, events=reporter.handled)
 
 
 async def call(handler: Any, partition: Any, batch: Any) -> None:
@@ -247,46 +248,47 @@ async def call(handler: Any, partition: Any, batch: Any) -> None:
         await asyncio.to_thread(handler, partition, batch)
 
 
-async def until_told(stop: asyncio.Event, running: Any, reporter: ProcessReporter) -> None:
-    """Until a signal comes, or the engine fails; with a word now and then."""
-    ended = asyncio.ensure_future(running)
-    told = asyncio.ensure_future(stop.wait())
+async def run_until(stop: asyncio.Event, engine: Any, reporter: ProcessReporter) -> None:
+    """Run the engine until it fails or `stop` is set; report progress every few seconds."""
+    running = asyncio.ensure_future(engine)
+    stopping = asyncio.ensure_future(stop.wait())
     try:
-        while not (ended.done() or told.done()):
+        while not (running.done() or stopping.done()):
             await asyncio.wait(
-                [ended, told], timeout=SHOW_EVERY_S, return_when=asyncio.FIRST_COMPLETED
+                [running, stopping], timeout=REPORT_EVERY_S, return_when=asyncio.FIRST_COMPLETED
             )
-            reporter.progress()
-        if ended.done():
-            ended.result()
+            reporter.report_progress()
+        if running.done():
+            running.result()
     finally:
-        ended.cancel()
-        told.cancel()
+        running.cancel()
+        stopping.cancel()
 
 
 class ProcessReporter:
-    """What the command says of what happens: words for people on stderr, JSON on stdout."""
+    """Reports what happens: text on stderr, or JSON on stdout."""
 
     def __init__(self, output: str) -> None:
         self.output = output
         self.handled = 0
-        self._told = 0
+        self._reported = 0
 
-    def say(self, word: str, **more: object) -> None:
+    def report(self, event: str, **fields: object) -> None:
         if self.output == "json":
-            console.print_json({"event": word, **more})
+            console.print_json({"event": event, **fields})
         else:
-            console.message("  ".join([word, *(f"{name} {value}" for name, value in more.items())]))
+            texts = (f"{name} {value}" for name, value in fields.items())
+            console.message("  ".join([event, *texts]))
 
-    def ownership(self, word: str, partition: str) -> None:
-        if word in ("claimed", "lost", "released", "asked"):
-            self.say(word, partition=partition)
+    def report_ownership(self, change: str, partition: str) -> None:
+        if change in ("claimed", "lost", "released", "asked"):
+            self.report(change, partition=partition)
 
-    def error(self, partition: str | None, failed: Exception) -> None:
-        place = {} if partition is None else {"partition": partition}
-        self.say("error", **place, error=f"{type(failed).__name__}: {failed}")
+    def report_error(self, partition: str | None, error: Exception) -> None:
+        fields = {} if partition is None else {"partition": partition}
+        self.report("error", **fields, error=f"{type(error).__name__}: {error}")
 
-    def progress(self) -> None:
-        if self.handled != self._told:
-            self._told = self.handled
-            self.say("handled", events=self.handled)
+    def report_progress(self) -> None:
+        if self.handled != self._reported:
+            self._reported = self.handled
+            self.report("handled", events=self.handled)

@@ -1,7 +1,7 @@
-"""`pumphouse send`: words, lines of a file, or sample_bodies-up events into a hub.
+"""`pumphouse send`: sends texts, the lines of a file, or generated events to a hub.
 
-TEXT, FILE, stdin or --count -> bodies -> limiter -> Sender
-                                ^^^^^^^^^^^^^^ this module
+TEXT, FILE, stdin or --count -> bodies -> RateLimiter -> Sender
+                                ^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pumphouse.events import Event
 if TYPE_CHECKING:
     from pumphouse.client.base import HubClient, Sender
 
-PIECE = 1000  # events handed to the sender at once, without --rate
-PIECES_PER_S = 20  # with it: often enough to look steady, seldom enough to be cheap
-SPREAD = 100  # events of a batch that goes to "the next partition": small, so that all get some
+CHUNK = 1000  # events passed to the sender at once, without --rate
+CHUNKS_PER_S = 20  # with --rate: a steady flow at low cost
+SPREAD = 100  # events per batch without key and partition: small, so that all partitions get some
 
 
 @dataclass(frozen=True, slots=True)
 class SendPlan:
-    """What to send. Without texts and file, `count` events are sample_bodies up."""
+    """The events to send. Without texts and file, `count` events are generated."""
 
     texts: Sequence[str]
     file: IO[bytes] | None
@@ -50,41 +50,43 @@ class SendPlan:
         return Event(body, self.properties, self.key)
 
     @property
-    def piece(self) -> int:
-        return PIECE if self.rate is None else max(1, int(self.rate / PIECES_PER_S))
+    def chunk_size(self) -> int:
+        return CHUNK if self.rate is None else max(1, int(self.rate / CHUNKS_PER_S))
 
     @property
     def batch_events_max(self) -> int:
-        return SPREAD if self.key is None and self.partition is None else PIECE
+        return SPREAD if self.key is None and self.partition is None else CHUNK
 
     @property
     def total(self) -> int | None:
-        """How many there will be, if that can be known."""
+        """The number of events, if it is known."""
         return self.count if self.count is not None else len(self.texts) or None
 
     @property
-    def long(self) -> bool:
-        """Whether progress is worth showing: not for a few words, and not while somebody types."""
+    def is_long(self) -> bool:
+        """Whether progress is shown: not for a few texts, and not for input from a terminal."""
         if self.file is not None:
             return not self.file.isatty()
-        return self.rate is not None or (self.total or 0) > PIECE
+        return self.rate is not None or (self.total or 0) > CHUNK
 
 
 @click.command()
 @click.argument("hub", required=False)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option("--key", help="Partition key: events of one key go to one partition.")
+@click.option("--key", help="Partition key: events with the same key go to the same partition.")
 @click.option("--partition", "-p", metavar="N", help="Send to this partition.")
 @click.option(
-    "-f", "--file", type=click.File("rb"), help="File with an event on each line; - is stdin."
+    "-f", "--file", type=click.File("rb"), help="File with one event per line; - is stdin."
 )
 @click.option(
     "--count",
     type=click.IntRange(min=1),
-    help="How many events: TEXT over and over, the first lines of FILE, or sample_bodies-up ones.",
+    help="Number of events: TEXT repeated, the first lines of FILE, or generated events.",
 )
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), help="Events a second, at the most."
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Maximum number of events per second.",
 )
 @click.option(
     "--property",
@@ -92,7 +94,7 @@ class SendPlan:
     type=PROPERTY_TYPE,
     multiple=True,
     metavar="NAME=VALUE",
-    help="Application property of every event; may be given again.",
+    help="Application property of every event; may be given several times.",
 )
 @connection_option
 @output_option
@@ -109,21 +111,21 @@ def send(
     connection: str | None,
     output: str,
 ) -> None:
-    """Send events to HUB: each TEXT is one, or each line of FILE or stdin.
+    """Send events to HUB: one per TEXT, or one per line of FILE or stdin.
 
-    HUB may be left out, if there is no TEXT either: then it is the EntityPath of the connection
-    string. Empty lines are left out. Without --key and --partition the partitions take turns.
+    HUB can be omitted if there is no TEXT; it is then the EntityPath of the connection string.
+    Empty lines are skipped. Without --key and --partition the partitions take turns.
     """
     from pumphouse.cli.common.hub_connection import with_client
 
     if key is not None and partition is not None:
-        raise click.UsageError("give --key or --partition, not both")
+        raise click.UsageError("use --key or --partition, not both")
     if texts and file is not None:
-        raise click.UsageError("give TEXT or --file, not both")
+        raise click.UsageError("use TEXT or --file, not both")
     if not texts and file is None and count is None:
         file = stdin()
     plan = SendPlan(texts, file, count, rate, key, partition, dict(properties))
-    with console.progress("sending", plan.total, shown=plan.long) as advance:
+    with console.progress("sending", plan.total, shown=plan.is_long) as advance:
         sent = with_client(connection, hub, lambda client: send_all(client, plan, advance))
     if output == "json":
         console.print_json({"sent": sent})
@@ -133,39 +135,39 @@ def send(
 
 def stdin() -> IO[bytes]:
     if sys.stdin.isatty():
-        console.message("Each line you type is an event; Ctrl-D ends.")
+        console.message("Type one event per line; Ctrl-D ends the input.")
     return sys.stdin.buffer
 
 
 async def send_all(client: HubClient, plan: SendPlan, advance: Callable[[int], None]) -> int:
-    """Send a whole plan; how many events the hub has taken."""
+    """Send all events of a plan; the number of accepted events."""
     sender = await client.sender(plan.partition)
     try:
-        await send_pieces(sender, plan, RateLimiter(plan.rate, SystemClock()), advance)
-    except PumphouseError as failed:
-        if isinstance(failed, EventTooLarge) and not sender.accepted:
-            # As the hub would have said it: the command itself was understood.
-            raise click.ClickException(str(failed)) from None
+        await send_chunks(sender, plan, RateLimiter(plan.rate, SystemClock()), advance)
+    except PumphouseError as error:
+        if isinstance(error, EventTooLarge) and not sender.accepted:
+            # Exit status 1, not 2: the command line is valid.
+            raise click.ClickException(str(error)) from None
         if not sender.accepted:
             raise
-        before = console.plural(sender.accepted, "event")
-        raise click.ClickException(f"{failed}; {before} had been sent before") from None
+        sent = console.plural(sender.accepted, "event")
+        raise click.ClickException(f"{error}; {sent} sent before this error") from None
     return sender.accepted
 
 
-async def send_pieces(
+async def send_chunks(
     sender: Sender, plan: SendPlan, limiter: RateLimiter, advance: Callable[[int], None]
 ) -> None:
     async with aclosing(bodies(plan)) as blocks:
         async for block in blocks:
-            for piece in pieces(block, plan.piece):
+            for chunk in chunks(block, plan.chunk_size):
                 await limiter.wait(sender.accepted)
-                events = map(plan.event, piece)
+                events = map(plan.event, chunk)
                 advance(await sender.send(events, batch_events_max=plan.batch_events_max))
 
 
 class RateLimiter:
-    """Limits the average rate since the start: a delay is caught up."""
+    """Limits the average rate since the start, so that a delay is caught up."""
 
     def __init__(self, rate: float | None, clock: Clock) -> None:
         self.rate = rate
@@ -173,7 +175,7 @@ class RateLimiter:
         self.since = clock.monotonic()
 
     async def wait(self, done: int) -> None:
-        """Until the next event after `done` is due."""
+        """Wait until the event after the first `done` events is due."""
         if self.rate is None:
             return
         early_s = done / self.rate - (self.clock.monotonic() - self.since)
@@ -182,9 +184,9 @@ class RateLimiter:
 
 
 async def bodies(plan: SendPlan) -> AsyncGenerator[list[bytes], None]:
-    """What the events hold, in blocks."""
+    """The bodies of the events, in chunks."""
     if plan.file is None:
-        for block in pieces(sample_bodies(plan.texts, plan.count), plan.piece):
+        for block in chunks(sample_bodies(plan.texts, plan.count), plan.chunk_size):
             yield block
         return
     from pumphouse.cli.common.lines import read_lines
@@ -199,14 +201,14 @@ async def bodies(plan: SendPlan) -> AsyncGenerator[list[bytes], None]:
 
 
 def sample_bodies(texts: Sequence[str], number: int | None) -> Iterator[bytes]:
-    """The texts once, or over and over up to a number; without texts "event 1", "event 2" ..."""
+    """The texts, repeated up to a number; without texts "event 1", "event 2" and so on."""
     if not texts:
         return islice((b"event %d" % n for n in count(1)), number)
     encoded = [text.encode() for text in texts]
     return iter(encoded) if number is None else islice(cycle(encoded), number)
 
 
-def pieces(bodies: Iterator[bytes] | list[bytes], size: int) -> Iterator[list[bytes]]:
+def chunks(bodies: Iterator[bytes] | list[bytes], size: int) -> Iterator[list[bytes]]:
     source = iter(bodies)
-    while piece := list(islice(source, size)):
-        yield piece
+    while chunk := list(islice(source, size)):
+        yield chunk

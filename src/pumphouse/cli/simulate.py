@@ -1,4 +1,4 @@
-"""`pumphouse simulate`: a fleet in virtual time, with faults: was every promise kept?"""
+"""`pumphouse simulate`: runs a fleet in virtual time with faults, and checks the invariants."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 FACES = ("pull", "push", "functions", "fixed")
 STORES = ("memory", "blob", "bloblease")
-SCENE_LINES = 40
-SHOW_EVERY_S = 0.5
+HISTORY_LINES = 40
+PROGRESS_EVERY_S = 0.5
 
 
 @click.command()
@@ -35,23 +35,29 @@ SHOW_EVERY_S = 0.5
     type=click.FloatRange(0, min_open=True),
     default=24.0,
     show_default=True,
-    help="Of virtual time, per seed.",
+    help="Hours of virtual time per seed.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same run.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="First seed. The same seed gives the same run.",
+)
 @click.option(
     "--seeds",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="So many seeds from there.",
+    help="Number of seeds to run.",
 )
 @click.option(
     "--faults",
-    "weather",
     default="default",
     show_default=True,
     metavar="PROFILE",
-    help="none, quiet, default, harsh, hosts or store; with changes: default,crash=20,stale=0.",
+    help="Fault profile: none, quiet, default, harsh, hosts or store; with changes such as "
+    "default,crash=20,stale=0.",
 )
 @strategy_option
 @click.option(
@@ -59,17 +65,19 @@ SHOW_EVERY_S = 0.5
     type=click.Choice(FACES),
     default="pull",
     show_default=True,
-    help="What the hosts are. Those of fixed keep what they take, and need no --strategy.",
+    help="Processor API of the hosts. Hosts of fixed keep their partitions and take no --strategy.",
 )
 @click.option(
     "--store",
     type=click.Choice(STORES),
     default="memory",
     show_default=True,
-    help="Whose semantics the store has.",
+    help="Kind of store to simulate.",
 )
 @click.option(
-    "--jobs", type=click.IntRange(1), help="Processes for several seeds; one per core by default."
+    "--jobs",
+    type=click.IntRange(1),
+    help="Number of processes for several seeds; one per core by default.",
 )
 @output_option
 @click.pass_context
@@ -87,28 +95,26 @@ def simulate(
     jobs: int | None,
     output: str,
 ) -> None:
-    """Run a fleet of the real processor in virtual time, break things, and check every promise.
+    """Run a fleet of real processors in virtual time with faults, and check every invariant.
 
-    Hosts crash, stand still and come back, the store loses answers, readers are evicted, handlers
-    hang. In between the faults clears up, and the fleet must recover. Ends with status 1 if a
-    promise was broken, with the command that replays it and what happened before.
+    Hosts crash, freeze and restart, the store loses responses, readers are evicted, handlers hang.
+    In fault-free phases the fleet must recover. If an invariant is violated, the exit status is 1,
+    and the last events and the command that replays the seed are printed.
     """
     from pumphouse.leases.strategies import parse_strategy
     from pumphouse.simulation import Scenario, parse_faults
 
     parse_strategy(strategy)
     if face == "fixed" and ctx.get_parameter_source("strategy") is not ParameterSource.DEFAULT:
-        raise OptionError(
-            "--face fixed needs no --strategy: its hosts keep a fixed number of partitions"
-        )
-    chosen = [
+        raise OptionError("--strategy has no effect with --face fixed: remove one of them")
+    scenarios = [
         Scenario(hosts, partitions, hours, number, parse_faults(faults), strategy, face, store)
         for number in range(seed, seed + seeds)
     ]
-    total = Totals(len(chosen))
+    total = Totals(len(scenarios))
     failed = False
     with ProgressLine(total, hours * 3600, shown=output == "text") as line:
-        for result in results(chosen, jobs or os.cpu_count() or 1, line):
+        for result in results(scenarios, jobs or os.cpu_count() or 1, line):
             total.add(result)
             line.show()
             if output == "json":
@@ -126,25 +132,25 @@ def simulate(
 # -- running --------------------------------------------------------------------------------------
 
 
-def results(chosen: list[Scenario], jobs: int, line: ProgressLine) -> Iterator[Result]:
-    """Every scenario's result, as they come; several at once in processes of their own."""
+def results(scenarios: list[Scenario], jobs: int, line: ProgressLine) -> Iterator[Result]:
+    """Yield the result of every scenario; several run in parallel processes."""
     from pumphouse.simulation import simulate as run
 
-    if len(chosen) == 1 or jobs == 1:
-        for scenario in chosen:
+    if len(scenarios) == 1 or jobs == 1:
+        for scenario in scenarios:
             yield run(scenario, progress=line.progress)
         return
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    # A fresh interpreter each: nothing of this one's threads or loops is carried over.
+    # A new interpreter each: no threads or event loops are inherited.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(run, chosen, chunksize=max(1, min(20, len(chosen) // (4 * jobs))))
+        yield from pool.map(run, scenarios, chunksize=max(1, min(20, len(scenarios) // (4 * jobs))))
 
 
 @dataclass(slots=True)
 class Totals:
-    """What came of all seeds so far."""
+    """The sums over all finished seeds."""
 
     seeds: int
     done: int = 0
@@ -176,12 +182,12 @@ class Totals:
 
 
 class ProgressLine:
-    """One line on stderr that says how far it is; nothing unless a person looks."""
+    """One progress line on stderr, if it is a terminal."""
 
     def __init__(self, total: Totals, seed_s: float, *, shown: bool) -> None:
         self.total, self.seed_s = total, seed_s
         self.shown = shown and sys.stderr.isatty()
-        self._shown_s = 0.0
+        self._printed_s = 0.0
 
     def __enter__(self) -> ProgressLine:
         return self
@@ -193,9 +199,9 @@ class ProgressLine:
         self.show(at_s, checks.figures.moves)
 
     def show(self, at_s: float = 0.0, moves: int = 0) -> None:
-        if not self.shown or time.monotonic() - self._shown_s < SHOW_EVERY_S:
+        if not self.shown or time.monotonic() - self._printed_s < PROGRESS_EVERY_S:
             return
-        self._shown_s = time.monotonic()
+        self._printed_s = time.monotonic()
         total = self.total
         hours, most = (total.simulated_s + at_s) / 3600, total.seeds * self.seed_s / 3600
         text = f"{hours:,.1f} of {most:,.1f} hours, {total.done} of {total.seeds} seeds, "
@@ -207,12 +213,12 @@ class ProgressLine:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-# -- telling --------------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------
 
 
 def replay(scenario: Scenario, faults: str) -> str:
-    """The command that runs this seed again."""
-    words = {
+    """The command that repeats this seed."""
+    options = {
         "--hosts": str(scenario.hosts),
         "--partitions": str(scenario.partitions),
         "--hours": repr(scenario.hours),  # all digits: the history depends on them
@@ -223,8 +229,10 @@ def replay(scenario: Scenario, faults: str) -> str:
         "--store": scenario.store,
     }
     if scenario.face == "fixed":
-        del words["--strategy"]
-    return shlex.join(["pumphouse", "simulate", *(word for pair in words.items() for word in pair)])
+        del options["--strategy"]
+    return shlex.join(
+        ["pumphouse", "simulate", *(word for pair in options.items() for word in pair)]
+    )
 
 
 def report_failure(result: Result, faults: str) -> None:
@@ -234,7 +242,7 @@ def report_failure(result: Result, faults: str) -> None:
     if not result.violations:
         return
     console.message(f"seed {seed}: {result.violations[0]}")
-    for line in result.scene[-SCENE_LINES:]:
+    for line in result.scene[-HISTORY_LINES:]:
         console.message(f"  {line}")
     console.message(f"replay: {replay(result.scenario, faults)}")
 
@@ -271,7 +279,7 @@ def as_json(result: Result, faults: str) -> dict[str, Any]:
         "violations": [str(violation) for violation in result.violations],
         "handler_failed": result.handler_failed,
         "replay": replay(result.scenario, faults),
-        "last_events": list(result.scene[-SCENE_LINES:]),
+        "last_events": list(result.scene[-HISTORY_LINES:]),
         "history": result.digest,
         "hours": round(result.simulated_s / 3600, 3),
         "cpu_s": round(result.took_s, 3),

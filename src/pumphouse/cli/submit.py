@@ -1,7 +1,7 @@
-"""The command line as a file, which is what spark-submit wants.
+"""The command line as a script file for spark-submit.
 
     spark-submit --master spark://head:7077 \\
-        "$(python -c 'import pumphouse.cli.submit as it; print(it.__file__)')" homes run --data ...
+        "$(python -c 'import pumphouse.cli.submit as s; print(s.__file__)')" homes run --data ...
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`pumphouse tail`: the last events of a hub, those from a position on, and those that come."""
+"""`pumphouse tail`: shows the last events of a hub, events from a position, and new events."""
 
 from __future__ import annotations
 
@@ -18,42 +18,38 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
+    POSITION_TYPE,
     ParsedType,
     connection_option,
     output_option,
     verbose_option,
 )
-from pumphouse.clock import SystemClock, now_ms
 from pumphouse.errors import OptionError
-from pumphouse.events import FORMS, Event, Position, parse_position
+from pumphouse.events import FORMS, Event, Position
 
 if TYPE_CHECKING:
     from pumphouse.cli.common.event_streams import Span
     from pumphouse.client.base import HubClient
 
 LAST = 10
-BLOCK = 200  # events written at once: a write for each would be most of the work
+BLOCK = 200  # events per write: one write per event would be slow
 
 
-def read_position(text: str) -> Position:
-    return parse_position(text, now_ms(SystemClock()))
-
-
-def read_pattern(text: str) -> re.Pattern[str]:
+def parse_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
-    except re.error as wrong:
-        raise OptionError(f"{text!r} is no regular expression: {wrong}") from None
+    except re.error as error:
+        raise OptionError(f"invalid regular expression {text!r}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class TailQuery:
-    """Which events to show."""
+    """The events to show."""
 
-    partition: str | None  # None is all of them
+    partition: str | None  # None: all partitions
     group: str
-    position: Position | None  # None is the last ones
-    number: int | None  # at the most; of the last ones LAST unless given
+    position: Position | None  # None: the last events
+    number: int | None  # maximum; None: LAST of the last events, or no limit from a position
     grep: re.Pattern[str] | None
     follow: bool
 
@@ -69,19 +65,19 @@ class TailQuery:
 @click.option(
     "--from",
     "position",
-    type=ParsedType("position", read_position),
-    help=f"Where to start: {FORMS}.",
+    type=POSITION_TYPE,
+    help=f"Start position: {FORMS}.",
 )
 @click.option(
     "-n",
     "number",
     type=click.IntRange(min=1),
-    help="How many events at the most; without --from it is the last 10.",
+    help="Maximum number of events. Without --from the default is the last 10.",
 )
-@click.option("--follow", is_flag=True, help="Go on with the events that come.")
+@click.option("--follow", is_flag=True, help="Continue with new events.")
 @click.option(
     "--grep",
-    type=ParsedType("regex", read_pattern),
+    type=ParsedType("regex", parse_pattern),
     help="Only events whose body or key matches this regular expression.",
 )
 @connection_option
@@ -98,47 +94,47 @@ def tail(
     connection: str | None,
     output: str,
 ) -> None:
-    """Show events of HUB: the last ones, or those from a position on.
+    """Show the last events of HUB, or the events from a position.
 
-    Without --from the last 10 events are shown (-n says how many), and with --follow whatever
-    comes after them. With --from all events from there to the end are shown, or as many as -n
-    says; with --follow it goes on until that many were shown. Partitions are merged by time.
+    Without --from it shows the last 10 events (or -n), and with --follow all new events. With
+    --from it shows all events from there to the end, but at most -n; with --follow it continues
+    until -n events were shown. Partitions are merged by time.
 
-    A line has partition, sequence number, time, key and body. HUB may be left out if the
-    connection string has an EntityPath.
+    A line has partition, sequence number, time, key and body. HUB can be omitted if the connection
+    string has an EntityPath.
     """
     from pumphouse.cli.common.hub_connection import with_client
 
     query = TailQuery(partition, group, position, number, grep, follow)
     show = EventPrinter(as_json if output == "json" else as_text, query).show
     if position is not None and position.kind == "latest" and not follow:
-        console.message("Nothing comes after the latest event unless you --follow.")
-    unwrapped(lambda: with_client(connection, hub, lambda client: run(client, query, show)))
+        console.message("There are no events after latest; add --follow to wait for new ones.")
+    unwrap_errors(lambda: with_client(connection, hub, lambda client: run(client, query, show)))
 
 
-def unwrapped(call: Callable[[], None]) -> None:
-    """A task group wraps what went wrong in a group; people want the one thing."""
+def unwrap_errors(call: Callable[[], None]) -> None:
+    """Raise the first error of a task group instead of the group."""
     try:
         call()
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 class EventPrinter:
-    """Where events are shown, and how many still may be."""
+    """Prints matching events up to a limit."""
 
     def __init__(self, line: Callable[[Event], str], query: TailQuery) -> None:
         self.line = line
-        self.wanted = query
-        # The last ones are a beginning; a number from a position on is a limit.
+        self.query = query
+        # Without a position the number selects the first events; with one it is a limit.
         self.left = sys.maxsize if query.position is None else query.number or sys.maxsize
 
     def show(self, events: list[Event]) -> bool:
-        """Show those that are query; False if that is enough."""
-        chosen = [event for event in events if self.wanted.matches(event)][: self.left]
-        self.left -= len(chosen)
-        if chosen:
-            print("\n".join(map(self.line, chosen)), flush=True)
+        """Print the matching events; False after the limit is reached."""
+        matching = [event for event in events if self.query.matches(event)][: self.left]
+        self.left -= len(matching)
+        if matching:
+            print("\n".join(map(self.line, matching)), flush=True)
         return self.left > 0
 
 
@@ -160,7 +156,7 @@ async def find_spans(client: HubClient, query: TailQuery) -> list[Span]:
     from pumphouse.cli.common.event_streams import span_for
 
     every = (await client.properties()).partitions
-    # To find the last that match, all have to be looked at.
+    # The last matching events can be anywhere: read all of them.
     last = sys.maxsize if query.grep is not None else query.number or LAST
     return [
         span_for(await client.partition_properties(partition), query.position, last)
@@ -187,30 +183,31 @@ async def show_all(past: AsyncIterator[Event], show: Callable[[list[Event]], boo
     return show(block)
 
 
-# -- an event as a line ---------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------
 
 
 def as_text(event: Event) -> str:
-    place = f"{event.partition}:{event.sequence}"
+    position = f"{event.partition}:{event.sequence}"
     if console.use_colour():
-        place = click.style(place, fg="cyan")
-    return f"{place}  {moment(event)}  {event.partition_key or '-'}  {escaped(plain(event.body))}"
+        position = click.style(position, fg="cyan")
+    key, text = event.partition_key or "-", escaped(plain(event.body))
+    return f"{position}  {timestamp(event)}  {key}  {text}"
 
 
 def as_json(event: Event) -> str:
-    shown = {
+    fields = {
         "partition": event.partition,
         "sequence": event.sequence,
         "offset": event.offset,
-        "time": moment(event),
+        "time": timestamp(event),
         "key": event.partition_key,
-        **body(event.body),
+        **body_fields(event.body),
         "properties": {str(name): value for name, value in event.properties.items()},
     }
-    return json.dumps(shown, ensure_ascii=False, default=other)
+    return json.dumps(fields, ensure_ascii=False, default=json_value)
 
 
-def body(data: bytes) -> dict[str, str]:
+def body_fields(data: bytes) -> dict[str, str]:
     try:
         return {"body": data.decode()}
     except UnicodeDecodeError:
@@ -218,24 +215,24 @@ def body(data: bytes) -> dict[str, str]:
 
 
 def plain(data: bytes) -> str:
-    """A body as text; bytes that are none appear as \\xNN."""
+    """A body as text; invalid bytes appear as \\xNN."""
     return data.decode("utf-8", "backslashreplace")
 
 
 def escaped(text: str) -> str:
-    """Text that stays on its line and cannot play with the terminal."""
+    """Text without line breaks and control characters."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def moment(event: Event) -> str | None:
+def timestamp(event: Event) -> str | None:
     at = event.enqueued_at
     return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def other(value: Any) -> Any:
-    """An AMQP value that JSON does not know."""
+def json_value(value: Any) -> Any:
+    """An AMQP value without a JSON equivalent."""
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, UUID | datetime):

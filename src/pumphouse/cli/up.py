@@ -1,4 +1,4 @@
-"""`pumphouse up`: an event hub in the foreground, until Ctrl-C or SIGTERM."""
+"""`pumphouse up`: runs an event hub in the foreground until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PORT = 5672
     "--hubs",
     multiple=True,
     metavar="NAME[:PARTITIONS]",
-    help="Hubs to create, 4 partitions unless said; several with commas, or the option again.",
+    help="Hubs to create, with 4 partitions by default; separated by commas, or several options.",
 )
 @click.option(
     "--port",
@@ -48,77 +48,77 @@ PORT = 5672
     "--key",
     envvar="PUMPHOUSE_KEY",
     show_envvar=True,
-    help="Key of the rule RootManageSharedAccessKey; random unless given. Other users of the "
+    help="Key of the rule RootManageSharedAccessKey; random by default. Other users of the "
     "machine can read command lines: prefer the variable or --key-file.",
 )
 @click.option(
     "--key-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File that holds the key.",
+    help="File that contains the key.",
 )
 @click.option(
     "--retention",
     type=DURATION_TYPE,
     default="1d",
     show_default=True,
-    help="How long events are kept: 30s, 15m, 1h, 7d.",
+    help="Retention time of events: 30s, 15m, 1h, 7d.",
 )
 @click.option(
     "--retention-bytes",
     type=SIZE_TYPE,
     default="256MB",
     show_default=True,
-    help="How much of each partition is kept: 64KB, 64MB, 1GB.",
+    help="Retention size of each partition: 64KB, 64MB, 1GB.",
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory that keeps events, hubs, groups and keys; without it they live in memory.",
+    help="Directory for events, hubs, groups and keys; without it they are kept in memory.",
 )
 @click.option(
     "--sync",
     type=click.Choice(["always", "interval", "never"]),
     default="always",
     show_default=True,
-    help="With --data, when an event counts as safe: on the disk itself, on its way there within a "
-    "tenth of a second, or with the operating system.",
+    help="With --data, when an event counts as stored: after fsync (always), with an fsync every "
+    "tenth of a second (interval), or after the write to the operating system (never).",
 )
 @click.option(
     "--tls-port",
     type=click.IntRange(0, 65535),
-    help="Also listen for AMQP over TLS; 0 picks a free port, the official clients expect 5671.",
+    help="Also listen for AMQP over TLS; 0 picks a free port. The official clients use 5671.",
 )
 @click.option(
     "--ws-port",
     type=click.IntRange(0, 65535),
-    help="Also listen for AMQP over WebSocket (and wss, with TLS); the clients expect 443.",
+    help="Also listen for AMQP over WebSocket (wss with TLS). The official clients use 443.",
 )
 @click.option(
     "--http-port",
     type=click.IntRange(0, 65535),
-    help="Also answer HTTP on this machine: /health, /hubs; Microsoft's emulator has it on 5300.",
+    help="Also serve HTTP on this machine: /health, /hubs. Microsoft's emulator uses 5300.",
 )
 @click.option(
     "--certificate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     nargs=2,
     metavar="CERT KEY",
-    help="Your certificate and key for TLS; otherwise one is made under a development authority.",
+    help="Certificate and key for TLS. Default: a certificate of a development authority.",
 )
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A config.json of Microsoft's emulator: its hubs and groups are created.",
+    help="Create the hubs and groups of a config.json of Microsoft's emulator.",
 )
 @click.option(
     "--tier",
     type=click.Choice(["basic", "standard", "premium"]),
-    help="Enforce the limits of this tier of the service.",
+    help="Enforce the limits of this tier of Azure Event Hubs.",
 )
 @click.option(
     "--throughput-units",
     type=click.IntRange(1, 40),
-    help="Throttle as the service does with so many throughput units.",
+    help="Throttle like Azure Event Hubs with this number of throughput units.",
 )
 @output_option
 @verbose_option
@@ -144,9 +144,9 @@ def up(
 ) -> None:
     """Start an event hub for the official Azure clients.
 
-    It keeps events in memory, or in --data, and runs until Ctrl-C or SIGTERM, both of which end
-    it cleanly with exit code 0. With `-o json` one line says when it is ready: {"port": ...,
-    "connection_strings": {NAME: ...}, "namespace_connection_string": ...}.
+    Events are kept in memory, or in --data. Ctrl-C and SIGTERM stop the hub cleanly with exit code
+    0. With `-o json` it prints one line when it is ready: {"port": ..., "connection_strings":
+    {NAME: ...}, "namespace_connection_string": ...}.
     """
     from pumphouse.hub.embedded import EmbeddedHub
     from pumphouse.hub.options import Retention
@@ -171,15 +171,17 @@ def up(
 
 
 def choose_key(key: str | None, key_file: Path | None) -> str | None:
-    """The key as given, or None for a random one; never one that would not open anything."""
+    """The given key, or None for a random one. Raises OptionError if the key is unusable."""
     chosen = key_file.read_text().strip() if key_file is not None else key
     if chosen is not None and (not chosen or ";" in chosen or chosen != chosen.strip()):
-        raise OptionError("the key must not be empty, hold a semicolon or have spaces around it")
+        raise OptionError(
+            "invalid key: it must not be empty, contain a semicolon or start or end with spaces"
+        )
     return chosen
 
 
 async def serve(hub: EmbeddedHub, announce: Callable[[EmbeddedHub], None]) -> None:
-    """Run the hub until a signal comes."""
+    """Run the hub until SIGINT or SIGTERM."""
     with stop_on_signal() as stop:
         async with hub:
             announce(hub)
@@ -188,7 +190,7 @@ async def serve(hub: EmbeddedHub, announce: Callable[[EmbeddedHub], None]) -> No
 
 @contextmanager
 def stop_on_signal() -> Iterator[asyncio.Event]:
-    """An event that Ctrl-C and SIGTERM set."""
+    """Yield an event that is set by SIGINT or SIGTERM."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:
@@ -203,28 +205,28 @@ def stop_on_signal() -> Iterator[asyncio.Event]:
 def announce(hub: EmbeddedHub) -> None:
     show_address(hub)
     if hub.data is None:
-        print("Ctrl-C stops it. Data is lost on stop; use --data DIR to keep it.", flush=True)
+        print("Ctrl-C stops it. The data is then lost; use --data DIR to keep it.", flush=True)
     else:
         print("Ctrl-C stops it.", flush=True)
 
 
 def show_address(hub: EmbeddedHub) -> None:
     partitions = console.plural(sum(hub.hubs.values()), "partition")
-    what = f"{console.plural(len(hub.hubs), 'hub')}, {partitions}"
-    where = "memory" if hub.data is None else str(hub.data)
-    print(f"hub        sb://{hub.authority}   {where}   {what}")
-    for door, port in doors(hub).items():
-        print(f"{door:<10} {hub.address(port)}")
+    contents = f"{console.plural(len(hub.hubs), 'hub')}, {partitions}"
+    storage = "memory" if hub.data is None else str(hub.data)
+    print(f"hub        sb://{hub.authority}   {storage}   {contents}")
+    for protocol, port in further_ports(hub).items():
+        print(f"{protocol:<10} {hub.address(port)}")
     if hub.ca_file is not None:
         print(f"trust      {hub.ca_file}")
     for name in hub.hubs or [None]:
         print(f"connect    export EVENT_HUB_CONN_STR={shlex.quote(hub.connection_string(name))}")
 
 
-def doors(hub: EmbeddedHub) -> dict[str, int]:
-    """The further doors that are open, and their ports."""
+def further_ports(hub: EmbeddedHub) -> dict[str, int]:
+    """The ports besides AMQP, by protocol."""
     ports = {"tls": hub.tls_port, "websocket": hub.ws_port, "http": hub.http_port}
-    return {door: port for door, port in ports.items() if port is not None}
+    return {protocol: port for protocol, port in ports.items() if port is not None}
 
 
 def announce_json(hub: EmbeddedHub) -> None:

@@ -1,1 +1,1 @@
-"""The page: homes, fleet and events of a hub in a browser on this machine."""
+"""The web page of a hub: homes, fleet and events, in a browser on this machine."""

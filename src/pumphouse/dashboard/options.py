@@ -1,7 +1,4 @@
-"""What the page is to show: groups, homes, stages, hubs; and what it may do.
-
-The command line and the demonstration make these, `app` reads them.
-"""
+"""Options of the page: what it shows, and whether it may change something."""
 
 from __future__ import annotations
 
@@ -23,19 +20,19 @@ class WatchedGroup:
     hub: str = ""  # "" for the EntityPath of the connection string
     group: str = "$Default"
     store: str = field(default="pumphouse.db", repr=False)
-    lease_s: float = 30.0  # as its hosts were told: an older row has no live owner
-    title: str = ""  # a word or two beside the group's name
-    fleet: Fleet | None = None  # its hosts, if the page may add, stop and kill them
+    lease_s: float = 30.0  # as configured for its hosts: an older lease has expired
+    title: str = ""  # shown beside the name of the group
+    fleet: Fleet | None = None  # set if the page may add, stop and kill hosts
 
 
 @dataclass(frozen=True, slots=True)
 class HomesFeed:
-    """Where the homes' activities and alerts are read from."""
+    """The source of the activities and alerts of homes."""
 
     connection: str = field(repr=False)
-    homes: int = 100_000  # room for so many; more is made when it is needed
+    homes: int = 100_000  # initial capacity; grows when a higher home number is read
     group: str = "page"
-    hours: float = 24.0  # how far back reading starts
+    hours: float = 24.0  # reading starts this long ago
 
     def __post_init__(self) -> None:
         if not 1 <= self.homes <= HOMES_MAX:
@@ -46,18 +43,18 @@ class HomesFeed:
 
 @dataclass(frozen=True, slots=True)
 class DashboardOptions:
-    """Everything a page can be told."""
+    """All options of the page."""
 
     port: int = PORT  # 0 picks a free one
-    connection: str = field(default="", repr=False)  # for the Events page, and for faults
-    hubs: tuple[str, ...] = ()  # that the Events page offers
+    connection: str = field(default="", repr=False)  # for the Events page and faults
+    hubs: tuple[str, ...] = ()  # offered by the Events page
     groups: tuple[WatchedGroup, ...] = ()
-    homes: HomesFeed | None = None  # None: there is no Homes page
-    status: Path | None = None  # what the Spark stages say of themselves; need not be there yet
-    events_group: str = "$Default"  # in which the Events page reads, beside others
-    write: bool = False  # whether the page may send samples and plan faults
+    homes: HomesFeed | None = None  # None: no Homes page
+    status: Path | None = None  # status file of the Spark stages; may not exist yet
+    events_group: str = "$Default"  # consumer group of the Events page
+    write: bool = False  # whether the page may send sample events and inject faults
     ca_file: str | None = None
-    look_s: float = 1.0  # from one look at groups and homes to the next
+    look_s: float = 1.0  # interval of updates of groups and homes
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -65,6 +62,6 @@ class DashboardOptions:
         if not 0.05 <= self.look_s <= 60:
             raise OptionError(f"look_s must be from 0.05 to 60 (got {self.look_s:g})")
         if not (self.groups or self.homes or self.hubs):
-            raise OptionError("the page has nothing to show: name a group, homes or hubs")
+            raise OptionError("the page has nothing to show: set groups, homes or hubs")
         if (self.hubs or self.write) and not self.connection:
-            raise OptionError("to show events or plan faults the page needs a connection string")
+            raise OptionError("showing events and injecting faults needs a connection string")

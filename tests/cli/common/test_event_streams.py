@@ -1,4 +1,4 @@
-"""Partitions merged into one stream, and what happens when retention is quicker."""
+"""Partitions merged into stream_a stream, also while retention removes events."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def position(kind: str, value: int) -> Position:
         (0, 20, position("time", 2000), "time:2000"),
     ],
 )
-def test_what_there_is_to_read(
+def test_the_span_of_existing_events(
     first: int, last: int, start: Position | None, expected: str
 ) -> None:
     span = span_for(properties(first, last), start, 10)
@@ -59,7 +59,7 @@ def test_what_there_is_to_read(
         (0, -1, None),
     ],
 )
-def test_where_there_is_nothing_reading_would_start_behind_the_last(
+def test_an_empty_span_starts_after_the_last_event(
     first: int, last: int, start: Position | None
 ) -> None:
     span = span_for(properties(first, last), start, 10)
@@ -67,8 +67,8 @@ def test_where_there_is_nothing_reading_would_start_behind_the_last(
     assert span.start == Position("sequence", str(last))
 
 
-class Shelf:
-    """Stands where a reader and a client are: events are there, or come, or have expired."""
+class FakePartition:
+    """A fake reader and client with prepared batches and a first sequence number."""
 
     def __init__(self, *batches: list[Event], first_now: int = 0) -> None:
         self.batches = list(batches)
@@ -84,9 +84,11 @@ class Shelf:
 
 
 def stream(partition: str, end: int, *batches: list[Event], first_now: int = 0) -> PartitionStream:
-    shelf = Shelf(*batches, first_now=first_now)
+    partition_reader = FakePartition(*batches, first_now=first_now)
     span = Span(partition, EARLIEST, end, empty=end < 0)
-    return PartitionStream(cast(NativeClient, shelf), cast(NativeReader, shelf), span)
+    return PartitionStream(
+        cast(NativeClient, partition_reader), cast(NativeReader, partition_reader), span
+    )
 
 
 def events(partition: str, *times: int, start: int = 0) -> list[Event]:
@@ -96,28 +98,28 @@ def events(partition: str, *times: int, start: int = 0) -> list[Event]:
     ]
 
 
-def told(found: list[Event]) -> list[tuple[str | None, int | None]]:
-    return [(event.partition, event.enqueued_ms) for event in found]
+def keys(merged: list[Event]) -> list[tuple[str | None, int | None]]:
+    return [(event.partition, event.enqueued_ms) for event in merged]
 
 
-async def test_the_oldest_comes_first() -> None:
+async def test_the_oldest_event_comes_first() -> None:
     streams = [
         stream("a", 2, events("a", 1, 4, 9)),
         stream("b", 1, events("b", 2), events("b", 3, start=1)),
         stream("c", -1),
     ]
-    found = [event async for event in merge(streams)]
-    assert told(found) == [("a", 1), ("b", 2), ("b", 3), ("a", 4), ("a", 9)]
+    merged = [event async for event in merge(streams)]
+    assert keys(merged) == [("a", 1), ("b", 2), ("b", 3), ("a", 4), ("a", 9)]
 
 
-async def test_events_of_one_moment_keep_the_order_of_their_partition() -> None:
-    found = [event async for event in merge([stream("a", 2, events("a", 5, 5, 5))])]
-    assert [event.sequence for event in found] == [0, 1, 2]
+async def test_events_of_the_same_time_keep_their_order() -> None:
+    merged = [event async for event in merge([stream("a", 2, events("a", 5, 5, 5))])]
+    assert [event.sequence for event in merged] == [0, 1, 2]
 
 
-async def test_reading_ends_where_the_end_was_and_following_goes_on_there() -> None:
-    one = stream("a", 1, events("a", 1, 2, 3, 4))
-    assert len([event async for event in merge([one])]) == 2
+async def test_follow_continues_at_the_end_of_the_span() -> None:
+    stream_a = stream("a", 1, events("a", 1, 2, 3, 4))
+    assert len([event async for event in merge([stream_a])]) == 2
     shown: list[Event] = []
 
     def show(new: list[Event]) -> bool:
@@ -125,24 +127,24 @@ async def test_reading_ends_where_the_end_was_and_following_goes_on_there() -> N
         return False
 
     async with asyncio.timeout(5):
-        await follow([one], show)
-    assert told(shown) == [("a", 3), ("a", 4)]
+        await follow([stream_a], show)
+    assert keys(shown) == [("a", 3), ("a", 4)]
 
 
-async def test_events_that_expire_while_we_read_are_not_waited_for() -> None:
-    one = stream("a", 5, events("a", 1, 2), first_now=6)
+async def test_expired_events_are_not_waited_for() -> None:
+    stream_a = stream("a", 5, events("a", 1, 2), first_now=6)
     async with asyncio.timeout(5):
-        assert len([event async for event in merge([one])]) == 2
+        assert len([event async for event in merge([stream_a])]) == 2
 
 
-async def test_a_gap_left_by_retention_may_reach_beyond_the_end() -> None:
-    one = stream("a", 5, events("a", 9, start=8))
+async def test_retention_can_remove_the_whole_span() -> None:
+    stream_a = stream("a", 5, events("a", 9, start=8))
     async with asyncio.timeout(5):
-        assert [event async for event in merge([one])] == []
-    assert told(await one.live()) == [("a", 9)]
+        assert [event async for event in merge([stream_a])] == []
+    assert keys(await stream_a.new_events()) == [("a", 9)]
 
 
-async def test_the_last_event_before_the_end_is_waited_for_while_it_is_there() -> None:
-    one = stream("a", 5, events("a", 1, 2), [], events("a", 9, start=5), first_now=5)
+async def test_the_last_event_of_the_span_is_waited_for() -> None:
+    stream_a = stream("a", 5, events("a", 1, 2), [], events("a", 9, start=5), first_now=5)
     async with asyncio.timeout(5):
-        assert len([event async for event in merge([one])]) == 3
+        assert len([event async for event in merge([stream_a])]) == 3

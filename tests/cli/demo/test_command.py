@@ -1,7 +1,9 @@
-"""`pumphouse demo`: all of it at once, small; seen in a browser, and gone without a trace."""
+"""`pumphouse demo`: a small run, observed in a browser."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import signal
 import socket
@@ -16,11 +18,14 @@ from playwright.sync_api import Browser, Page, expect
 
 from pumphouse.cli import main
 from pumphouse.cli.demo import stages
+from pumphouse.cli.demo.command import check_hubs
 from pumphouse.cli.demo.gauges import Gauge, Stage, read_stages, stages_of
+from pumphouse.errors import PumphouseError
 from pumphouse.homes.schema import HUBS
+from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.emulator_config import parse_config
 from tests.cli.conftest import Program, refused
-from tests.dashboard.browser import PATIENCE_MS, Witness, open_browser
+from tests.dashboard.browser import PATIENCE_MS, BrowserLog, open_browser
 
 MARK = "PUMPHOUSE_TEST_MARK"
 HOMES = 400
@@ -33,66 +38,66 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
-def marked(mark: str) -> list[str]:
-    """The processes that carry our mark in their environment: ours, and all that they started."""
-    found = []
+def processes_with(mark: str) -> list[str]:
+    """The command lines of all processes with this mark in their environment."""
+    specs = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdecimal() and mark.encode() in (entry / "environ").read_bytes():
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                specs.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue
-    return found
+    return specs
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.xdist_group("browser")
-def test_the_whole_of_it_is_seen_and_leaves_nothing_behind(
+def test_the_demo_runs_and_leaves_no_process(
     program: Callable[..., Program],
     browser: Browser,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv(MARK, mark := uuid.uuid4().hex)
-    words = ("--homes", str(HOMES), "--hosts", "1", "--data", str(tmp_path))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        demo = program("demo", *words, "--port", str(taken.getsockname()[1]))
-        told = told_until(demo, r"page +(http://127\.0\.0\.1:\d+/)")
-    assert re.search(r"port \d+ is taken: the page takes another", told)
-    url = re.findall(r"page +(http://\S+)", told)[-1]
-    look_at(url, browser)
-    told_until(demo, r"sift lag [\d,]+ .*watch lag [\d,]+ .*record lag [\d,]+")
-    assert len(marked(mark)) > 5
+    args = ("--homes", str(HOMES), "--hosts", "1", "--data", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        demo = program("demo", *args, "--port", str(other.getsockname()[1]))
+        output = read_until(demo, r"page +(http://127\.0\.0\.1:\d+/)")
+    assert re.search(r"port \d+ is in use: choosing a free port", output)
+    url = re.findall(r"page +(http://\S+)", output)[-1]
+    check_page(url, browser)
+    read_until(demo, r"sift lag [\d,]+ .*watch lag [\d,]+ .*record lag [\d,]+")
+    assert len(processes_with(mark)) > 5
     demo.process.send_signal(signal.SIGINT)
     assert demo.wait(60.0) == (0, "")
-    # This very process has the mark too, but not in the environment it was started with.
-    assert marked(mark) == []
+    # This process has the mark too, but not in the environment it was started with.
+    assert processes_with(mark) == []
     stages = {stage.name for stage in read_stages(tmp_path / "homes" / "status.json")}
     assert stages == {"sift", "watch", "record"}
 
 
-def told_until(demo: Program, pattern: str) -> str:
-    told = ""
-    while not re.search(pattern, told):
+def read_until(demo: Program, pattern: str) -> str:
+    output = ""
+    while not re.search(pattern, output):
         line = demo.line()
-        assert line, f"it ended: {demo.wait()}\n{told}"
-        told += line
-    return told
+        assert line, f"it ended: {demo.wait()}\n{output}"
+        output += line
+    return output
 
 
-def look_at(url: str, browser: Browser) -> None:
+def check_page(url: str, browser: Browser) -> None:
     context = browser.new_context(base_url=url)
     context.set_default_timeout(PATIENCE_MS)
-    witness = Witness(context, int(url.rstrip("/").rpartition(":")[2]))
+    log = BrowserLog(context, int(url.rstrip("/").rpartition(":")[2]))
     page = context.new_page()
-    see_the_fleet(page)
+    check_fleet(page)
     context.close()
-    assert witness.elsewhere == []
-    assert witness.errors == []
+    assert log.foreign_requests == []
+    assert log.errors == []
 
 
-def see_the_fleet(page: Page) -> None:
-    """Every partition of every group is owned by the one host of its face."""
+def check_fleet(page: Page) -> None:
+    """Every partition of every group is owned by its only host."""
     page.goto("/fleet")
     tables = page.locator("table.ownership")
     expect(tables).to_have_count(len(stages.FACES))
@@ -103,40 +108,33 @@ def see_the_fleet(page: Page) -> None:
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "starlette"])
-def test_what_is_missing_is_named(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
-    said = refused(CliRunner().invoke(main, ["demo"]))
-    assert said == (f"the demo needs {missing}: pip install 'pumphouse[azure,dashboard,spark]'")
+    message = refused(CliRunner().invoke(main, ["demo"]))
+    assert message == (f"the demo needs {missing}: pip install 'pumphouse[azure,dashboard,spark]'")
 
 
-def test_a_namespace_without_the_hubs_is_refused(
-    program: Callable[..., Program], event_hub: object
-) -> None:
-    from pumphouse.hub.embedded import EmbeddedHub
-
-    assert isinstance(event_hub, EmbeddedHub)
+def test_a_namespace_without_the_hubs_is_rejected(event_hub: EmbeddedHub) -> None:
     event_hub.create_hub("sensors", 1)
-    demo = program("demo", "--homes", "10", "--azure", event_hub.connection_string())
-    code, said = demo.wait(120)
-    assert code == 1
-    assert said.startswith("pumphouse: the hub activity of that namespace does not answer")
-    assert "create sensors, activity, alerts, deadletter" in said
-    assert event_hub.connection_string().partition("SharedAccessKey=")[2] not in said
+    with pytest.raises(PumphouseError) as failed:
+        asyncio.run(check_hubs(event_hub.connection_string()))
+    message = str(failed.value)
+    assert message.startswith("hub activity of that namespace does not respond")
+    assert "create sensors, activity, alerts, deadletter" in message
+    assert event_hub.connection_string().partition("SharedAccessKey=")[2] not in message
 
 
-def test_every_hub_has_the_groups_that_its_readers_need() -> None:
-    import json
-
-    found = {spec.name: spec for spec in parse_config(json.dumps(stages.hubs_config(4)))}
-    assert tuple(found) == HUBS
-    assert {spec.partitions for spec in found.values()} == {4}
-    assert set(found["activity"].groups) == {
+def test_every_hub_has_the_groups_of_its_readers() -> None:
+    specs = {spec.name: spec for spec in parse_config(json.dumps(stages.hubs_config(4)))}
+    assert tuple(specs) == HUBS
+    assert {spec.partitions for spec in specs.values()} == {4}
+    assert set(specs["activity"].groups) == {
         *("sift", "watch", "record", "page"),
         *("tallies", "notices", "archive"),
     }
 
 
-def test_a_line_tells_all_of_it() -> None:
+def test_a_gauge_as_a_line() -> None:
     status = {
         "sift": {"state": "running", "taken": {"sensors": 98_800}},
         "record": {"state": "running", "taken": {"activity": 900, "alerts": 6}},
@@ -152,12 +150,12 @@ def test_a_line_tells_all_of_it() -> None:
     assert "Spark is starting" in str(Gauge(1.0, 10, 0.0, {}, ()))
 
 
-def test_a_stage_that_knows_more_than_the_hub_told_is_not_behind() -> None:
-    """The counts are asked for before the status is read."""
+def test_a_lag_is_never_negative() -> None:
+    """The counts are read before the status."""
     assert Stage("sift", "running", {"sensors": 12}).lag({"sensors": 10}) == 0
 
 
-def test_stages_that_say_nothing_yet_are_no_error(tmp_path: Path) -> None:
+def test_a_missing_or_partial_status_has_no_stages(tmp_path: Path) -> None:
     assert read_stages(tmp_path / "status.json") == ()
     (tmp_path / "status.json").write_text('{"stages": {"sift": {"lag_ev')
     assert read_stages(tmp_path / "status.json") == ()

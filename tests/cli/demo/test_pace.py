@@ -1,4 +1,4 @@
-"""A machine that is too small gets fewer homes, and one that merely works in batches does not."""
+"""A growing lag reduces the number of homes; the saw of batches does not."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ HOMES = 100_000
 A_SECOND = int(pace.rate_of(HOMES))
 
 
-def watched(lag_at: Callable[[int], float], seconds: int = 180) -> list[Sample]:
+def samples(lag_at: Callable[[int], float], seconds: int = 180) -> list[Sample]:
     return [Sample(float(at), int(lag_at(at))) for at in range(seconds)]
 
 
-def test_a_saw_is_no_reason_to_cut() -> None:
-    saw = watched(lambda at: (at % 10) * A_SECOND * 3)
+def test_the_saw_of_batches_keeps_the_homes() -> None:
+    saw = samples(lambda at: (at % 10) * A_SECOND * 3)
     assert pace.next_homes(HOMES, saw, 0.0) == HOMES
 
 
-def test_a_lag_that_grows_and_grows_is() -> None:
-    assert pace.next_homes(HOMES, watched(lambda at: at * A_SECOND * 0.5), 0.0) == 70_000
+def test_a_growing_lag_reduces_the_homes() -> None:
+    assert pace.next_homes(HOMES, samples(lambda at: at * A_SECOND * 0.5), 0.0) == 70_000
 
 
-def test_a_lag_that_grows_under_the_saw_is_seen_too() -> None:
-    growing = watched(lambda at: at * A_SECOND * 0.4 + (at % 10) * A_SECOND)
+def test_a_lag_that_grows_below_the_saw_reduces_the_homes() -> None:
+    growing = samples(lambda at: at * A_SECOND * 0.4 + (at % 10) * A_SECOND)
     assert pace.next_homes(HOMES, growing, 0.0) == 70_000
 
 
-def test_what_is_being_caught_up_with_is_left_alone() -> None:
-    assert pace.next_homes(HOMES, watched(lambda at: (400 - at) * A_SECOND), 0.0) == HOMES
+def test_a_falling_lag_keeps_the_homes() -> None:
+    assert pace.next_homes(HOMES, samples(lambda at: (400 - at) * A_SECOND), 0.0) == HOMES
 
 
-def test_a_steady_backlog_is_left_alone() -> None:
-    assert pace.next_homes(HOMES, watched(lambda at: 60 * A_SECOND), 0.0) == HOMES
+def test_a_constant_lag_keeps_the_homes() -> None:
+    assert pace.next_homes(HOMES, samples(lambda at: 60 * A_SECOND), 0.0) == HOMES
 
 
-def test_it_waits_until_a_change_has_had_its_time() -> None:
-    growing = watched(lambda at: at * A_SECOND)
+def test_a_recent_change_is_given_time() -> None:
+    growing = samples(lambda at: at * A_SECOND)
     assert pace.next_homes(HOMES, growing, changed_s=100.0) == HOMES
     assert pace.next_homes(HOMES, growing[:90], 0.0) == HOMES
     assert pace.next_homes(HOMES, [], 0.0) == HOMES
 
 
 @pytest.mark.parametrize(
-    ("asked", "cores", "memory_gib", "given"),
+    ("requested", "cores", "memory_gib", "given"),
     [
         (100_000, 2, 24.0, 100_000),
         (100_000, 1, 24.0, 50_000),
@@ -58,10 +58,10 @@ def test_it_waits_until_a_change_has_had_its_time() -> None:
         (400_000, 4, 64.0, 200_000),
     ],
 )
-def test_the_machine_says_how_many_to_start_with(
-    asked: int, cores: int, memory_gib: float, given: int
+def test_the_machine_limits_the_first_number_of_homes(
+    requested: int, cores: int, memory_gib: float, given: int
 ) -> None:
-    assert pace.fitting(asked, cores, memory_gib) == given
+    assert pace.fitting(requested, cores, memory_gib) == given
 
 
 @given(st.integers(1, 10_000_000))

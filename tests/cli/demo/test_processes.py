@@ -1,4 +1,4 @@
-"""Players come, are heard, and leave with everything they have started."""
+"""Child processes are started, watched, and stopped with all descendants."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def started(tmp_path: Path) -> AsyncIterator[list[DemoProcess]]:
-    found: list[DemoProcess] = []
-    yield found
-    for process in found:
+    all_started: list[DemoProcess] = []
+    yield all_started
+    for process in all_started:
         processes.kill_session(process.process.pid)
         await process.process.wait()
 
 
-async def play(code: str, folder: Path, started: list[DemoProcess]) -> DemoProcess:
+async def start(code: str, folder: Path, started: list[DemoProcess]) -> DemoProcess:
     process = await processes.start(ProcessSpec("solo", [code]), folder)
     started.append(process)
     return process
@@ -57,10 +57,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def test_one_that_will_not_leave_is_ended_with_its_children(
+async def test_a_process_that_ignores_sigterm_is_killed_with_its_children(
     tmp_path: Path, started: list[DemoProcess]
 ) -> None:
-    process = await play(STUBBORN, tmp_path, started)
+    process = await start(STUBBORN, tmp_path, started)
     child = int(await process.first_line(60))
     assert sorted(processes.pids_in(process.process.pid)) == sorted([process.process.pid, child])
     assert await processes.stop([process], within_s=0.2) == ["solo"]
@@ -68,8 +68,10 @@ async def test_one_that_will_not_leave_is_ended_with_its_children(
     assert process.has_ended
 
 
-async def test_one_that_leaves_is_not_ended(tmp_path: Path, started: list[DemoProcess]) -> None:
-    process = await play(
+async def test_a_process_that_ends_on_sigterm_is_not_killed(
+    tmp_path: Path, started: list[DemoProcess]
+) -> None:
+    process = await start(
         "import time; print('here', flush=True); time.sleep(600)", tmp_path, started
     )
     assert await process.first_line(60) == "here"
@@ -77,8 +79,8 @@ async def test_one_that_leaves_is_not_ended(tmp_path: Path, started: list[DemoPr
     assert process.process.returncode == -signal.SIGTERM
 
 
-async def test_what_one_left_behind_is_ended(tmp_path: Path, started: list[DemoProcess]) -> None:
-    process = await play(ORPHAN, tmp_path, started)
+async def test_an_orphan_is_killed(tmp_path: Path, started: list[DemoProcess]) -> None:
+    process = await start(ORPHAN, tmp_path, started)
     child = int(await process.first_line(60))
     await process.process.wait()
     assert is_alive(child)
@@ -86,20 +88,22 @@ async def test_what_one_left_behind_is_ended(tmp_path: Path, started: list[DemoP
     assert not is_alive(child)
 
 
-async def test_one_that_fails_says_why(tmp_path: Path, started: list[DemoProcess]) -> None:
-    process = await play("import sys; sys.exit('the roof is on fire')", tmp_path, started)
+async def test_a_failed_process_is_reported_with_its_log(
+    tmp_path: Path, started: list[DemoProcess]
+) -> None:
+    process = await start("import sys; sys.exit('the roof is on fire')", tmp_path, started)
     with pytest.raises(PumphouseError, match=r"solo ended before it was ready:\nthe roof is on"):
         await process.first_line(60)
 
 
-async def test_one_that_says_nothing_is_named(tmp_path: Path, started: list[DemoProcess]) -> None:
-    process = await play("import time; time.sleep(600)", tmp_path, started)
+async def test_a_silent_process_is_reported(tmp_path: Path, started: list[DemoProcess]) -> None:
+    process = await start("import time; time.sleep(600)", tmp_path, started)
     with pytest.raises(PumphouseError, match=r"solo was not ready after 0\.1 s; its log is"):
         await process.first_line(0.1)
 
 
-async def test_a_player_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
-    """Also if that one is killed, and can end nobody."""
+async def test_a_process_ends_with_its_parent(tmp_path: Path) -> None:
+    """Also if the parent is killed."""
     code = (
         "import os, subprocess, sys; os.environ['PUMPHOUSE_TETHER'] = '1';"
         "p = subprocess.Popen([sys.executable, '-m', 'pumphouse', 'up', '--port', '0'],"

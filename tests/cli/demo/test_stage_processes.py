@@ -1,4 +1,4 @@
-"""Those who send and those who count: what is seen of them, and what is done about it."""
+"""The sender and Spark processes of the demo: figures, failures and pace."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ HOMES = 100_000
 
 
 @pytest.fixture
-def said() -> list[str]:
+def reports() -> list[str]:
     return []
 
 
-class Watch:
-    """The demonstration's clock: the loop's, and what a test adds to it."""
+class OffsetClock:
+    """The clock of the demonstration: the time of the loop plus an offset."""
 
     def __init__(self) -> None:
         self.begun_s, self.ahead_s = asyncio.get_running_loop().time(), 0.0
@@ -39,8 +39,8 @@ class Watch:
 
 
 @pytest.fixture
-async def watch() -> Watch:
-    return Watch()
+async def clock() -> OffsetClock:
+    return OffsetClock()
 
 
 @pytest.fixture
@@ -52,18 +52,20 @@ async def hub() -> AsyncIterator[EmbeddedHub]:
 @pytest.fixture
 async def stage_processes(
     hub: EmbeddedHub,
-    said: list[str],
-    watch: Watch,
+    reports: list[str],
+    clock: OffsetClock,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[StageProcesses]:
-    """The processes only wait: what they were told is what counts here."""
+    """The processes only wait; the tests check their commands."""
     waiting = "import time; time.sleep(600)"
     monkeypatch.setattr(
         processes, "command", lambda arguments: [sys.executable, "-c", waiting, *arguments]
     )
     plan = DemoPlan(tmp_path, HOMES)
-    async with open_stage_processes(plan, hub.connection_string(), said.append, watch) as running:
+    async with open_stage_processes(
+        plan, hub.connection_string(), reports.append, clock
+    ) as running:
         yield running
 
 
@@ -72,44 +74,44 @@ async def send(hub: EmbeddedHub, name: str, events: int) -> None:
         await (await client.sender("0")).send([Event(b"x")] * events)
 
 
-async def look(stage_processes: StageProcesses) -> Gauge:
+async def next_gauge(stage_processes: StageProcesses) -> Gauge:
     async with aclosing(stage_processes.gauges(asyncio.Event(), None)) as gauges:
         return await anext(gauges)
 
 
-async def test_what_waits_is_what_the_hubs_have_and_the_stages_have_not(
+async def test_the_lag_is_the_difference_of_hub_and_stage(
     stage_processes: StageProcesses, hub: EmbeddedHub
 ) -> None:
     await send(hub, "sensors", 50)
     status = {"stages": {"sift": {"state": "running", "taken": {"sensors": 20}}}}
     stage_processes.plan.status.write_text(json.dumps(status))
-    gauge = await look(stage_processes)
+    gauge = await next_gauge(stage_processes)
     assert gauge.lag == 30
     assert gauge.counts == {"sensors": 50, "activity": 0, "alerts": 0}
 
 
-async def test_a_hub_that_does_not_answer_ends_nothing(
+async def test_an_unresponsive_hub_keeps_its_count(
     stage_processes: StageProcesses, hub: EmbeddedHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await send(hub, "sensors", 50)
-    assert (await look(stage_processes)).counts["sensors"] == 50
+    assert (await next_gauge(stage_processes)).counts["sensors"] == 50
     monkeypatch.setattr("pumphouse.cli.demo.stage_processes.RESPONSE_S", 0.05)
     await hub.stop()
-    assert (await look(stage_processes)).counts["sensors"] == 50
+    assert (await next_gauge(stage_processes)).counts["sensors"] == 50
 
 
-async def test_a_player_that_ends_is_named(stage_processes: StageProcesses) -> None:
+async def test_an_ended_process_is_reported(stage_processes: StageProcesses) -> None:
     stage_processes.processes["spark"].process.kill()
     await stage_processes.processes["spark"].process.wait()
     with pytest.raises(PumphouseError, match="spark ended with exit code -9"):
-        await look(stage_processes)
+        await next_gauge(stage_processes)
 
 
-async def fall_behind(
-    stage_processes: StageProcesses, watch: Watch, lag_at: Callable[[int], float]
+async def simulate_lag(
+    stage_processes: StageProcesses, clock: OffsetClock, lag_at: Callable[[int], float]
 ) -> None:
     for second in range(180):
-        watch.ahead_s += second - watch()
+        clock.ahead_s += second - clock()
         counts, taken = {"sensors": 10**9}, 10**9 - int(lag_at(second))
         stages = (Stage("sift", "running", {"sensors": taken}),)
         await stage_processes.keep_pace(
@@ -117,23 +119,23 @@ async def fall_behind(
         )
 
 
-async def test_who_falls_behind_gets_fewer_homes(
-    stage_processes: StageProcesses, watch: Watch, said: list[str]
+async def test_a_growing_lag_reduces_the_homes(
+    stage_processes: StageProcesses, clock: OffsetClock, reports: list[str]
 ) -> None:
     before = stage_processes.processes["homes"]
-    await fall_behind(stage_processes, watch, lambda second: second * pace.rate_of(HOMES))
+    await simulate_lag(stage_processes, clock, lambda second: second * pace.rate_of(HOMES))
     assert before.has_ended
     after = stage_processes.processes["homes"]
     assert not after.has_ended
     assert after.spec.arguments[:4] == ["homes", "send", "--homes", "70000"]
-    assert "this machine is too small for 100,000 homes" in said[-2]
-    assert said[-1].startswith("homes      70,000")
+    assert "this machine is too small for 100,000 homes" in reports[-2]
+    assert reports[-1].startswith("homes      70,000")
 
 
-async def test_who_keeps_up_keeps_its_homes(
-    stage_processes: StageProcesses, watch: Watch, said: list[str]
+async def test_a_stable_lag_keeps_the_homes(
+    stage_processes: StageProcesses, clock: OffsetClock, reports: list[str]
 ) -> None:
-    told = len(said)
-    await fall_behind(stage_processes, watch, lambda second: second % 10 * pace.rate_of(HOMES))
+    count = len(reports)
+    await simulate_lag(stage_processes, clock, lambda second: second % 10 * pace.rate_of(HOMES))
     assert stage_processes.homes == HOMES
-    assert len(said) == told
+    assert len(reports) == count

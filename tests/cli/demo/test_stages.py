@@ -1,4 +1,4 @@
-"""What the demonstration tells its processes, they understand."""
+"""The commands of the demo processes are valid."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ PLAN = DemoPlan(Path("here"), homes=100)
     [stages.spark_process(PLAN, CONNECTION), stages.sender_process(PLAN, CONNECTION, 70)],
     ids=lambda spec: spec.name,
 )
-def test_every_part_is_a_command_that_is_understood(spec: ProcessSpec) -> None:
+def test_every_process_has_a_valid_command(spec: ProcessSpec) -> None:
     command: click.Command = main
-    context, words = click.Context(main, info_name="pumphouse"), [*spec.arguments]
+    context, arguments = click.Context(main, info_name="pumphouse"), [*spec.arguments]
     while isinstance(command, click.Group):
-        found = command.get_command(context, words.pop(0))
-        assert found is not None
-        command, context = found, click.Context(found, parent=context, info_name=found.name)
-    command.make_context(spec.name, words, parent=context.parent)
+        child = command.get_command(context, arguments.pop(0))
+        assert child is not None
+        command, context = child, click.Context(child, parent=context, info_name=child.name)
+    command.make_context(spec.name, arguments, parent=context.parent)
 
 
-def test_a_connection_string_is_on_no_command_line() -> None:
+def test_no_command_line_contains_the_connection_string() -> None:
     for spec in (
         stages.spark_process(PLAN, CONNECTION),
         stages.sender_process(PLAN, CONNECTION, 70),

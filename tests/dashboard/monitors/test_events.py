@@ -22,14 +22,14 @@ from pumphouse.events import EARLIEST, Event, Position
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hub": "other"}, "no hub 'other' here"),
-        ({"body": ""}, "needs a body"),
-        ({"body": 7}, "needs a body"),
-        ({"count": 101}, "from 1 to 100"),
-        ({"count": 0}, "from 1 to 100"),
-        ({"count": True}, "from 1 to 100"),
+        ({"hub": "other"}, "unknown hub 'other'"),
+        ({"body": ""}, "empty body"),
+        ({"body": 7}, "empty body"),
+        ({"count": 101}, "use 1 to 100"),
+        ({"count": 0}, "use 1 to 100"),
+        ({"count": True}, "use 1 to 100"),
         ({"key": "a", "partition": "1"}, "not both"),
-        ({"key": 7}, "are text"),
+        ({"key": 7}, "must be text"),
     ],
 )
 def test_an_invalid_sample_is_rejected(change: dict[str, Any], message: str) -> None:
@@ -42,21 +42,21 @@ def event(text: str, key: str | None = None) -> Event:
 
 
 def test_the_filter_searches_body_and_key() -> None:
-    wanted = TailQuery("sensors", "page", text="DooR")
-    assert wanted.matches(event('{"sensor":"door"}'))
-    assert wanted.matches(event("x", "front-door"))
-    assert not wanted.matches(event("window"))
+    query = TailQuery("sensors", "page", text="DooR")
+    assert query.matches(event('{"sensor":"door"}'))
+    assert query.matches(event("x", "front-door"))
+    assert not query.matches(event("window"))
     assert TailQuery("sensors", "page").matches(Event(b"\xff"))
 
 
 async def test_events_beyond_the_buffer_are_counted_and_dropped() -> None:
     tail = Tail(TailQuery("sensors", "page", text="x"))
-    tail.saw([event("x"), event("y")] * BUFFER_MAX)
+    tail.add([event("x"), event("y")] * BUFFER_MAX)
     result = tail.take()
     assert len(result["events"]) == BUFFER_MAX
     assert (result["seen"], result["matched"]) == (2 * BUFFER_MAX, BUFFER_MAX)
     assert result["left_out"] == 0
-    tail.saw([event("x")] * (BUFFER_MAX + 3))
+    tail.add([event("x")] * (BUFFER_MAX + 3))
     result = tail.take()
     assert (len(result["events"]), result["left_out"]) == (BUFFER_MAX, 3)
     assert tail.take()["events"] == []

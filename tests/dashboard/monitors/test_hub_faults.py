@@ -18,7 +18,7 @@ def test_a_form_becomes_a_fault(action: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "request",
+    "form",
     [
         {"action": "explode", "hub": "sensors"},
         {"action": "drop", "hub": "other"},
@@ -29,6 +29,6 @@ def test_a_form_becomes_a_fault(action: str) -> None:
         {"action": "drop", "hub": "sensors", "partition": 3},
     ],
 )
-def test_an_invalid_fault_is_rejected(request: dict[str, Any]) -> None:
+def test_an_invalid_fault_is_rejected(form: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
-        fault_from(request, ("sensors",))
+        fault_from(form, ("sensors",))

@@ -33,7 +33,7 @@ def test_the_status_file_becomes_a_list_of_stages() -> None:
 def test_an_unknown_status_file_gives_a_reason(text: bytes) -> None:
     result = stages_from(text, 0)
     assert result["stages"] == []
-    assert "understands" in result["why"]
+    assert "unknown format" in result["why"]
 
 
 def test_an_invalid_number_is_unknown() -> None:

@@ -37,7 +37,7 @@ def body(
 
 def states_from(*bodies: bytes, homes: int = 100) -> HomeStates:
     states = HomeStates(homes)
-    states.absorb(read_columns(bodies), NOW)
+    states.add(read_columns(bodies), NOW)
     return states
 
 

@@ -9,10 +9,10 @@ from tests.dashboard.views.home_bodies import NOW, alert
 
 def test_a_duplicate_alert_is_ignored() -> None:
     alerts = AlertHistory()
-    assert alerts.note(alert(42))
-    assert not alerts.note(alert(42, at=NOW + 60_000))
-    assert alerts.note(alert(42, since=2000))
-    assert len(alerts.of("h000042")) == 2
+    assert alerts.add(alert(42))
+    assert not alerts.add(alert(42, at=NOW + 60_000))
+    assert alerts.add(alert(42, since=2000))
+    assert len(alerts.of_home("h000042")) == 2
     assert [item.since for item in alerts.since(1, 10)] == [2000]
     assert alerts.per_minute(NOW, 2) == [0, 2]
 
@@ -20,6 +20,6 @@ def test_a_duplicate_alert_is_ignored() -> None:
 def test_the_alert_history_is_bounded() -> None:
     alerts = AlertHistory()
     for number in range(ALERTS_MAX + 5):
-        alerts.note(alert(number % 7, since=number))
+        alerts.add(alert(number % 7, since=number))
     assert len(alerts) == ALERTS_MAX
-    assert len(alerts.of("h000003")) == 20
+    assert len(alerts.of_home("h000003")) == 20

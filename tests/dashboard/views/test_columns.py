@@ -17,7 +17,7 @@ def test_bodies_become_columns() -> None:
     assert columns.value[0] == 3
     assert np.isnan(columns.value[1])
     assert columns.faults == {1: "stuck"}
-    assert columns.bad == 0
+    assert columns.invalid == 0
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_bodies_become_columns() -> None:
 def test_an_invalid_body_is_skipped_alone(broken: bytes) -> None:
     columns = read_columns([body(1), broken, body(2)])
     assert columns.home.tolist() == [1, 2]
-    assert columns.bad == 1
+    assert columns.invalid == 1

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 
+from pumphouse.dashboard.monitors.stages import STAGE_COLUMNS
 from pumphouse.dashboard.views.fleet import (
     COLUMNS,
-    calmed,
     change_shown,
     group_shown,
     line_shown,
     rounded,
     unreachable,
-    words,
+    vocabulary,
+    without_short_lags,
 )
 from pumphouse.dashboard.views.ownership_history import CLAIM, Change
 from pumphouse.dashboard.views.rates import Rate
@@ -22,7 +23,7 @@ from pumphouse.processor.admin.overview import MEANING, overview
 from tests.dashboard.views.group_overviews import GROUP, group_overview, properties
 
 
-def test_a_group_in_full() -> None:
+def test_a_group_as_plain_data() -> None:
     shown = group_shown(
         "g0", "pull", group_overview(), {"0": Rate(10.04, 9.0)}, Rate(20.0, 15.26), 30.0
     )
@@ -32,7 +33,7 @@ def test_a_group_in_full() -> None:
         "hub": "sensors",
         "group": "counters",
         "state": "moving",
-        "meaning": "partitions are changing hands, or wait for an owner",
+        "meaning": "partitions change their owner or have none",
         "lease_s": 30.0,
         "hosts": [
             {"name": "a", "partitions": ["0"], "lag": 9},
@@ -80,7 +81,7 @@ def test_a_group_in_full() -> None:
     }
 
 
-def test_unknown_is_not_zero_and_zero_is_not_unknown() -> None:
+def test_an_unknown_value_is_none_and_not_zero() -> None:
     first, second = group_overview(marks=(0, None), ends=(0, -1)).lines
     shown = line_shown(first, Rate())
     assert (shown["checkpoint"], shown["end"], shown["lag"]) == (0, 0, 0)
@@ -88,38 +89,48 @@ def test_unknown_is_not_zero_and_zero_is_not_unknown() -> None:
     assert (empty["checkpoint"], empty["end"]) == (None, None)
 
 
-def test_a_lag_of_a_few_seconds_is_no_alarm() -> None:
+def test_a_short_lag_is_ok() -> None:
     before = group_overview()
     listing = Listing((Ownership("0", "a", 3, "x", 4.0),))
     for enqueued_ms, verdict in ((9_000, "ok"), (-1_000, "behind")):
-        mark = Checkpoint(GROUP, "0", 95, None, 1, enqueued_ms=enqueued_ms)
-        found = overview(
-            "counters", "sensors", [properties("0", 199)], listing, [mark], 30.0, before
+        checkpoint = Checkpoint(GROUP, "0", 95, None, 1, enqueued_ms=enqueued_ms)
+        current = overview(
+            "counters", "sensors", [properties("0", 199)], listing, [checkpoint], 30.0, before
         )
-        assert found.lines[0].verdict == "behind"
-        assert calmed(found).lines[0].verdict == verdict
+        assert current.lines[0].verdict == "behind"
+        assert without_short_lags(current).lines[0].verdict == verdict
 
 
-def test_what_json_does_not_know_is_unknown() -> None:
-    assert [rounded(one) for one in (None, -math.inf, math.nan, 1.26)] == [None, None, None, 1.3]
+def test_an_infinite_value_is_unknown() -> None:
+    assert [rounded(value) for value in (None, -math.inf, math.nan, 1.26)] == [
+        None,
+        None,
+        None,
+        1.3,
+    ]
 
 
-def test_a_group_that_does_not_answer_has_the_same_shape() -> None:
-    shown = unreachable("g1", "", "sensors", "counters", "no hub answers")
-    assert shown["trouble"] == "no hub answers"
+def test_an_unreachable_group_has_the_same_form() -> None:
+    shown = unreachable("g1", "", "sensors", "counters", "no hub responds")
+    assert shown["trouble"] == "no hub responds"
     assert shown["lines"] == shown["hosts"] == []
 
 
-def test_every_column_and_verdict_is_explained() -> None:
-    told = words()
-    assert list(told["columns"]) == list(COLUMNS)
-    assert set(told["verdicts"]) == set(MEANING)
-    assert told["verdicts"]["no owner"]["bad"]
-    assert not told["verdicts"]["ok"]["bad"]
-    assert all(meaning.endswith(".") for meaning in COLUMNS.values())
+def test_every_column_and_verdict_has_a_meaning() -> None:
+    words = vocabulary()
+    assert [column["name"] for column in words["columns"]] == [column.name for column in COLUMNS]
+    assert set(words["verdicts"]) == set(MEANING)
+    assert words["verdicts"]["no owner"]["bad"]
+    assert not words["verdicts"]["ok"]["bad"]
+    assert all(column.meaning.endswith(".") for column in (*COLUMNS, *STAGE_COLUMNS))
 
 
-def test_a_change_in_words() -> None:
+def test_a_row_has_a_field_for_every_column() -> None:
+    row = line_shown(group_overview().lines[0], Rate())
+    assert [column.name for column in COLUMNS if column.name not in row] == []
+
+
+def test_a_change_has_a_text() -> None:
     shown = change_shown(4, "g0", Change(1000, "7", CLAIM, "", "a", 2))
     assert shown["text"] == "a claimed partition 7"
     assert (shown["n"], shown["key"], shown["to"], shown["epoch"]) == (4, "g0", "a", 2)

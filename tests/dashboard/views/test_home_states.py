@@ -50,7 +50,7 @@ def test_the_state_of_a_home(bodies: list[bytes], state: int) -> None:
 
 def test_an_alert_is_shown_for_an_hour() -> None:
     homes = states_from(body())
-    homes.alert(42, NOW - 59 * MINUTE_MS)
+    homes.set_alert(42, NOW - 59 * MINUTE_MS)
     assert homes.states(NOW)[42] == ALERT
     assert homes.states(NOW + 2 * MINUTE_MS)[42] == QUIET
 
@@ -62,7 +62,7 @@ def test_the_newest_reading_counts_in_any_order(order: list[int], cuts: list[int
     homes = HomeStates(100)
     edges = [0, *sorted(set(cuts)), 6]
     for first, last in pairwise(edges):
-        homes.absorb(read_columns(shuffled[first:last]), NOW)
+        homes.add(read_columns(shuffled[first:last]), NOW)
     (door,) = homes.sensors(42)
     assert (door.at, door.value) == (NOW, 0)
     assert home_shown(homes, AlertHistory(), 42, NOW)["mode"] == "home"
@@ -105,15 +105,15 @@ def test_the_strip_is_empty_a_day_later() -> None:
     homes = states_from(body(value=1))
     later = NOW + 24 * 60 * MINUTE_MS
     assert set(homes.strip(42, later)["door"]) == {"0"}
-    homes.absorb(read_columns([body(7, "motion", -24 * 60, 1)]), later)
+    homes.add(read_columns([body(7, "motion", -24 * 60, 1)]), later)
     assert set(homes.strip(42, later)["door"]) == {"0"}
     assert homes.strip(7, later)["motion"][-1] == "2"
 
 
 def test_an_old_reading_erases_nothing() -> None:
     homes = states_from(body(value=1))
-    homes.absorb(read_columns([body(7, "motion", 0, 2)]), NOW)
-    homes.absorb(read_columns([body(7, "motion", 24 * 60, 2)]), NOW)
+    homes.add(read_columns([body(7, "motion", 0, 2)]), NOW)
+    homes.add(read_columns([body(7, "motion", 24 * 60, 2)]), NOW)
     assert homes.strip(42, NOW)["door"][-1] == "2"
     assert homes.per_minute(NOW, 1)[0][1:3] == [1, 1]
 

@@ -35,7 +35,7 @@ def test_the_grid_is_sent_whole_once_and_then_as_changes() -> None:
 
 def test_the_view_of_all_homes_is_plain_data() -> None:
     homes, alerts = states_from(body(), body(17, "glass", 0, 1)), AlertHistory()
-    alerts.note(alert(17))
+    alerts.add(alert(17))
     shown = homes_shown(homes, alerts, homes.states(NOW), NOW, minutes=3)
     json.dumps(shown, allow_nan=False)
     assert shown["states"] == [98, 1, 0, 0, 0, 1]
@@ -47,7 +47,7 @@ def test_the_view_of_all_homes_is_plain_data() -> None:
 
 def test_the_view_of_a_home_is_plain_data() -> None:
     homes, alerts = states_from(body(value=1), body(sensor="smoke", value=4)), AlertHistory()
-    alerts.note(alert(42))
+    alerts.add(alert(42))
     shown = json.loads(json.dumps(home_shown(homes, alerts, 42, NOW), allow_nan=False))
     assert (shown["home"], shown["region"], shown["word"]) == ("h000042", "Kiln Lane", "open")
     assert [(item["kind"], item["text"]) for item in shown["sensors"]] == [

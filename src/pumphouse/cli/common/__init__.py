@@ -1,1 +1,1 @@
-"""What several commands share: output, options, connections."""
+"""Output, options and connections that several commands share."""

@@ -1,10 +1,10 @@
-"""Partitions read side by side and shown as one stream.
+"""Reads several partitions and merges them into one stream of events.
 
-Up to the end that each partition had when we looked, events are merged by the time at which they
-were enqueued. What comes afterwards is shown as it comes.
+Existing events, up to the end of each partition at the start, are merged by enqueued time. Later
+events follow in order of arrival.
 
     partition properties -> span_for -> PartitionStream -> merge, follow -> tail
-                            ^^^^^^^^ this module
+                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from heapq import heappop, heappush
 from pumphouse.client.base import HubClient, PartitionProperties, Reader, ReaderOptions
 from pumphouse.events import Event, Position
 
-TAKE = 500  # events at once
-LOOK_AGAIN_S = 1.0  # after so long without an event we ask whether retention has taken the rest
+BATCH = 500  # events per receive
+EXPIRY_CHECK_S = 1.0  # without an event: then check whether retention removed the rest
 WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What of a partition to read first: from `start` up to the sequence number `end`."""
+    """The existing events to read: from `start` up to the sequence number `end`."""
 
     partition: str
     start: Position
     end: int
-    empty: bool  # there is nothing between the two; `start` is then the end
+    empty: bool  # no event between the two; `start` is then the end
 
 
 def span_for(partition: PartitionProperties, position: Position | None, last: int) -> Span:
-    """From a position, or (without one) the last so many events."""
+    """The span from a position, or without one of the `last` events."""
     end = partition.last_sequence
     if position is None:
         first = max(partition.first_sequence, end - last + 1)
         position = Position("sequence", str(first), inclusive=True)
     if partition.empty or not reaches(position, partition):
-        # Just behind the last event we know of, so that none is missed which comes from now on.
+        # Just after the last known event, so that no later event is missed.
         return Span(partition.partition, Position("sequence", str(end)), end, empty=True)
     return Span(partition.partition, position, end, empty=False)
 
 
 def reaches(position: Position, partition: PartitionProperties) -> bool:
-    """Whether the last event of a partition lies at or behind a position that includes it."""
+    """Whether the last event of a partition is at or after a position."""
     match position.kind:
         case "latest":
             return False
@@ -60,7 +60,7 @@ def reaches(position: Position, partition: PartitionProperties) -> bool:
 
 
 class PartitionStream:
-    """One partition."""
+    """The events of one partition: first its span, then new events."""
 
     def __init__(self, client: HubClient, reader: Reader, span: Span) -> None:
         self.client = client
@@ -72,7 +72,7 @@ class PartitionStream:
     async def next(self) -> Event | None:
         """The next event of the span; None at its end."""
         while not self._waiting and not self._done:
-            self._waiting.extend(await self.reader.receive(TAKE, LOOK_AGAIN_S))
+            self._waiting.extend(await self.reader.receive(BATCH, EXPIRY_CHECK_S))
             self._done = not self._waiting and await self.expired()
         if self._done or sequence(self._waiting[0]) > self.span.end:
             self._done = True
@@ -82,14 +82,14 @@ class PartitionStream:
         return event
 
     async def expired(self) -> bool:
-        """Whether retention has taken what we still wait for."""
-        now = await self.client.partition_properties(self.span.partition)
-        return now.first_sequence > self.span.end
+        """Whether retention has removed the rest of the span."""
+        properties = await self.client.partition_properties(self.span.partition)
+        return properties.first_sequence > self.span.end
 
-    async def live(self) -> list[Event]:
-        """What has come since."""
+    async def new_events(self) -> list[Event]:
+        """The events after the span; waits for at least one."""
         while not self._waiting:
-            self._waiting.extend(await self.reader.receive(TAKE, WAIT_S))
+            self._waiting.extend(await self.reader.receive(BATCH, WAIT_S))
         taken = list(self._waiting)
         self._waiting.clear()
         return taken
@@ -99,8 +99,8 @@ def sequence(event: Event) -> int:
     return -1 if event.sequence is None else event.sequence
 
 
-def age(event: Event) -> tuple[int, int, str]:
-    """What events are sorted by; within one partition and time, by their sequence."""
+def sort_key(event: Event) -> tuple[int, int, str]:
+    """Sort key of an event: time, then sequence number, then partition."""
     return event.enqueued_ms or 0, sequence(event), event.partition or ""
 
 
@@ -118,13 +118,13 @@ async def open_streams(
 
 
 async def merge(streams: Sequence[PartitionStream]) -> AsyncGenerator[Event, None]:
-    """The spans of all streams as one stream, the oldest event first."""
+    """The spans of all streams, merged, oldest event first."""
     heads: list[tuple[tuple[int, int, str], int, Event]] = []
     waiting = list(range(len(streams)))
     while True:
         for number in waiting:
             if (event := await streams[number].next()) is not None:
-                heappush(heads, (age(event), number, event))
+                heappush(heads, (sort_key(event), number, event))
         if not heads:
             return
         _, number, event = heappop(heads)
@@ -133,7 +133,7 @@ async def merge(streams: Sequence[PartitionStream]) -> AsyncGenerator[Event, Non
 
 
 async def follow(streams: Sequence[PartitionStream], show: Callable[[list[Event]], bool]) -> None:
-    """Show what comes from now on, until `show` says that it is enough."""
+    """Show new events until `show` returns False."""
     queue: asyncio.Queue[list[Event]] = asyncio.Queue(len(streams))
     async with asyncio.TaskGroup() as tasks:
         pumps = [tasks.create_task(pump(stream, queue)) for stream in streams]
@@ -145,12 +145,12 @@ async def follow(streams: Sequence[PartitionStream], show: Callable[[list[Event]
 
 async def pump(stream: PartitionStream, queue: asyncio.Queue[list[Event]]) -> None:
     while True:
-        await queue.put(await stream.live())
+        await queue.put(await stream.new_events())
 
 
 async def gather(queue: asyncio.Queue[list[Event]]) -> list[Event]:
-    """All that is there, at least something, the oldest first."""
+    """All queued events, oldest first; waits for at least one batch."""
     events = await queue.get()
     while not queue.empty():
         events += queue.get_nowait()
-    return sorted(events, key=age)
+    return sorted(events, key=sort_key)

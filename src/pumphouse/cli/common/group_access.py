@@ -1,7 +1,7 @@
-"""From a command to a consumer group: its hub, its store, and both asked at once.
+"""Opens the hub and the checkpoint store of a consumer group for a command.
 
 --connection, --hub, --store -> GroupAccess -> overview, checkpoints
-                                ^^^^^^ this module
+                                ^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -21,47 +21,48 @@ from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.store_url import open_store
 
 T = TypeVar("T")
-REQUESTS_AT_ONCE = 16  # partitions whose properties are asked for together
+REQUESTS_AT_ONCE = 16  # concurrent requests for partition properties
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAccess:
-    """One consumer group, with everything that is written about it."""
+    """The hub client and the checkpoint store of one consumer group."""
 
     client: HubClient
     store: CheckpointStore
     group: Group
 
-    async def partitions(self, wanted: Sequence[str] = ()) -> list[PartitionProperties]:
-        """The properties of these partitions, or of all."""
-        there = (await self.client.properties()).partitions
-        if unknown := [name for name in wanted if name not in there]:
+    async def partitions(self, names: Sequence[str] = ()) -> list[PartitionProperties]:
+        """The properties of the named partitions, or of all."""
+        existing = (await self.client.properties()).partitions
+        if unknown := [name for name in names if name not in existing]:
             raise OptionError(
-                f"hub {self.group.hub} has no partition {unknown[0]}; it has {', '.join(there)}"
+                f"hub {self.group.hub} has no partition {unknown[0]}; it has {', '.join(existing)}"
             )
-        gate = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
-        async def ask(partition: str) -> PartitionProperties:
-            async with gate:
+        async def request(partition: str) -> PartitionProperties:
+            async with slots:
                 return await self.client.partition_properties(partition)
 
-        return list(await asyncio.gather(*map(ask, wanted or there)))
+        return list(await asyncio.gather(*map(request, names or existing)))
 
     async def listing(self) -> Listing:
         return await self.store.list_ownership(self.group)
 
     async def checkpoints(self) -> dict[str, Checkpoint]:
-        return {mark.partition: mark for mark in await self.store.list_checkpoints(self.group)}
+        checkpoints = await self.store.list_checkpoints(self.group)
+        return {checkpoint.partition: checkpoint for checkpoint in checkpoints}
 
 
 @asynccontextmanager
 async def open_group(
     connection: str, hub: str | None, group: str, store: str
 ) -> AsyncIterator[GroupAccess]:
-    # A person waits: whoever is not there is said to be missing at once.
-    reached = open_client(connection, hub or "", ca_file=ca_file(), retry=RetryOptions(attempts=0))
-    async with reached as client, open_store(store) as opened:
-        yield GroupAccess(client, opened, Group(client.namespace, client.hub, group))
+    # No retries: a hub that is not running is reported at once.
+    opened = open_client(connection, hub or "", ca_file=ca_file(), retry=RetryOptions(attempts=0))
+    async with opened as client, open_store(store) as opened_store:
+        yield GroupAccess(client, opened_store, Group(client.namespace, client.hub, group))
 
 
 def with_group(
@@ -71,7 +72,7 @@ def with_group(
     store: str,
     work: Callable[[GroupAccess], Awaitable[T]],
 ) -> T:
-    """Open hub and store, let `work` do its part, close both."""
+    """Open hub and store, run `work`, close both; the result of `work`."""
     string = need_connection(connection)
 
     async def run() -> T:

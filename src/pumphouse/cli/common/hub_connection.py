@@ -1,4 +1,4 @@
-"""From a command to a hub: one connection, one conversation, one answer."""
+"""Runs a coroutine of a command with a connected client or management client."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pumphouse.client.factory import open_client
 
 T = TypeVar("T")
 
-# Whoever types wants to hear at once that nobody is there. A connection that breaks later is mended
-# if that takes a few seconds; after that, somebody should look.
+# A hub that is not running is reported at once. A connection that breaks later is re-opened for a
+# few seconds; then the command fails.
 CONNECT_RETRY = RetryOptions(attempts=0)
 RECONNECT_RETRY = RetryOptions(attempts=5, most_s=2.0)
 
 
 def with_client(
-    connection: str | None, hub: str | None, say: Callable[[HubClient], Awaitable[T]]
+    connection: str | None, hub: str | None, work: Callable[[HubClient], Awaitable[T]]
 ) -> T:
-    """Connect, let `say` do the talking, hang up."""
+    """Connect, run `work` with the client, disconnect; the result of `work`."""
     client = open_client(
         need_connection(connection),
         hub or "",
@@ -33,17 +33,17 @@ def with_client(
 
     async def run() -> T:
         async with client:
-            return await say(client)
+            return await work(client)
 
     return asyncio.run(run())
 
 
 def with_management(
-    connection: str | None, hub: str | None, ask: Callable[[ManagementClient, str], Awaitable[T]]
+    connection: str | None, hub: str | None, work: Callable[[ManagementClient, str], Awaitable[T]]
 ) -> T:
-    """A call about one hub: the one named, or that of the connection string."""
+    """Run `work` with the management client and a hub: the named one, or the EntityPath."""
 
-    async def say(client: HubClient) -> T:
-        return await ask(await client.management(), client.hub)
+    async def run(client: HubClient) -> T:
+        return await work(await client.management(), client.hub)
 
-    return with_client(connection, hub, say)
+    return with_client(connection, hub, run)

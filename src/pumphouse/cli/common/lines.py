@@ -1,7 +1,7 @@
-"""Lines of a file or of stdin, as they come, without holding up the event loop.
+"""Reads the lines of a file or of stdin in a thread, without blocking the event loop.
 
-A thread reads, because a terminal, a pipe and a file can be read alike only by blocking. It is a
-daemon: a read that never returns must not keep the program from ending.
+Blocking reads are the only way that works for terminals, pipes and files alike. The thread is a
+daemon: a read that never returns does not keep the program alive.
 
     file -> thread -> queue (bounded) -> read_lines -> send
                                          ^^^^^^^^^^ this module
@@ -18,14 +18,14 @@ from typing import IO, cast
 from pumphouse.errors import OptionError
 
 BLOCK_BYTES = 1 << 16
-BLOCKS_MAX = 8  # read ahead of what has been sent
-LINE_BYTES_MAX = 16 << 20  # many times what a hub takes: this is no file of lines
+BLOCKS_MAX = 8  # that are read before they are sent
+LINE_BYTES_MAX = 16 << 20  # many times the largest event: the file has no lines
 
 Block = list[bytes] | BaseException | None  # None is the end
 
 
 async def read_lines(file: IO[bytes]) -> AsyncGenerator[list[bytes], None]:
-    """The lines of a file in blocks: as many as there are at once. Empty lines are left out."""
+    """The lines of a file in blocks of all lines that are available. Empty lines are skipped."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[Block] = asyncio.Queue()
     room = threading.Semaphore(BLOCKS_MAX)
@@ -43,25 +43,27 @@ async def read_lines(file: IO[bytes]) -> AsyncGenerator[list[bytes], None]:
 
 
 def read(file: IO[bytes], put: Callable[[Block], None]) -> None:
-    """The thread's work."""
+    """Read the file and put its blocks; runs in the thread."""
     try:
         try:
             for block in blocks(file):
                 put(block)
             put(None)
-        except (OSError, OptionError) as failed:
-            put(failed)
+        except (OSError, OptionError) as error:
+            put(error)
     except (RuntimeError, ValueError):
-        pass  # the loop or the file was closed: nobody wants the lines any more
+        pass  # the loop or the file was closed: the lines are no longer needed
 
 
 def blocks(file: IO[bytes]) -> Iterator[list[bytes]]:
     rest = b""
-    # read1 returns what is there; read would wait for a whole block from a pipe.
+    # read1 returns the available bytes; read would wait for a whole block from a pipe.
     while chunk := cast(io.BufferedReader, file).read1(BLOCK_BYTES):
         *whole, rest = (rest + chunk).split(b"\n")
         if len(rest) > LINE_BYTES_MAX:
-            raise OptionError(f"a line of more than {LINE_BYTES_MAX} bytes is no event")
+            raise OptionError(
+                f"a line has more than {LINE_BYTES_MAX:,} bytes: use one event per line"
+            )
         yield [line for line in map(trim, whole) if line]
     if trim(rest):
         yield [trim(rest)]

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the forms in which people write numbers."""
+"""Options that several commands share, and parsers for durations, sizes and positions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Any, TypeVar
 
 import click
 
+from pumphouse.clock import SystemClock, now_ms
 from pumphouse.errors import OptionError
+from pumphouse.events import Position, parse_position
 from pumphouse.leases.strategies import strategy_forms
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-PARTITIONS = 4  # of a hub for which nobody said how many; as `EmbeddedHub.create_hub`
+PARTITIONS = 4  # of a hub without an explicit count, as in `EmbeddedHub.create_hub`
 CONNECTION_VARS = ["PUMPHOUSE_CONNECTION", "EVENT_HUB_CONN_STR"]
 
-CA_FILE = "pumphouse.ca_file"  # where the context of a command keeps it
+CA_FILE = "pumphouse.ca_file"  # key in the context of a command
 
 
 def keep_ca_file(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
@@ -27,13 +29,13 @@ def keep_ca_file(ctx: click.Context, param: click.Parameter, path: str | None) -
 
 
 def ca_file() -> str | None:
-    """What the command that runs was told to trust; None for what the machine trusts."""
+    """The --ca-file of the running command; None for the authorities of the machine."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(CA_FILE)
 
 
 def connection_option(command: F) -> F:
-    """Which hub: the connection string, and for TLS what to trust."""
+    """Add --connection and --ca-file to a command."""
     trust = click.option(
         "--ca-file",
         envvar="PUMPHOUSE_CA_FILE",
@@ -41,8 +43,7 @@ def connection_option(command: F) -> F:
         metavar="FILE",
         expose_value=False,
         callback=keep_ca_file,
-        help="Trust the authorities in this file, if the hub speaks TLS with a certificate of its "
-        "own.",
+        help="Certificate authorities to trust, for a hub with its own TLS certificate.",
     )
     connect = click.option(
         "--connection",
@@ -55,10 +56,16 @@ def connection_option(command: F) -> F:
 
 
 hub_option = click.option(
-    "--hub", metavar="HUB", help="The hub; by default the EntityPath of the connection string."
+    "--hub",
+    metavar="HUB",
+    help="Name of the hub. Default: the EntityPath of the connection string.",
 )
 group_option = click.option(
-    "--group", default="$Default", show_default=True, metavar="GROUP", help="The consumer group."
+    "--group",
+    default="$Default",
+    show_default=True,
+    metavar="GROUP",
+    help="Name of the consumer group.",
 )
 store_option = click.option(
     "--store",
@@ -67,7 +74,7 @@ store_option = click.option(
     show_default=True,
     show_envvar=True,
     metavar="URL",
-    help="Where leases and checkpoints are kept: a file, blob://ACCOUNT/CONTAINER and so on.",
+    help="Store of leases and checkpoints: a file, blob://ACCOUNT/CONTAINER and so on.",
 )
 strategy_option = click.option(
     "--strategy",
@@ -81,7 +88,7 @@ output_option = click.option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="text for people, json for programs: one object per line.",
+    help="text for people; json for programs, one object per line.",
 )
 
 
@@ -100,34 +107,34 @@ verbose_option = click.option(
     count=True,
     expose_value=False,
     callback=start_logging,
-    help="Log to stderr; twice for details.",
+    help="Log to stderr; twice for debug messages.",
 )
 
 
 def need_connection(connection: str | None) -> str:
-    """The connection string, or the sentence that says where to get one."""
+    """The connection string. Raises UsageError with advice if there is none."""
     if not connection:
         raise click.UsageError(
-            "no hub to talk to: give --connection STRING or set EVENT_HUB_CONN_STR; "
-            "`pumphouse up` starts a hub and prints its string"
+            "no connection string: use --connection STRING or set EVENT_HUB_CONN_STR; "
+            "`pumphouse up` starts a hub and prints its connection string"
         )
     return connection
 
 
 class ParsedType(click.ParamType[Any]):
-    """A parameter read by a function that raises OptionError."""
+    """A parameter that is parsed by a function, which raises OptionError if it is invalid."""
 
-    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
-        self.read = read
+        self.parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
         try:
-            return self.read(value)
-        except OptionError as wrong:
-            self.fail(str(wrong), param, ctx)
+            return self.parse(value)
+        except OptionError as error:
+            self.fail(str(error), param, ctx)
 
 
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -137,33 +144,33 @@ SIZE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[KMG]?)(?:i?B)?",
 
 
 def parse_duration(text: str) -> float:
-    """Seconds out of 90, 90s, 15m, 1.5h, 7d, 250ms."""
-    found = DURATION.fullmatch(text.strip())
-    seconds = float(found["number"]) * SECONDS[found["unit"].lower() or "s"] if found else 0.0
+    """Seconds from 90, 90s, 15m, 1.5h, 7d, 250ms."""
+    match = DURATION.fullmatch(text.strip())
+    seconds = float(match["number"]) * SECONDS[match["unit"].lower() or "s"] if match else 0.0
     if seconds <= 0:
-        raise OptionError(f"{text!r} is no length of time; write 30s, 15m, 1h or 7d")
+        raise OptionError(f"invalid duration {text!r}: use 30s, 15m, 1h or 7d")
     return seconds
 
 
 def parse_size(text: str) -> int:
-    """Bytes out of 65536, 64KB, 64MB, 1GiB: a K is 1024."""
-    found = SIZE.fullmatch(text.strip())
-    size = int(float(found["number"]) * BYTES[found["unit"].upper()]) if found else 0
+    """Bytes from 65536, 64KB, 64MB, 1GiB; K is 1024."""
+    match = SIZE.fullmatch(text.strip())
+    size = int(float(match["number"]) * BYTES[match["unit"].upper()]) if match else 0
     if size <= 0:
-        raise OptionError(f"{text!r} is no size; write 64KB, 64MB or 1GB")
+        raise OptionError(f"invalid size {text!r}: use 64KB, 64MB or 1GB")
     return size
 
 
-def parse_hubs(words: Iterable[str]) -> dict[str, int]:
-    """Hubs and their partition counts out of words such as `sensors:16,activity orders:2`."""
+def parse_hubs(texts: Iterable[str]) -> dict[str, int]:
+    """Hubs with their partition counts from texts such as `sensors:16,activity orders:2`."""
     hubs: dict[str, int] = {}
-    for word in (word for text in words for word in re.split(r"[\s,]+", text) if word):
+    for word in (word for text in texts for word in re.split(r"[\s,]+", text) if word):
         name, colon, count = word.partition(":")
         partitions = count if colon else str(PARTITIONS)
         if not name or not (partitions.isascii() and partitions.isdigit()):
-            raise OptionError(f"{word!r} names no hub; write NAME or NAME:PARTITIONS")
+            raise OptionError(f"invalid hub {word!r}: use NAME or NAME:PARTITIONS")
         if name in hubs:
-            raise OptionError(f"hub {name!r} is named twice")
+            raise OptionError(f"duplicate hub {name!r}: name each hub once")
         hubs[name] = int(partitions)
     return hubs
 
@@ -171,18 +178,24 @@ def parse_hubs(words: Iterable[str]) -> dict[str, int]:
 def parse_property(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise OptionError(f"{text!r} is no property; write NAME=VALUE")
+        raise OptionError(f"invalid property {text!r}: use NAME=VALUE")
     return name, value
 
 
+def parse_position_now(text: str) -> Position:
+    """A position; relative times such as time:-15m count from now."""
+    return parse_position(text, now_ms(SystemClock()))
+
+
 DURATION_TYPE = ParsedType("duration", parse_duration)
+POSITION_TYPE = ParsedType("position", parse_position_now)
 lease_option = click.option(
     "--lease",
     "lease_s",
     type=DURATION_TYPE,
     default="30s",
     show_default=True,
-    help="How long a lease lasts, as the hosts were told: an older row has no live owner.",
+    help="Duration of a lease, as the hosts are configured; an older lease has expired.",
 )
 SIZE_TYPE = ParsedType("size", parse_size)
 PROPERTY_TYPE = ParsedType("name=value", parse_property)

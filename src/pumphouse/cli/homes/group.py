@@ -1,6 +1,6 @@
-"""`pumphouse homes`: readings of many homes, and the pipeline that they go through.
+"""`pumphouse homes`: the group of the commands send, replay and run.
 
-The commands stand in files of their own: those that send need numpy, the one that runs needs Spark.
+Each command has its own module: send and replay need numpy, run needs Spark.
 """
 
 from __future__ import annotations
@@ -26,4 +26,4 @@ class Homes(click.Group):
 
 @click.group(cls=Homes)
 def homes() -> None:
-    """Readings of many homes, and the three stages that make alerts and records of them."""
+    """Send readings of simulated homes, and run the Spark stages that process them."""

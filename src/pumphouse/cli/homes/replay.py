@@ -1,4 +1,4 @@
-"""`pumphouse homes replay`: real sensor data, from a CSV file, on as many homes as are wanted."""
+"""`pumphouse homes replay`: sends recorded sensor data from a CSV file for many homes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pumphouse.errors import BadRecord
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--hub", default="sensors", show_default=True, help="The hub to send to.")
-@homes_option(1, "How many homes send_source it, each from another day and minute of it.")
+@homes_option(1, "Number of homes that replay it, each from another day and minute.")
 @rate_option
 @start_option
 @click.option(
@@ -34,8 +34,8 @@ from pumphouse.errors import BadRecord
     type=PROPERTY_TYPE,
     multiple=True,
     metavar="NAME=KIND",
-    help="What a sensor of the file is: motion, door, window, glass, smoke, temperature or "
-    "humidity; may be given again.",
+    help="Kind of a sensor in the file: motion, door, window, glass, smoke, temperature or "
+    "humidity; may be given several times.",
 )
 @driver_option
 @connection_option
@@ -54,18 +54,18 @@ def replay(
 ) -> None:
     """Send the sensor data in FILE, a CSV with the columns time, sensor and value.
 
-    It may have columns home, mode and battery as well. Values are numbers, or ON, OFF, OPEN, CLOSE;
-    a time without a zone is UTC. The recording begins now, or at --from.
+    The columns home, mode and battery are optional. Values are numbers, ON, OFF, OPEN or CLOSE. A
+    time without a zone is UTC. The recording starts now, or at --from.
     """
     from pumphouse.homes.simulator.replay import ReplaySource, read_recording
 
     try:
         with open(file, encoding="utf-8", newline="") as lines:
             recording = read_recording(lines, dict(names))
-    except BadRecord as wrong:
-        raise click.ClickException(f"{file}, {wrong}") from None
-    except UnicodeDecodeError as wrong:
-        raise click.ClickException(f"{file} is not text in UTF-8: {wrong.reason}") from None
+    except BadRecord as error:
+        raise click.ClickException(f"{file}, {error}") from None
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{file} is not UTF-8 text: {error.reason}") from None
     start_ms = first_reading_ms(start_ms, rate.times, recording.span_ms)
     slot_s = 60 if rate.times is None or rate.times >= 60 else 1
     source = ReplaySource(recording, homes, start_ms, slot_s)

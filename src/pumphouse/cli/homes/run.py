@@ -1,4 +1,4 @@
-"""`pumphouse homes run`: the three stages on Spark, kept running."""
+"""`pumphouse homes run`: runs the three Spark stages and restarts a failed one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pumphouse.cli.common.options import (
     default="sift,watch,record",
     show_default=True,
     metavar="NAMES",
-    help="Which of them; each may run as an application of its own.",
+    help="Stages to run; each can also run as a separate application.",
 )
 @click.option(
     "--master",
     metavar="URL",
-    help="Where Spark runs: local[2], spark://HOST:7077. By default on all cores of this machine, "
-    "or where spark-submit says.",
+    help="Spark master: local[2], spark://HOST:7077. Default: all cores of this machine, or the "
+    "master of spark-submit.",
 )
 @click.option(
     "--data",
@@ -39,57 +39,58 @@ from pumphouse.cli.common.options import (
     default=Path("homes-data"),
     show_default=True,
     metavar="DIR",
-    help="Checkpoints, the status, and what is not told to go elsewhere.",
+    help="Folder for checkpoints, the status file and all results without their own option.",
 )
 @click.option(
     "--storage",
     envvar="PUMPHOUSE_STORAGE",
     metavar="PLACE",
-    help="Where the Parquet files go: a folder, blob://ACCOUNT/CONTAINER, or a storage connection "
-    "string with ;Container=NAME. DIR/records by default.",
+    help="Target of the Parquet files: a folder, blob://ACCOUNT/CONTAINER, or a storage connection "
+    "string with ;Container=NAME. Default: DIR/records.",
 )
 @click.option(
     "--database",
     envvar="PUMPHOUSE_DATABASE",
     metavar="URL",
-    help="sqlite:///PATH or postgresql://USER@HOST/NAME. DIR/homes.db by default.",
+    help="Database: sqlite:///PATH or postgresql://USER@HOST/NAME. Default: DIR/homes.db.",
 )
 @click.option(
     "--checkpoints",
     metavar="PLACE",
-    help="On a cluster: a place that all its machines reach. DIR/checkpoints by default.",
+    help="Folder of the Spark checkpoints. On a cluster all machines must reach it. Default: "
+    "DIR/checkpoints.",
 )
 @click.option(
     "--conf",
     "conf",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A setting of Spark; may be repeated.",
+    help="Spark setting; may be given several times.",
 )
 @click.option(
     "--accelerated",
     is_flag=True,
-    help="The readings' time runs faster than the clock (homes send --rate 60x or max), or is of "
-    "another day: do not take that for a broken clock.",
+    help="Accept readings whose time runs faster than the clock (homes send --rate 60x or max) or "
+    "is of another day; otherwise their sensor clock counts as wrong.",
 )
 @click.option(
     "--assignment",
     metavar="fixed:N",
-    help="Share the partitions of the stage watch with other applications: these N are ours, and "
-    "stay ours.",
+    help="Share the partitions of the stage watch with other applications: this one owns N of them "
+    "permanently.",
 )
 @click.option(
     "--store",
     envvar="PUMPHOUSE_STORE",
     metavar="URL",
-    help="With --assignment: where all of them keep their leases, sqlite:///PATH or "
+    help="With --assignment: store of the leases of all applications, sqlite:///PATH or "
     "blob://ACCOUNT/CONTAINER.",
 )
 @click.option(
     "--host",
     metavar="NAME",
-    help="With --assignment: the name of this application. Made of the machine and --data unless "
-    "given.",
+    help="With --assignment: name of this application. Default: derived from the machine name and "
+    "--data.",
 )
 @connection_option
 @output_option
@@ -109,18 +110,18 @@ def run(
     connection: str | None,
     output: str,
 ) -> None:
-    """Sift, watch and record what the homes send, until Ctrl-C.
+    """Run the stages sift, watch and record on the readings of homes, until Ctrl-C.
 
-    The hubs sensors, activity, alerts and deadletter must be there, with the consumer groups sift,
-    watch and record. It goes on where it was when it is started again, and starts a stage that
-    fails again too. DIR/status.json tells every second how the stages are.
+    The hubs sensors, activity, alerts and deadletter must exist, with the consumer groups sift,
+    watch and record. After a restart the stages continue at their checkpoints. A failed stage is
+    restarted. DIR/status.json contains the state of the stages, updated every second.
     """
     from pumphouse.homes.namespace import HomesNamespace
     from pumphouse.homes.pipeline import Pipeline, PipelineOptions
     from pumphouse.homes.watch.sharing import parse_sharing
 
     trust = ca_file()
-    place = HomesNamespace(need_connection(connection), {"caFile": trust} if trust else {})
+    namespace = HomesNamespace(need_connection(connection), {"caFile": trust} if trust else {})
     options = PipelineOptions(
         data=data.absolute(),
         stages=tuple(name.strip() for name in stages.split(",") if name.strip()),
@@ -132,12 +133,14 @@ def run(
         accelerated=accelerated,
         sharing=parse_sharing(assignment, store, host or (assignment and own_name(data))),
     )
-    say = console.message if output == "text" else lambda text: console.print_json({"event": text})
-    pipeline = Pipeline(place, options, say)
+    report = (
+        console.message if output == "text" else lambda text: console.print_json({"event": text})
+    )
+    pipeline = Pipeline(namespace, options, report)
     pipeline.run()
-    say("stopped")
+    report("stopped")
 
 
 def own_name(data: Path) -> str:
-    """The same at every start, and another one for another folder or machine."""
+    """A name that is the same at every start, and unique per machine and folder."""
     return f"watch-{socket.gethostname()}-{crc32(bytes(data.absolute())):08x}"

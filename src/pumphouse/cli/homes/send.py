@@ -1,4 +1,4 @@
-"""`pumphouse homes send`: the readings of a made-up town into a hub, at the pace of a clock."""
+"""`pumphouse homes send`: sends the readings of simulated homes to a hub, paced by the clock."""
 
 from __future__ import annotations
 
@@ -31,26 +31,27 @@ HOMES_MAX = 1_000_000  # their names have six digits
 
 
 def parse_rate(text: str) -> float | None:
-    """How many times as fast as in life: realtime is 1, 60x is 60; None for max."""
+    """The speed as a multiple of real time: realtime is 1, 60x is 60, max is None."""
     word = text.strip().lower()
     if word in ("realtime", "max"):
         return 1.0 if word == "realtime" else None
-    found = RATE.fullmatch(word)
-    if found is None or float(found["times"]) <= 0:
-        raise OptionError(f"{text!r} is no rate; write realtime, max, or a factor such as 60x")
-    return float(found["times"])
+    match = RATE.fullmatch(word)
+    if match is None or float(match["times"]) <= 0:
+        raise OptionError(f"invalid rate {text!r}: use realtime, max, or a factor such as 60x")
+    return float(match["times"])
 
 
 def parse_share(text: str) -> tuple[int, int]:
-    """Which of how many producers: 1/4 is the first of four."""
-    one, slash, of = text.partition("/")
-    if not (slash and one.isdecimal() and of.isdecimal() and 1 <= int(one) <= int(of)):
-        raise OptionError(f"{text!r} is no share; write 1/4 for the first of four producers")
-    return int(one) - 1, int(of)
+    """The index of a producer and the number of producers: 1/4 is the first of four."""
+    number, slash, count = text.partition("/")
+    digits = slash and number.isdecimal() and count.isdecimal()
+    if not (digits and 1 <= int(number) <= int(count)):
+        raise OptionError(f"invalid share {text!r}: use 1/4 for the first of four producers")
+    return int(number) - 1, int(count)
 
 
 def parse_start(text: str) -> int:
-    """Milliseconds since 1970 out of a time as `time:` positions are written, or just a time."""
+    """Milliseconds since 1970 from a time, with or without the prefix `time:` of a position."""
     from pumphouse.clock import SystemClock, now_ms
     from pumphouse.events import parse_position
 
@@ -60,7 +61,7 @@ def parse_start(text: str) -> int:
     return int(position.value)
 
 
-def read_incidents(text: str) -> Any:
+def parse_incident_rates(text: str) -> Any:
     from pumphouse.homes.simulator.incidents import parse_incidents
 
     return parse_incidents(text)
@@ -69,11 +70,11 @@ def read_incidents(text: str) -> Any:
 RATE_TYPE = ParsedType("rate", lambda text: Speed(parse_rate(text)))
 SHARE_TYPE = ParsedType("share", parse_share)
 START_TYPE = ParsedType("time", parse_start)
-INCIDENTS_TYPE = ParsedType("incidents", read_incidents)
+INCIDENTS_TYPE = ParsedType("incidents", parse_incident_rates)
 
 
 class Speed:
-    """Wrapped, because a form's answer must not be None."""
+    """A rate as a multiple of real time; None is max. click does not allow a bare None."""
 
     def __init__(self, times: float | None) -> None:
         self.times = times
@@ -85,7 +86,7 @@ rate_option = click.option(
     default="realtime",
     show_default=True,
     metavar="realtime|max|60x",
-    help="How fast time goes by: as in life, as fast as the hub takes it, or so many times faster.",
+    help="Speed of the readings: real time, as fast as the hub accepts them, or a multiple.",
 )
 
 
@@ -112,7 +113,7 @@ driver_option = click.option(
     type=click.Choice(["auto", "native", "azure"]),
     default="auto",
     show_default=True,
-    help="Who speaks to the hub: our own AMQP, or the official client (the default for Azure).",
+    help="Client: native, or azure, the official client, which is the default for Azure.",
 )
 
 
@@ -122,13 +123,19 @@ def share_of_all(name: str, help: str) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("hub", default="sensors")
-@homes_option(100_000, "How many homes; five readings a minute each.")
+@homes_option(100_000, "Number of homes; five readings a minute each.")
 @rate_option
-@click.option("--seed", type=int, default=1, show_default=True, help="The same, the same town.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Seed of the simulated homes. The same seed gives the same readings.",
+)
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
-    help="Minutes of readings; without it until Ctrl-C.",
+    help="Minutes of readings; without it the command runs until Ctrl-C.",
 )
 @start_option
 @click.option(
@@ -137,27 +144,28 @@ def share_of_all(name: str, help: str) -> Callable[..., Any]:
     default="few",
     show_default=True,
     metavar="none|few|many|KIND=RATE,…",
-    help="What happens to the homes, per thousand of them and day: break-in, fire, "
-    "forgotten-window, silent-sensor.",
+    help="Incidents per thousand homes and day: break-in, fire, forgotten-window, silent-sensor.",
 )
-@share_of_all("--late", "Share of the readings that arrive some minutes late (0.01 is one in 100).")
+@share_of_all(
+    "--late", "Share of the readings that are sent some minutes late (0.01 is one in 100)."
+)
 @click.option(
     "--late-minutes",
     type=click.IntRange(1, 60),
     default=5,
     show_default=True,
-    help="By how many at most.",
+    help="Maximum delay of late readings.",
 )
-@share_of_all("--duplicates", "Share of the readings that arrive twice.")
-@share_of_all("--malformed", "Share of the readings that arrive as something else.")
-@share_of_all("--faults", "Share of the readings in which a sensor says that it is out of order.")
-@share_of_all("--low-battery", "Share of the sensors whose battery is nearly empty.")
+@share_of_all("--duplicates", "Share of the readings that are sent twice.")
+@share_of_all("--malformed", "Share of the readings with an invalid body.")
+@share_of_all("--faults", "Share of the readings that report a sensor fault.")
+@share_of_all("--low-battery", "Share of the sensors with a low battery.")
 @click.option(
     "--share",
     type=SHARE_TYPE,
     default="1/1",
     metavar="K/N",
-    help="Send the K-th part of N; N producers with the same seed send the whole town.",
+    help="Send part K of N; N producers with the same seed together send all homes.",
 )
 @driver_option
 @connection_option
@@ -182,21 +190,21 @@ def send(
     connection: str | None,
     output: str,
 ) -> None:
-    """Send the readings of made-up homes to HUB (`sensors`), five a minute from each.
+    """Send the readings of simulated homes to HUB (`sensors`), five a minute from each.
 
-    Every reading follows from the seed, its home and its minute: the same call sends the same
-    bytes. Ctrl-C and SIGTERM end it cleanly, with a summary.
+    Every reading depends only on the seed, its home and its minute: the same command sends the same
+    bytes. Ctrl-C and SIGTERM stop it cleanly, with a summary.
     """
     from pumphouse.homes.simulator.reading_faults import ReadingFaults
     from pumphouse.homes.simulator.sensors import HomeSimulator
     from pumphouse.homes.simulator.time_slices import SimulatorSource, choose_slot_s
 
-    mishaps = ReadingFaults(late, duplicates, malformed, faults, low_battery, late_minutes)
-    town = HomeSimulator(homes, seed, incidents, mishaps)
+    reading_faults = ReadingFaults(late, duplicates, malformed, faults, low_battery, late_minutes)
+    simulator = HomeSimulator(homes, seed, incidents, reading_faults)
     span_ms = None if minutes is None else int(minutes * 60_000)
     start_ms = first_reading_ms(start_ms, rate.times, span_ms)
     end_ms = None if span_ms is None else start_ms + span_ms
-    source = SimulatorSource(town, start_ms, end_ms, choose_slot_s(homes, rate.times), share)
+    source = SimulatorSource(simulator, start_ms, end_ms, choose_slot_s(homes, rate.times), share)
     total = None if minutes is None else round(homes * 5 * minutes / share[1])
     send_source(connection, hub, driver, source, rate.times, total, output)
 
@@ -220,41 +228,41 @@ def send_source(
     total: int | None,
     output: str,
 ) -> None:
-    """Send all that a source has, show how it goes, and sum it up."""
+    """Send all events of a source with progress, and print the totals."""
     from pumphouse.cli.up import stop_on_signal
     from pumphouse.clock import SystemClock
-    from pumphouse.homes.simulator import sender as sending
+    from pumphouse.homes.simulator import sender
 
     client = connect(need_connection(connection), hub, driver)
 
     async def run() -> SendTotals:
         with console.progress("sending", total, shown=True) as advance, stop_on_signal() as stop:
             async with client:
-                return await sending.send(
+                return await sender.send(
                     client, source, speed, SystemClock(), stop, SendReporter(advance)
                 )
 
-    tally = asyncio.run(run())
+    totals = asyncio.run(run())
     if output == "json":
-        console.print_json(summary(tally, source.homes))
+        console.print_json(summary(totals, source.homes))
     else:
-        print(sentence(tally, source.homes))
+        print(summary_text(totals, source.homes))
 
 
 def connect(connection: str, hub: str, driver: str) -> HubClient:
-    """Patient with a hub that throttles, but not with one that is not there."""
+    """A client that retries while the hub throttles, and fails at once if it is not running."""
     from pumphouse.cli.common.hub_connection import CONNECT_RETRY
     from pumphouse.client.base import RetryOptions
     from pumphouse.client.factory import open_client
 
-    patient = RetryOptions(attempts=30, most_s=5.0)
+    retry = RetryOptions(attempts=30, most_s=5.0)
     return open_client(
-        connection, hub, driver=driver, ca_file=ca_file(), retry=patient, first_retry=CONNECT_RETRY
+        connection, hub, driver=driver, ca_file=ca_file(), retry=retry, first_retry=CONNECT_RETRY
     )
 
 
 class SendReporter:
-    """Tells of progress, and once each when the hub is too slow and when that is made up for."""
+    """Reports progress, and once each when sending falls behind and when it has caught up."""
 
     def __init__(self, advance: Callable[[int], None]) -> None:
         self.advance = advance
@@ -267,32 +275,32 @@ class SendReporter:
         if not self.behind and progress.behind_s >= BEHIND_S:
             self.behind = True
             console.message(
-                f"{progress.behind_s:.0f} s behind: the hub takes less than is due; "
-                "what was missed is sent as soon as it can be"
+                f"{progress.behind_s:.0f} s behind: the hub accepts fewer events than are due; "
+                "the delay is caught up as soon as possible"
             )
         elif self.behind and progress.behind_s < BEHIND_S / 2:
             self.behind = False
             console.message("caught up")
 
 
-def summary(tally: SendTotals, homes: int) -> dict[str, Any]:
+def summary(totals: SendTotals, homes: int) -> dict[str, Any]:
     return {
-        "sent": tally.sent,
+        "sent": totals.sent,
         "homes": homes,
-        "seconds": round(tally.seconds, 3),
-        "late": tally.late,
-        "duplicates": tally.duplicates,
-        "malformed": tally.malformed,
-        "behind_s_max": round(tally.behind_s_max, 3),
+        "seconds": round(totals.seconds, 3),
+        "late": totals.late,
+        "duplicates": totals.duplicates,
+        "malformed": totals.malformed,
+        "behind_s_max": round(totals.behind_s_max, 3),
     }
 
 
-def sentence(tally: SendTotals, homes: int) -> str:
-    rate = tally.sent / tally.seconds if tally.seconds else 0.0
-    text = f"sent {console.plural(tally.sent, 'event')} of {console.plural(homes, 'home')} in "
-    text += f"{tally.seconds:.1f} s ({rate:,.0f}/s)"
-    befell = [(tally.late, "late"), (tally.duplicates, "twice"), (tally.malformed, "malformed")]
-    text += "".join(f", {count:,} {word}" for count, word in befell if count)
+def summary_text(totals: SendTotals, homes: int) -> str:
+    rate = totals.sent / totals.seconds if totals.seconds else 0.0
+    text = f"sent {console.plural(totals.sent, 'event')} of {console.plural(homes, 'home')} in "
+    text += f"{totals.seconds:.1f} s ({rate:,.0f}/s)"
+    faults = [(totals.late, "late"), (totals.duplicates, "twice"), (totals.malformed, "malformed")]
+    text += "".join(f", {count:,} {fault}" for count, fault in faults if count)
     return text + (
-        f", at most {tally.behind_s_max:.1f} s behind" if tally.behind_s_max >= 1 else ""
+        f", at most {totals.behind_s_max:.1f} s behind" if totals.behind_s_max >= 1 else ""
     )

@@ -1,10 +1,10 @@
-"""The Events page: events of a hub from a position on, filtered; and sending one.
+"""The data of the Events page: a filtered tail of a hub, and sample events to send.
 
     Reader per partition -> Tail -> filter -> bounded buffer -> stream
                             ^^^^ this module
 
-A hub may be faster than any eye. What does not fit into the buffer before the browser is ready for
-more is counted and left out, and the page says how many that were.
+If events arrive faster than the browser takes them, the buffer fills up. Further events are dropped
+and counted, and the page shows the count.
 """
 
 from __future__ import annotations
@@ -22,78 +22,78 @@ from pumphouse.events import EARLIEST, Event, Position
 
 BATCH = 200
 WAIT_S = 5.0
-BUFFER_MAX = 200  # events that wait for the browser
-BODY_SHOWN = 4096  # characters of a body
+BUFFER_MAX = 200  # events in the buffer for the browser
+BODY_CHARS_MAX = 4096
 SAMPLES_MAX = 100
-LAST = "last"  # the position that people mean without a word: a few of the newest, then what comes
+LAST = "last"  # the default position: a few of the newest events, then new events
 
 
 @dataclass(frozen=True, slots=True)
 class TailQuery:
-    """Which events somebody wants to see."""
+    """The events to show."""
 
     hub: str
     group: str
-    partition: str = ""  # "" is all of them
-    position: Position | None = None  # None: the last few, and what comes
-    text: str = ""  # that a body or key must contain, in whatever case
+    partition: str = ""  # "": all partitions
+    position: Position | None = None  # None: the last few events, then new events
+    text: str = ""  # substring of body or key, ignoring case
 
     def matches(self, event: Event) -> bool:
         if not self.text:
             return True
-        wanted = self.text.casefold()
+        text = self.text.casefold()
         body = event.body.decode("utf-8", "replace")
-        return wanted in body.casefold() or wanted in (event.partition_key or "").casefold()
+        return text in body.casefold() or text in (event.partition_key or "").casefold()
 
 
 class Tail:
-    """One stream of events. `take` empties the buffer."""
+    """Reads events into a bounded buffer; `take` empties it."""
 
-    def __init__(self, wanted: TailQuery) -> None:
-        self.wanted = wanted
+    def __init__(self, query: TailQuery) -> None:
+        self.query = query
         self.seen = self.matched = self.left_out = 0
         self.changed = asyncio.Event()
         self._buffer: deque[Event] = deque()
 
     async def run(self, client: HubClient) -> None:
-        """Read until cancelled, or until something fails for good."""
-        there = (await client.properties()).partitions
-        wanted = self.wanted.partition
-        if wanted and wanted not in there:
+        """Read until cancelled or until an error that retries do not solve."""
+        existing = (await client.properties()).partitions
+        partition = self.query.partition
+        if partition and partition not in existing:
             raise OptionError(
-                f"hub {client.hub} has no partition {wanted}; it has {', '.join(there)}"
+                f"hub {client.hub} has no partition {partition}; it has {', '.join(existing)}"
             )
-        names = (wanted,) if wanted else there
+        names = (partition,) if partition else existing
         readers = [await self.open_reader(client, name, len(names)) for name in names]
         async with asyncio.TaskGroup() as tasks:
             for reader in readers:
                 tasks.create_task(self.read(reader))
 
     async def open_reader(self, client: HubClient, partition: str, count: int) -> Reader:
-        position = self.wanted.position
+        position = self.query.position
         if position is None:
-            found = await client.partition_properties(partition)
-            position = few_before_end(found, max(1, BUFFER_MAX // 10 // count))
-        options = ReaderOptions(partition, self.wanted.group, position, name="page")
+            properties = await client.partition_properties(partition)
+            position = few_before_end(properties, max(1, BUFFER_MAX // 10 // count))
+        options = ReaderOptions(partition, self.query.group, position, name="page")
         return await client.reader(options)
 
     async def read(self, reader: Reader) -> None:
         while True:
-            self.saw(await reader.receive(BATCH, WAIT_S))
+            self.add(await reader.receive(BATCH, WAIT_S))
             await asyncio.sleep(0)
 
-    def saw(self, events: Sequence[Event]) -> None:
+    def add(self, events: Sequence[Event]) -> None:
         self.seen += len(events)
-        found = [event for event in events if self.wanted.matches(event)]
-        self.matched += len(found)
+        matching = [event for event in events if self.query.matches(event)]
+        self.matched += len(matching)
         room = BUFFER_MAX - len(self._buffer)
-        self.left_out += max(0, len(found) - room)
-        self._buffer.extend(found[:room])
+        self.left_out += max(0, len(matching) - room)
+        self._buffer.extend(matching[:room])
         if events:
             self.changed.set()
 
     def take(self) -> dict[str, Any]:
-        """What there is, and what it is out of."""
+        """The buffered events and the counters; empties the buffer."""
         events = [event_shown(event) for event in self._buffer]
         self._buffer.clear()
         self.changed.clear()
@@ -105,9 +105,10 @@ class Tail:
         }
 
 
-def few_before_end(found: PartitionProperties, few: int) -> Position:
-    first = max(found.first_sequence, found.last_sequence - few + 1)
-    if found.empty or found.last_sequence < 0:
+def few_before_end(properties: PartitionProperties, count: int) -> Position:
+    """The position of the last `count` events of a partition."""
+    first = max(properties.first_sequence, properties.last_sequence - count + 1)
+    if properties.empty or properties.last_sequence < 0:
         return EARLIEST
     return Position("sequence", str(first), inclusive=True)
 
@@ -121,8 +122,8 @@ def event_shown(event: Event) -> dict[str, Any]:
         "at": event.enqueued_ms,
         "key": event.partition_key,
         "size": len(event.body),
-        "body": text[:BODY_SHOWN],
-        "cut": len(text) > BODY_SHOWN,
+        "body": text[:BODY_CHARS_MAX],
+        "cut": len(text) > BODY_CHARS_MAX,
         "json": is_json(event.body),
         "properties": {str(name): str(value) for name, value in event.properties.items()},
     }
@@ -137,7 +138,7 @@ def is_json(body: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Events that somebody sends by hand."""
+    """Events that a user sends from the page."""
 
     hub: str
     body: str
@@ -146,25 +147,25 @@ class Sample:
     count: int = 1
 
 
-def sample_from(asked: Any, hubs: Sequence[str]) -> Sample:
-    """A sample out of a request; OptionError for what makes no sense."""
-    hub, body, count = asked.get("hub"), asked.get("body"), asked.get("count", 1)
-    key, partition = asked.get("key") or None, asked.get("partition") or None
+def sample_from(fields: Any, hubs: Sequence[str]) -> Sample:
+    """The sample that a request describes. Raises OptionError if it is invalid."""
+    hub, body, count = fields.get("hub"), fields.get("body"), fields.get("count", 1)
+    key, partition = fields.get("key") or None, fields.get("partition") or None
     if hub not in hubs:
-        raise OptionError(f"there is no hub {hub!r:.60} here; choose one of {', '.join(hubs)}")
+        raise OptionError(f"unknown hub {hub!r:.60}: use one of {', '.join(hubs)}")
     if not isinstance(body, str) or not body:
-        raise OptionError("an event needs a body: write some text")
+        raise OptionError("empty body: enter some text")
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= SAMPLES_MAX:
-        raise OptionError(f"send from 1 to {SAMPLES_MAX} events at once (got {count!r:.20})")
-    if not all(one is None or isinstance(one, str) for one in (key, partition)):
-        raise OptionError("key and partition are text")
+        raise OptionError(f"invalid count {count!r:.20}: use 1 to {SAMPLES_MAX}")
+    if not all(field is None or isinstance(field, str) for field in (key, partition)):
+        raise OptionError("key and partition must be text")
     if key is not None and partition is not None:
-        raise OptionError("give a key or a partition, not both: a key chooses the partition")
+        raise OptionError("use a key or a partition, not both: a key determines the partition")
     return Sample(hub, body, key, partition, count)
 
 
 async def send_sample(client: HubClient, sample: Sample) -> int:
-    """Send it; how many events were taken."""
+    """Send the sample; the number of accepted events."""
     sender = await client.sender(sample.partition)
     try:
         event = Event(sample.body.encode(), partition_key=sample.key)

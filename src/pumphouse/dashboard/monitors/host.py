@@ -1,11 +1,10 @@
-"""One host of a `ProcessFleet`: a plain processor that counts events, as a program.
+"""The program of one host of a `ProcessFleet`: a processor that reads events and drops them.
 
     python -m pumphouse.dashboard.monitors.host \\
         --name host-1 --hub sensors --group counters --face pull
 
-Each of the three faces can be had, so that their fleets can be looked at side by side. Connection
-string and store come by the environment. It ends when it is told to (SIGTERM, Ctrl-C) or when its
-standard input closes, because whoever started it has gone.
+It supports all three processor APIs. Connection string and store come from the environment. It ends
+on SIGTERM, on Ctrl-C, or when its standard input closes because the parent process has ended.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def counting(work_ms: float) -> Handle:
-    """The work that a batch costs: none, or a pause as a database would make."""
+def handler_with(work_ms: float) -> Handle:
+    """A handler that only waits: it simulates the work on a batch."""
     clock = SystemClock()
 
     async def handle(partition: Any, batch: list[Event]) -> None:
@@ -64,17 +63,17 @@ def counting(work_ms: float) -> Handle:
     return handle
 
 
-async def run_pull(given: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
+async def run_pull(arguments: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
     options = ProcessorOptions(
-        interval_s=given.lease / 3,
-        lease_s=given.lease,
-        renew_s=given.lease / 3,
-        stop_s=given.lease / 2,
+        interval_s=arguments.lease / 3,
+        lease_s=arguments.lease,
+        renew_s=arguments.lease / 3,
+        stop_s=arguments.lease / 2,
         batch_events_max=BATCH,
         checkpoints=CHECKPOINT,
     )
     processor = Processor(
-        place(given), given.group, store=store(), host=given.name, options=options
+        namespace(arguments), arguments.group, store=store(), host=arguments.name, options=options
     )
 
     async def serve(partition: PartitionClient) -> None:
@@ -92,7 +91,7 @@ async def stop_processor(stop: asyncio.Event, processor: Processor) -> None:
     await processor.stop()
 
 
-async def run_push(given: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
+async def run_push(arguments: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
     class Counter:
         async def open(self, context: PartitionContext) -> None: ...
 
@@ -104,11 +103,11 @@ async def run_push(given: argparse.Namespace, handle: Handle, stop: asyncio.Even
         async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
 
     host = EventProcessorHost(
-        given.name,
-        place(given),
-        given.group,
+        arguments.name,
+        namespace(arguments),
+        arguments.group,
         store=store(),
-        partition_manager_options=PartitionManagerOptions(given.lease, given.lease / 3),
+        partition_manager_options=PartitionManagerOptions(arguments.lease, arguments.lease / 3),
     )
     options = EventProcessorOptions(
         max_batch_size=BATCH,
@@ -117,20 +116,20 @@ async def run_push(given: argparse.Namespace, handle: Handle, stop: asyncio.Even
     )
     await host.register(Counter, options)
     try:
-        await until(stop, host.run())
+        await run_until(stop, host.run())
     finally:
         await host.unregister()
 
 
-async def run_fixed(given: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
+async def run_fixed(arguments: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
     processor = FixedPartitionProcessor(
-        place(given),
-        given.group,
-        partitions=given.partitions,
+        namespace(arguments),
+        arguments.group,
+        partitions=arguments.partitions,
         store=store(),
-        host=given.name,
-        lease_s=given.lease,
-        renew_s=given.lease / 3,
+        host=arguments.name,
+        lease_s=arguments.lease,
+        renew_s=arguments.lease / 3,
         max_batch_size=BATCH,
     )
     processor.on_batch(handle)
@@ -144,8 +143,8 @@ async def run_fixed(given: argparse.Namespace, handle: Handle, stop: asyncio.Eve
 RUN = {"pull": run_pull, "push": run_push, "fixed": run_fixed}
 
 
-async def until(stop: asyncio.Event, running: Awaitable[None]) -> None:
-    """Until we are told to stop, or it fails."""
+async def run_until(stop: asyncio.Event, running: Awaitable[None]) -> None:
+    """Wait until `stop` is set, or until `running` ends or fails."""
     tasks = [asyncio.ensure_future(running), asyncio.ensure_future(stop.wait())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -156,22 +155,22 @@ async def until(stop: asyncio.Event, running: Awaitable[None]) -> None:
             task.cancel()
 
 
-def place(given: argparse.Namespace) -> Any:
-    return read_connection_string(os.environ[CONNECTION_VAR], given.hub)
+def namespace(arguments: argparse.Namespace) -> Any:
+    return read_connection_string(os.environ[CONNECTION_VAR], arguments.hub)
 
 
 def store() -> CheckpointStore:
     return open_store(os.environ[STORE_VAR])
 
 
-async def run(given: argparse.Namespace) -> None:
+async def run(arguments: argparse.Namespace) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    # Nobody writes to it: that it can be read means that it was closed.
+    # The parent never writes to it: readable means closed.
     loop.add_reader(sys.stdin.fileno(), stop.set)
     try:
-        await RUN[given.face](given, counting(given.work_ms), stop)
+        await RUN[arguments.face](arguments, handler_with(arguments.work_ms), stop)
     finally:
         loop.remove_reader(sys.stdin.fileno())
 

@@ -1,10 +1,11 @@
-"""Hosts that the page may start, stop and kill: real processes of a plain processor.
+"""Host processes that the page can start, stop and kill.
 
     button -> Fleet.add, stop, kill -> python -m pumphouse.dashboard.monitors.host -> leases -> page
               ^^^^^ this module
 
-A host gets the connection string and the store by its environment, which other users cannot read,
-and holds on to our end of its standard input: if we die, it notices and stops.
+A host gets the connection string and the store from its environment, which other users cannot
+read. Its standard input is a pipe from the page: when the page ends, the pipe closes and the host
+stops.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from pumphouse.errors import OptionError
 
 FACES = ("pull", "push", "fixed")
 RUNNING, STOPPING, STOPPED, KILLED, FAILED = "running", "stopping", "stopped", "killed", "failed"
-LEFT_SHOWN = 4  # hosts that have ended and are still listed
-SAID_MAX, SAID_SHOWN = 4096, 300
-STOP_S = 8.0  # until a host that was told to stop is killed
+ENDED_SHOWN = 4  # ended hosts that are still listed
+STDERR_BYTES_MAX, STDERR_CHARS_SHOWN = 4096, 300
+STOP_S = 8.0  # from SIGTERM to SIGKILL
 
 CONNECTION_VAR = "PUMPHOUSE_HOST_CONNECTION"
 STORE_VAR = "PUMPHOUSE_HOST_STORE"
@@ -33,33 +34,33 @@ STORE_VAR = "PUMPHOUSE_HOST_STORE"
 
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """One host, as the page lists it."""
+    """One host process as the page lists it."""
 
     name: str
     pid: int
     state: str
-    since_ms: int  # when it came into this state
-    said: str = ""  # its last words, if it failed
+    since_ms: int  # time of the last state change
+    error: str = ""  # the last line on stderr of a failed host
 
 
 class Fleet(Protocol):
-    """The hosts of one consumer group. `async with` starts those it begins with, and ends all."""
+    """The hosts of one consumer group. `async with` starts the first hosts and stops all."""
 
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *exc: object) -> None: ...
 
     def hosts(self) -> tuple[HostProcess, ...]:
-        """Those that run, and the last few that have ended."""
+        """The running hosts, and the last few that have ended."""
 
     async def add(self) -> str:
-        """Start one more; its name. OptionError if there are enough."""
+        """Start a host; its name. Raises OptionError at the maximum number of hosts."""
 
     async def stop(self, name: str) -> None:
-        """Tell a host to finish what it has in hand, release its partitions and go."""
+        """Ask a host to finish its batches, release its partitions and end."""
 
     async def kill(self, name: str) -> None:
-        """End a host without a word: its leases have to run out."""
+        """Kill a host. Its leases stay until they expire."""
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class RunningHost:
 
 
 class ProcessFleet:
-    """A fleet of processes on this machine."""
+    """A fleet of host processes on this machine."""
 
     def __init__(
         self,
@@ -84,16 +85,16 @@ class ProcessFleet:
         store: str,
         *,
         face: str = "pull",
-        hosts: int = 0,  # to begin with
+        hosts: int = 0,  # at the start
         hosts_max: int = 8,
         lease_s: float = 10.0,
         prefix: str = "host",
-        partitions: int = 4,  # of a host of the fixed face
-        work_ms: float = 0.0,  # what a batch costs it, beside the reading
+        partitions: int = 4,  # per host of the fixed API
+        work_ms: float = 0.0,  # simulated work per batch
         clock: Clock | None = None,
     ) -> None:
         if face not in FACES:
-            raise OptionError(f"a host's face must be one of {', '.join(FACES)} (got {face!r})")
+            raise OptionError(f"invalid processor API {face!r}: use {', '.join(FACES)}")
         if not 0 <= hosts <= hosts_max:
             raise OptionError(f"hosts must be from 0 to {hosts_max} (got {hosts})")
         self.arguments = [
@@ -104,7 +105,7 @@ class ProcessFleet:
         self.first, self.hosts_max, self.prefix = hosts, hosts_max, prefix
         self.clock: Clock = clock or SystemClock()
         self._running: dict[str, RunningHost] = {}
-        self._left: deque[HostProcess] = deque(maxlen=LEFT_SHOWN)
+        self._ended: deque[HostProcess] = deque(maxlen=ENDED_SHOWN)
         self._number = 0
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -119,7 +120,7 @@ class ProcessFleet:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Stop all at once; whoever has not gone in time is killed."""
+        """Stop all hosts at once, and kill those that do not end in time."""
         for name in list(self._running):
             await self.stop(name)
         assert self._tasks is not None
@@ -127,13 +128,15 @@ class ProcessFleet:
         await tasks.__aexit__(None, None, None)
 
     def hosts(self) -> tuple[HostProcess, ...]:
-        return (*(one.shown() for one in self._running.values()), *reversed(self._left))
+        return (*(host.shown() for host in self._running.values()), *reversed(self._ended))
 
     async def add(self) -> str:
         if self._tasks is None:
-            raise OptionError("this fleet is not open")
+            raise OptionError("the fleet is not running")
         if len(self._running) >= self.hosts_max:
-            raise OptionError(f"{self.hosts_max} hosts run already, which is the most here")
+            raise OptionError(
+                f"cannot add a host: {self.hosts_max} hosts are running, which is the maximum"
+            )
         self._number += 1
         name = f"{self.prefix}-{self._number}"
         process = await asyncio.create_subprocess_exec(
@@ -149,64 +152,66 @@ class ProcessFleet:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, **self._secrets},
-            # Ctrl-C in a terminal is for us; we then stop our hosts in order.
+            # Ctrl-C in the terminal reaches only the page, which then stops its hosts in order.
             start_new_session=True,
         )
         running = RunningHost(name, process, RUNNING, now_ms(self.clock))
         self._running[name] = running
-        self._tasks.create_task(self._see_off(running))
+        self._tasks.create_task(self._wait_for_end(running))
         return name
 
-    async def _see_off(self, one: RunningHost) -> None:
-        """Wait until a host has ended, and write down how."""
-        said = await last_words(one.process.stderr)
-        code = await one.process.wait()
-        self._running.pop(one.name, None)
-        state = {STOPPING: STOPPED}.get(one.state, one.state)
+    async def _wait_for_end(self, host: RunningHost) -> None:
+        """Wait until a host has ended, and record how."""
+        error = await last_line(host.process.stderr)
+        code = await host.process.wait()
+        self._running.pop(host.name, None)
+        state = {STOPPING: STOPPED}.get(host.state, host.state)
         if state == RUNNING or (state == STOPPED and code):
             state = KILLED if code == -signal.SIGKILL else FAILED
-        said = said if state == FAILED else ""
-        self._left.append(HostProcess(one.name, one.process.pid, state, now_ms(self.clock), said))
+        error = error if state == FAILED else ""
+        self._ended.append(
+            HostProcess(host.name, host.process.pid, state, now_ms(self.clock), error)
+        )
 
     def _find(self, name: str) -> RunningHost:
         if name not in self._running:
             known = ", ".join(self._running) or "none"
-            raise OptionError(f"no host {name!r:.60} runs here; these do: {known}")
+            raise OptionError(f"unknown host {name!r:.60}: running hosts are {known}")
         return self._running[name]
 
     async def stop(self, name: str) -> None:
-        one = self._find(name)
-        if one.state == RUNNING:
-            self._mark(one, STOPPING)
-            self._send(one, signal.SIGTERM)
+        host = self._find(name)
+        if host.state == RUNNING:
+            self._mark(host, STOPPING)
+            self._send(host, signal.SIGTERM)
             assert self._tasks is not None
-            self._tasks.create_task(self._insist(one))
+            self._tasks.create_task(self._kill_if_late(host))
 
-    async def _insist(self, one: RunningHost) -> None:
+    async def _kill_if_late(self, host: RunningHost) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
-                await one.process.wait()
+                await host.process.wait()
                 return
-        self._mark(one, KILLED)
-        self._send(one, signal.SIGKILL)
+        self._mark(host, KILLED)
+        self._send(host, signal.SIGKILL)
 
     async def kill(self, name: str) -> None:
-        one = self._find(name)
-        self._mark(one, KILLED)
-        self._send(one, signal.SIGKILL)
+        host = self._find(name)
+        self._mark(host, KILLED)
+        self._send(host, signal.SIGKILL)
 
-    def _mark(self, one: RunningHost, state: str) -> None:
-        one.state, one.since_ms = state, now_ms(self.clock)
+    def _mark(self, host: RunningHost, state: str) -> None:
+        host.state, host.since_ms = state, now_ms(self.clock)
 
-    def _send(self, one: RunningHost, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # it has ended in this very moment
-            one.process.send_signal(number)
+    def _send(self, host: RunningHost, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # it has just ended
+            host.process.send_signal(number)
 
 
-async def last_words(stderr: asyncio.StreamReader | None) -> str:
-    """The last line that a process wrote before it ended; what it wrote before is forgotten."""
+async def last_line(stderr: asyncio.StreamReader | None) -> str:
+    """Read stderr until its end; the last line that is not empty."""
     last = b""
-    while stderr is not None and (piece := await stderr.read(SAID_MAX)):
-        last = (last + piece)[-SAID_MAX:]
+    while stderr is not None and (piece := await stderr.read(STDERR_BYTES_MAX)):
+        last = (last + piece)[-STDERR_BYTES_MAX:]
     lines = last.decode("utf-8", "replace").split("\n")
-    return next((line.strip()[:SAID_SHOWN] for line in reversed(lines) if line.strip()), "")
+    return next((line.strip()[:STDERR_CHARS_SHOWN] for line in reversed(lines) if line.strip()), "")

@@ -1,6 +1,6 @@
-"""Faults that the page may plan on an embedded hub, as `pumphouse faults` does.
+"""Faults that the page injects into an embedded hub, like `pumphouse faults`.
 
-form -> fault_from -> $management -> the hub breaks something on purpose
+form -> fault_from -> $management -> the hub injects the fault
         ^^^^^^^^^^ this module
 """
 
@@ -12,32 +12,32 @@ from pumphouse.client.base import HubClient
 from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 
-# What can be chosen, in words, and what it means to the hub. Each has an end of its own, or is
-# listed beside a button that takes it away.
+# The text and the settings of each fault. A fault ends by itself, or the page offers a button that
+# removes it.
 CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
-    "drop": ("Cut connections on delivery, three times", {"moment": "deliver", "times": 3}),
-    "delay": ("Hold back every delivery for a while", {"moment": "deliver"}),
+    "drop": ("Drop connections on delivery, three times", {"moment": "deliver", "times": 3}),
+    "delay": ("Delay every delivery", {"moment": "deliver"}),
     "detach": ("Detach readers, five times", {"times": 5}),
-    "refuse": ("Refuse readers that come, five times", {"times": 5}),
-    "throttle": ("Tell half of the senders to slow down, fifty times", {"rate": 0.5, "times": 50}),
-    "freeze": ("Deliver nothing until this is taken away", {}),
+    "refuse": ("Refuse new readers, five times", {"times": 5}),
+    "throttle": ("Throttle half of the sends, fifty times", {"rate": 0.5, "times": 50}),
+    "freeze": ("Deliver nothing until the fault is removed", {}),
 }
 DELAY_S_MAX = 30.0
 
 
-def fault_from(asked: Any, hubs: tuple[str, ...]) -> dict[str, Any]:
-    """The fault that a form means; OptionError for what makes no sense."""
-    action, hub = asked.get("action"), asked.get("hub") or ""
-    partition, group = asked.get("partition") or "", asked.get("group") or ""
+def fault_from(fields: Any, hubs: tuple[str, ...]) -> dict[str, Any]:
+    """The fault that a form describes. Raises OptionError if it is invalid."""
+    action, hub = fields.get("action"), fields.get("hub") or ""
+    partition, group = fields.get("partition") or "", fields.get("group") or ""
     if action not in CHOICES:
-        raise OptionError(f"a fault is one of {', '.join(CHOICES)} (got {action!r:.40})")
+        raise OptionError(f"unknown fault {action!r:.40}: use one of {', '.join(CHOICES)}")
     if hub not in hubs:
-        raise OptionError(f"there is no hub {hub!r:.60} here; choose one of {', '.join(hubs)}")
-    if not all(isinstance(one, str) and len(one) < 100 for one in (partition, group)):
-        raise OptionError("partition and group are text")
+        raise OptionError(f"unknown hub {hub!r:.60}: use one of {', '.join(hubs)}")
+    if not all(isinstance(field, str) and len(field) < 100 for field in (partition, group)):
+        raise OptionError("partition and group must be text")
     fault = {"action": action, "hub": hub, **CHOICES[action][1]}
     if action == "delay":
-        fault["seconds"] = delay_from(asked.get("seconds", 1.0))
+        fault["seconds"] = delay_from(fields.get("seconds", 1.0))
     if partition:
         fault["partition"] = partition
     if group and action != "throttle":
@@ -48,7 +48,9 @@ def fault_from(asked: Any, hubs: tuple[str, ...]) -> dict[str, Any]:
 def delay_from(seconds: Any) -> float:
     if isinstance(seconds, int | float) and 0 < seconds <= DELAY_S_MAX:
         return float(seconds)
-    raise OptionError(f"a delay lasts above 0 and at most {DELAY_S_MAX:g} s (got {seconds!r:.20})")
+    raise OptionError(
+        f"invalid delay {seconds!r:.20}: use more than 0 and at most {DELAY_S_MAX:g} seconds"
+    )
 
 
 class HubFaults:
@@ -69,7 +71,7 @@ class HubFaults:
             return await (await client.management()).plan_fault(**fault)
 
     async def cancel(self, number: int | None) -> None:
-        """Take one away, or all of them."""
+        """Remove one fault, or all."""
         async with self._client() as client:
             await (await client.management()).cancel_fault(number)
 

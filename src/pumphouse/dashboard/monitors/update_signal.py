@@ -1,7 +1,7 @@
-"""How those who look tell those who show that there is something new.
+"""The signal from the monitors to the streams that there is something new to show.
 
-A stream waits for the next beat and then sends what it has not sent yet. Nothing is queued for a
-slow browser: it misses version, and gets what is true when it is ready.
+A stream waits for the next update and then sends what it has not sent yet. Nothing is queued for a
+slow browser: it skips updates and gets the current state when it is ready.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 
 
 class UpdateSignal:
-    """Beats that any number of streams wait for. Closing it ends all of them."""
+    """A version number that any number of streams wait for. Closing ends all waits."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -26,13 +26,13 @@ class UpdateSignal:
         self._wake()
 
     def _wake(self) -> None:
-        woken, self._next = self._next, asyncio.Event()
-        woken.set()
+        waiting, self._next = self._next, asyncio.Event()
+        waiting.set()
 
-    async def wait_after(self, version: int, patience_s: float) -> int:
-        """Wait until there is a beat after this one, it is closed, or the patience is used up."""
+    async def wait_after(self, version: int, timeout_s: float) -> int:
+        """Wait for a version above `version`, for closing or for the timeout; the new version."""
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(timeout_s):
                 while self.version <= version and not self.closed:
                     await self._next.wait()
         except TimeoutError:

@@ -1,10 +1,10 @@
-"""The page as a server on this machine.
+"""The web server of the page.
 
     options = DashboardOptions(groups=(WatchedGroup(connection, "sensors", store="leases.db"),))
     async with Dashboard(options) as page:
         print(page.url)
 
-options -> Dashboard -> GroupMonitor, HomesMonitor (look) -> UpdateSignal -> routes, streams (show)
+options -> Dashboard -> GroupMonitor, HomesMonitor -> UpdateSignal -> streams, routes -> browser
            ^^^^^^^^^ this module
 """
 
@@ -35,22 +35,24 @@ from pumphouse.dashboard.options import DashboardOptions
 from pumphouse.dashboard.server.guard import hosts_allowed
 from pumphouse.dashboard.server.routes import make_app
 from pumphouse.dashboard.server.streams import StageStatus
-from pumphouse.dashboard.views.fleet import words
+from pumphouse.dashboard.views.fleet import vocabulary
 from pumphouse.dashboard.views.homes import homes_vocabulary
 from pumphouse.dashboard.views.ownership_history import CHANGE_MEANINGS
+from pumphouse.dashboard.views.table import columns_shown
 from pumphouse.errors import PortTaken, PumphouseError
+from pumphouse.logs import RepeatedFailures, line
 
 HOST = "127.0.0.1"
 STREAMS_MAX = 32
-GRACE_S = 2  # until requests that go on at the end are cut off
+GRACE_S = 2  # for open requests on shutdown
 START_S = 10.0
-AGAIN_S = 2.0  # after a look that failed unexpectedly
+RETRY_S = 2.0  # after an unexpected failure of a monitor
 
 log = logging.getLogger("pumphouse.dashboard")
 
 
 class Dashboard:
-    """The page, from entering the block to leaving it. Leaving is bounded."""
+    """Serves the page inside an `async with` block. Leaving the block takes a bounded time."""
 
     def __init__(self, options: DashboardOptions, *, clock: Clock | None = None) -> None:
         self.options = options
@@ -73,7 +75,7 @@ class Dashboard:
         self._streams = 0
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._looking: list[asyncio.Task[None]] = []
+        self._monitoring: list[asyncio.Task[None]] = []
         self._tasks = asyncio.TaskGroup()
         self._fleets = AsyncExitStack()
 
@@ -95,7 +97,9 @@ class Dashboard:
                 if monitor.group.fleet is not None:
                     await self._fleets.enter_async_context(monitor.group.fleet)
             await self._tasks.__aenter__()
-            self._looking = [self._tasks.create_task(self._keep(look)) for look in self._looks()]
+            self._monitoring = [
+                self._tasks.create_task(self._keep(run)) for run in self._monitor_runs()
+            ]
             await self._serve(listening)
         except BaseException:
             listening.close()
@@ -103,7 +107,7 @@ class Dashboard:
             raise
         return self
 
-    def _looks(self) -> Iterator[Callable[[], Awaitable[None]]]:
+    def _monitor_runs(self) -> Iterator[Callable[[], Awaitable[None]]]:
         every_s = self.options.look_s
         for monitor in self.monitors:
             yield partial(monitor.run, every_s, self.updates)
@@ -112,14 +116,18 @@ class Dashboard:
         if self.options.status is not None:
             yield self._read_stages
 
-    async def _keep(self, look: Callable[[], Awaitable[None]]) -> None:
-        """Look until cancelled: a look that nobody expected to fail does not take the page down."""
+    async def _keep(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Run a monitor until cancelled. An unexpected error does not stop the page."""
+        failures = RepeatedFailures()
         while True:
             try:
-                await look()
-            except Exception:
-                log.exception("a look of the page failed; it is begun again")
-            await self.clock.sleep(AGAIN_S)
+                await run()
+            except Exception as error:
+                if count := failures.failed("monitor", error):
+                    todo = "report it as a bug; the page restarts the monitor"
+                    event = line("monitor_failed", error=error, count=count, todo=todo)
+                    log.warning("%s", event, exc_info=True)
+            await self.clock.sleep(RETRY_S)
 
     async def _read_stages(self) -> None:
         assert self.options.status is not None
@@ -148,9 +156,9 @@ class Dashboard:
 
     async def __aexit__(self, *exc: object) -> None:
         self.updates.close()
-        for task in self._looking:
+        for task in self._monitoring:
             task.cancel()
-        # All at once: each may take its time, and they need not wait for one another.
+        # All at once: a host may take seconds to stop.
         for monitor in self.monitors:
             for host in monitor.group.fleet.hosts() if monitor.group.fleet is not None else ():
                 if host.state == RUNNING and monitor.group.fleet is not None:
@@ -162,14 +170,14 @@ class Dashboard:
         finally:
             await self._fleets.aclose()
 
-    # -- what the routes need ---------------------------------------------------------------------
+    # -- for the routes and streams ----------------------------------------------------------------
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return self._streams >= STREAMS_MAX
 
     async def counted(self, messages: Any) -> AsyncIterator[bytes]:
-        """A stream that is counted for as long as it runs."""
+        """Pass the messages of a stream on, and count it while it is open."""
         self._streams += 1
         try:
             async with aclosing(messages):
@@ -188,17 +196,17 @@ class Dashboard:
         return self._tasks.create_task(self._tail(tail))
 
     async def _tail(self, tail: Tail) -> str:
-        """Read for a tail; what ends it, in a sentence."""
-        why = "the tail has ended"
+        """Read events for a tail; the reason why it ended."""
+        reason = "the tail has ended"
         try:
-            async with self.client(tail.wanted.hub) as client:
+            async with self.client(tail.query.hub) as client:
                 await tail.run(client)
         except* (PumphouseError, OSError, TimeoutError) as failed:
-            why = first_error(failed)
-        return why
+            reason = first_error(failed)
+        return reason
 
     def about(self) -> dict[str, Any]:
-        """What this page can show and do."""
+        """What the page can show and change, with the texts of its columns and states."""
         options = self.options
         return {
             "homes": None if options.homes is None else homes_vocabulary(),
@@ -209,12 +217,13 @@ class Dashboard:
             "events_group": options.events_group,
             "write": options.write,
             "stages": options.status is not None,
-            "words": words() | {"stage_columns": STAGE_COLUMNS, "changes": CHANGE_MEANINGS},
+            "words": vocabulary()
+            | {"stage_columns": columns_shown(STAGE_COLUMNS), "changes": CHANGE_MEANINGS},
         }
 
 
 class Server(uvicorn.Server):
-    """Signals are for whoever runs the program, not for the server in it."""
+    """A uvicorn server that leaves signals to the program and reports when it has started."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -234,11 +243,11 @@ def listen(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((HOST, port))
-    except OSError as failed:
+    except OSError as error:
         listening.close()
         raise PortTaken(
-            f"port {port} of {HOST} cannot be had for the page ({failed.strerror}); "
-            "choose another, or 0 for any that is free"
+            f"cannot listen on {HOST}:{port}: {error.strerror}; use another port, or 0 for a "
+            "free one"
         ) from None
     listening.setblocking(False)
     return listening

@@ -1,9 +1,9 @@
-"""Who may ask the page for something, and what a browser may do with its answers.
+"""Decides which requests are allowed, and sets the security headers of the responses.
 
-The page listens on this machine only. That keeps other machines out, not other web sites: a page
-from elsewhere could have its own name resolve to 127.0.0.1 and read along (DNS rebinding), or post
-to us behind somebody's back. So the Host must be one of ours, and whatever changes something needs
-our own Origin and a token that only our page has been given.
+The page listens on this machine only. That excludes other machines, but not other web sites in the
+same browser: a foreign site can resolve its own name to 127.0.0.1 (DNS rebinding), or post forms to
+this address. So the Host must be ours, and every change needs our Origin and a token that only our
+own page can read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADERS: Mapping[str, str] = {
 
 
 def hosts_allowed(port: int) -> frozenset[str]:
-    """The names by which this machine's page is asked for."""
+    """The values of the Host header that are accepted."""
     names = ("127.0.0.1", "localhost", "[::1]")
     return frozenset(f"{name}:{port}" for name in names) | (
         frozenset(names) if port == 80 else frozenset()
@@ -36,16 +36,16 @@ def hosts_allowed(port: int) -> frozenset[str]:
 def refusal(
     method: str, headers: Mapping[str, str], allowed: frozenset[str], token: str
 ) -> tuple[int, str] | None:
-    """Why a request is refused, with its status; None if it is not."""
+    """The status and the reason if a request is refused; None if it is allowed."""
     host = headers.get("host", "")
     if host.lower() not in allowed:
-        return 421, "this page answers only to its own address on this machine"
+        return 421, "wrong Host: open the page by its address on this machine"
     if method in ("GET", "HEAD"):
         return None
     if method != "POST":
-        return 405, "only GET and POST are understood"
+        return 405, "method not allowed: use GET or POST"
     if headers.get("origin", "").lower() != f"http://{host.lower()}":
-        return 403, "a change must come from the page itself: the Origin is another"
+        return 403, "wrong Origin: changes are accepted from the page only"
     if not hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), token.encode()):
-        return 403, "a change needs the token of the page; reload it"
+        return 403, "wrong token: reload the page"
     return None

@@ -1,7 +1,7 @@
-"""What can be asked of the page, and what is answered.
+"""The HTTP routes of the page.
 
-GET /homes, /fleet, /events are one document; /static/... what it needs; /stream/... what is live.
-POST /api/... changes something, and only `guard` decides whether it may.
+GET /homes, /fleet and /events return the same document; /static/... its files; /stream/... live
+data. POST /api/... changes something, if `guard` allows it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumphouse.clock import now_ms
-from pumphouse.dashboard.monitors import hub_faults as mishaps
+from pumphouse.dashboard.monitors import hub_faults
 from pumphouse.dashboard.monitors.events import LAST, Tail, TailQuery, sample_from, send_sample
 from pumphouse.dashboard.server import guard, streams
 from pumphouse.dashboard.views.homes import find_home
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 
 STATIC = files("pumphouse.dashboard") / "static"
 PAGES = ("homes", "fleet", "events")
-ACT_S = 30.0  # what a change may take
+CHANGE_S = 30.0  # deadline of a change
 TEXT_MAX = 200
 
 
 def make_app(page: Dashboard) -> ASGIApp:
-    views = Handlers(page)
+    handlers = Handlers(page)
     app = Starlette(
         routes=[
-            *(Route(f"/{name}", views.document) for name in ("", *PAGES)),
-            Route("/api/about", views.about),
-            Route("/api/faults", views.faults),
-            Route("/stream/fleet", views.fleet),
-            Route("/stream/homes", views.homes),
-            Route("/stream/home/{home}", views.home),
-            Route("/stream/events", views.events),
-            Route("/api/hosts/{act}", views.hosts, methods=["POST"]),
-            Route("/api/faults/{act}", views.change_faults, methods=["POST"]),
-            Route("/api/send", views.send, methods=["POST"]),
+            *(Route(f"/{name}", handlers.document) for name in ("", *PAGES)),
+            Route("/api/about", handlers.about),
+            Route("/api/faults", handlers.faults),
+            Route("/stream/fleet", handlers.fleet),
+            Route("/stream/homes", handlers.homes),
+            Route("/stream/home/{home}", handlers.home),
+            Route("/stream/events", handlers.events),
+            Route("/api/hosts/{act}", handlers.hosts, methods=["POST"]),
+            Route("/api/faults/{act}", handlers.change_faults, methods=["POST"]),
+            Route("/api/send", handlers.send, methods=["POST"]),
             Mount("/static", StaticFiles(directory=str(STATIC))),
         ]
     )
@@ -59,7 +59,7 @@ def make_app(page: Dashboard) -> ASGIApp:
 
 
 class GuardMiddleware:
-    """Refuses what `guard` refuses, and puts its headers onto every answer."""
+    """Refuses requests as `guard` decides, and adds its headers to every response."""
 
     def __init__(self, app: ASGIApp, page: Dashboard) -> None:
         self.app, self.page = app, page
@@ -79,49 +79,51 @@ class GuardMiddleware:
         refused = guard.refusal(
             request.method, request.headers, self.page.hosts_allowed, self.page.token
         )
-        app = self.app if refused is None else sentence(refused[1], refused[0])
+        app = self.app if refused is None else error_response(refused[1], refused[0])
         await app(scope, receive, send_guarded)
 
 
-def sentence(text: str, status: int) -> JSONResponse:
+def error_response(text: str, status: int) -> JSONResponse:
     return JSONResponse({"error": text}, status)
 
 
 async def read_json(request: Request) -> Any:
-    """The body of a request; it has a bound, and must be an object."""
+    """The body of a request, which must be a JSON object of limited size."""
     parts = bytearray()
-    async with asyncio.timeout(ACT_S):
+    async with asyncio.timeout(CHANGE_S):
         async for part in request.stream():
             parts += part
             if len(parts) > guard.BODY_BYTES_MAX:
-                raise OptionError(f"a request may have {guard.BODY_BYTES_MAX:,} bytes at most")
+                raise OptionError(f"request too large: at most {guard.BODY_BYTES_MAX:,} bytes")
     try:
-        found = json.loads(bytes(parts))
+        fields = json.loads(bytes(parts))
     except ValueError:
         raise OptionError("the request is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise OptionError("the request is not a JSON object")
-    return found
+    return fields
 
 
-Act = Callable[[Any], Awaitable[Any]]
+Change = Callable[[Any], Awaitable[Any]]
 
 
-async def answered(request: Request, act: Act) -> Response:
-    """Do something with what was posted; what cannot be done is said in a sentence."""
+async def apply(request: Request, change: Change) -> Response:
+    """Apply a change with the fields of the request; an error becomes a response with a reason."""
     try:
-        async with asyncio.timeout(ACT_S):
-            return JSONResponse(await act(await read_json(request)))
-    except OptionError as wrong:
-        return sentence(str(wrong), 400)
-    except (PumphouseError, OSError) as failed:
-        return sentence(str(failed), 502)
+        async with asyncio.timeout(CHANGE_S):
+            return JSONResponse(await change(await read_json(request)))
+    except OptionError as error:
+        return error_response(str(error), 400)
+    except (PumphouseError, OSError) as error:
+        return error_response(str(error), 502)
     except TimeoutError:
-        return sentence(f"there was no answer within {ACT_S:.0f} s; look before you try again", 504)
+        return error_response(
+            f"no response within {CHANGE_S:.0f} s; check the state before you retry", 504
+        )
 
 
 class Handlers:
-    """The answers."""
+    """The handlers of all routes."""
 
     def __init__(self, page: Dashboard) -> None:
         self.page = page
@@ -131,8 +133,8 @@ class Handlers:
         return HTMLResponse(self.html)
 
     async def about(self, request: Request) -> Response:
-        # Only our own page can read this: another site's is kept from it by the browser (CORS), and
-        # one that pretends to be us has another Host.
+        # Only our own page can read the token: the browser blocks other sites (CORS), and the guard
+        # blocks a foreign Host.
         return JSONResponse(self.page.about() | {"token": self.page.token})
 
     # -- streams ----------------------------------------------------------------------------------
@@ -144,119 +146,119 @@ class Handlers:
 
     async def fleet(self, request: Request) -> Response:
         page = self.page
-        if page.full:
-            return too_many()
+        if page.is_full:
+            return too_many_streams()
         return self.stream(streams.fleet_stream(page.monitors, page.stages, page.updates))
 
     async def homes(self, request: Request) -> Response:
         page = self.page
         if page.homes_monitor is None:
-            return sentence("this page was started without homes", 404)
-        if page.full:
-            return too_many()
+            return error_response("this page was started without homes", 404)
+        if page.is_full:
+            return too_many_streams()
         return self.stream(streams.homes_stream(page.homes_monitor, page.updates))
 
     async def home(self, request: Request) -> Response:
         page = self.page
         if page.homes_monitor is None:
-            return sentence("this page was started without homes", 404)
+            return error_response("this page was started without homes", 404)
         number = find_home(request.path_params["home"], page.homes_monitor.homes.size)
         if number is None:
-            return sentence("there is no such home; write h000042 or 42", 404)
-        if page.full:
-            return too_many()
+            return error_response("unknown home: use h000042 or 42", 404)
+        if page.is_full:
+            return too_many_streams()
         return self.stream(streams.home_stream(page.homes_monitor, number, page.updates))
 
     async def events(self, request: Request) -> Response:
         page = self.page
-        if page.full:
-            return too_many()
+        if page.is_full:
+            return too_many_streams()
         try:
-            wanted = self.wanted(request)
-        except OptionError as wrong:
-            return sentence(str(wrong), 400)
-        return self.stream(streams.tail_stream(Tail(wanted), page.start_tail, page.updates))
+            query = self.tail_query(request)
+        except OptionError as error:
+            return error_response(str(error), 400)
+        return self.stream(streams.tail_stream(Tail(query), page.start_tail, page.updates))
 
-    def wanted(self, request: Request) -> TailQuery:
-        asked = {name: value[:TEXT_MAX] for name, value in request.query_params.items()}
+    def tail_query(self, request: Request) -> TailQuery:
+        fields = {name: value[:TEXT_MAX] for name, value in request.query_params.items()}
         options = self.page.options
-        hub, start = asked.get("hub", ""), asked.get("from") or LAST
+        hub, start = fields.get("hub", ""), fields.get("from") or LAST
         if hub not in options.hubs:
-            raise OptionError(f"there is no hub {hub!r} here; choose one of {options.hubs}")
+            raise OptionError(f"unknown hub {hub!r}: use one of {', '.join(options.hubs)}")
         return TailQuery(
             hub=hub,
-            group=asked.get("group") or options.events_group,
-            partition=asked.get("partition", ""),
+            group=fields.get("group") or options.events_group,
+            partition=fields.get("partition", ""),
             position=None if start == LAST else parse_position(start, now_ms(self.page.clock)),
-            text=asked.get("text", ""),
+            text=fields.get("text", ""),
         )
 
     # -- changes ----------------------------------------------------------------------------------
 
     async def hosts(self, request: Request) -> Response:
-        async def act(asked: Any) -> Any:
-            fleet = self.find_fleet(asked.get("key"))
-            word, name = request.path_params["act"], str(asked.get("name"))
-            if word == "add":
+        async def change(fields: Any) -> Any:
+            fleet = self.find_fleet(fields.get("key"))
+            action, name = request.path_params["act"], str(fields.get("name"))
+            if action == "add":
                 return {"name": await fleet.add()}
-            if word == "stop":
+            if action == "stop":
                 await fleet.stop(name)
-            elif word == "kill":
+            elif action == "kill":
                 await fleet.kill(name)
             else:
-                raise OptionError("a host can be added, stopped or killed")
+                raise OptionError(f"unknown action {action!r:.40}: use add, stop or kill")
             return {"name": name}
 
-        return await answered(request, act)
+        return await apply(request, change)
 
     def find_fleet(self, key: Any) -> Fleet:
         for monitor in self.page.monitors:
             if monitor.key == key and monitor.group.fleet is not None:
                 return monitor.group.fleet
-        raise OptionError("this group has no hosts that the page may start or stop")
+        raise OptionError("the page does not control the hosts of this group")
 
     async def faults(self, request: Request) -> Response:
         if not self.page.options.write:
             return JSONResponse({"planned": [], "choices": {}})
         try:
-            async with asyncio.timeout(ACT_S):
+            async with asyncio.timeout(CHANGE_S):
                 planned = await self.page.faults.planned()
-        except (PumphouseError, OSError, TimeoutError) as failed:
-            return sentence(str(failed) or "no answer", 502)
-        choices = {name: text for name, (text, _) in mishaps.CHOICES.items()}
+        except (PumphouseError, OSError, TimeoutError) as error:
+            return error_response(str(error) or "timed out", 502)
+        choices = {name: text for name, (text, _) in hub_faults.CHOICES.items()}
         return JSONResponse({"planned": planned, "choices": choices})
 
     async def change_faults(self, request: Request) -> Response:
-        async def act(asked: Any) -> Any:
+        async def change(fields: Any) -> Any:
             self.need_write()
             faults = self.page.faults
             if request.path_params["act"] == "plan":
-                return {"id": await faults.plan(**mishaps.fault_from(asked, self.known_hubs()))}
-            number = asked.get("id")
+                return {"id": await faults.plan(**hub_faults.fault_from(fields, self.known_hubs()))}
+            number = fields.get("id")
             if request.path_params["act"] != "cancel" or not isinstance(number, int | None):
-                raise OptionError("a fault can be planned, or cancelled by its number")
+                raise OptionError("unknown action: use plan, or cancel with the number of a fault")
             await faults.cancel(number)
             return {"id": number}
 
-        return await answered(request, act)
+        return await apply(request, change)
 
     def known_hubs(self) -> tuple[str, ...]:
         watched = (monitor.shown["hub"] for monitor in self.page.monitors)
         return tuple(dict.fromkeys([*self.page.options.hubs, *watched]))
 
     async def send(self, request: Request) -> Response:
-        async def act(asked: Any) -> Any:
+        async def change(fields: Any) -> Any:
             self.need_write()
-            sample = sample_from(asked, self.page.options.hubs)
+            sample = sample_from(fields, self.page.options.hubs)
             async with self.page.client(sample.hub) as client:
                 return {"sent": await send_sample(client, sample)}
 
-        return await answered(request, act)
+        return await apply(request, change)
 
     def need_write(self) -> None:
         if not self.page.options.write:
-            raise OptionError("this page is read-only: start it with --write to allow that")
+            raise OptionError("the page is read-only: start it with --write to allow changes")
 
 
-def too_many() -> Response:
-    return sentence("too many pages are open; close one and reload", 503)
+def too_many_streams() -> Response:
+    return error_response("too many open pages: close one and reload", 503)

@@ -1,20 +1,20 @@
-"""Server-sent events: messages of a stream that a browser opens again by itself if it breaks."""
+"""Server-sent events. The browser re-opens a broken stream by itself."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-AGAIN_MS = 1000  # after so long a browser tries again
+RETRY_MS = 1000  # delay before the browser reconnects
 HEARTBEAT = b": still here\n\n"
 
 
 def opening() -> bytes:
-    return f"retry: {AGAIN_MS}\n\n".encode()
+    return f"retry: {RETRY_MS}\n\n".encode()
 
 
 def message(name: str, data: Any) -> bytes:
-    """One message. JSON without line breaks is one line of data, whatever the text in it."""
+    """One message. JSON has no line breaks, so the data is always one line."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    # U+2028 and such are harmless here: only CR and LF end a line, and JSON escapes both.
+    # Only CR and LF end a line here, and JSON escapes both; U+2028 is harmless.
     return f"event: {name}\ndata: {text}\n\n".encode("utf-8", "backslashreplace")

@@ -1,9 +1,9 @@
-"""The streams of the page: a full picture when a browser comes, and then what is new.
+"""The live streams of the page: the full state first, then changes.
 
     GroupMonitor, HomesMonitor, Tail -> fleet_stream, homes_stream, ... -> server-sent events
-                                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+                                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-Each remembers what it has sent to its own browser and waits for the next beat; nothing is queued.
+Each stream knows what it has sent to its browser and waits for the next update. Nothing is queued.
 """
 
 from __future__ import annotations
@@ -28,30 +28,29 @@ from pumphouse.dashboard.views.homes import (
     whole_grid,
 )
 
-PATIENCE_S = 10.0  # without a beat, a word to show that we are still here
-TAIL_EVERY_S = 0.25  # events are sent in bunches
+HEARTBEAT_S = 10.0  # without an update, send a heartbeat
+TAIL_EVERY_S = 0.25  # events are sent in batches
 
 
 class StageStatus:
-    """What the Spark stages said last; filled by the one who reads their file."""
+    """The last status of the Spark stages."""
 
     def __init__(self) -> None:
-        self.shown: dict[str, Any] | None = None  # None: nobody asked for them
+        self.shown: dict[str, Any] | None = None  # None: no status file is configured
 
 
 async def fleet_stream(
     monitors: Sequence[GroupMonitor], stages: StageStatus, updates: UpdateSignal
 ) -> AsyncIterator[bytes]:
-    """All groups whenever one has been looked at, with what has changed since."""
+    """All groups at every update, with the ownership changes since the previous message."""
     yield sse.opening()
     yield sse.message("history", {monitor.key: history(monitor) for monitor in monitors})
-    told = {monitor.key: monitor.changed for monitor in monitors}
-    version = -1
+    sent = {monitor.key: monitor.changed for monitor in monitors}
     while not updates.closed:
         version = updates.version
-        yield sse.message("fleet", fleet_shown(monitors, told, stages))
-        told = {monitor.key: monitor.changed for monitor in monitors}
-        if await updates.wait_after(version, PATIENCE_S) == version:
+        yield sse.message("fleet", fleet_shown(monitors, sent, stages))
+        sent = {monitor.key: monitor.changed for monitor in monitors}
+        if await updates.wait_after(version, HEARTBEAT_S) == version:
             yield sse.HEARTBEAT
 
 
@@ -64,7 +63,7 @@ def history(monitor: GroupMonitor) -> dict[str, Any]:
 
 
 def fleet_shown(
-    monitors: Sequence[GroupMonitor], told: dict[str, int], stages: StageStatus
+    monitors: Sequence[GroupMonitor], sent: dict[str, int], stages: StageStatus
 ) -> dict[str, Any]:
     return {
         "at": now_ms(monitors[0].clock) if monitors else None,
@@ -72,7 +71,7 @@ def fleet_shown(
             {
                 **monitor.shown,
                 "processes": monitor.hosts(),
-                "changes": monitor.changes_after(told[monitor.key]),
+                "changes": monitor.changes_after(sent[monitor.key]),
                 "point": monitor.meter.points[-1].shown() if monitor.meter.points else None,
             }
             for monitor in monitors
@@ -82,9 +81,9 @@ def fleet_shown(
 
 
 async def homes_stream(homes_monitor: HomesMonitor, updates: UpdateSignal) -> AsyncIterator[bytes]:
-    """Every home the first time, and after that those that have changed."""
+    """All homes in the first message, then the homes whose state changed."""
     yield sse.opening()
-    sent, version, minutes = None, 0, CHART_MINUTES
+    sent, alerts_sent, minutes = None, 0, CHART_MINUTES
     while not updates.closed:
         version = updates.version
         at_ms = now_ms(homes_monitor.clock)
@@ -95,16 +94,16 @@ async def homes_stream(homes_monitor: HomesMonitor, updates: UpdateSignal) -> As
         whole = sent is None or len(sent) != len(states)
         grid = whole_grid(states) if sent is None or whole else changed_grid(sent, states)
         data |= homes_monitor.shown() | {"grid" if whole else "changed": grid}
-        data["alerts"] = new_alerts(homes_monitor.alerts, version)
+        data["alerts"] = new_alerts(homes_monitor.alerts, alerts_sent)
         yield sse.message("homes", data)
-        sent, version, minutes = states, homes_monitor.alerts.version, RECENT_MINUTES
-        await updates.wait_after(version, PATIENCE_S)
+        sent, alerts_sent, minutes = states, homes_monitor.alerts.version, RECENT_MINUTES
+        await updates.wait_after(version, HEARTBEAT_S)
 
 
 async def home_stream(
     homes_monitor: HomesMonitor, home: int, updates: UpdateSignal
 ) -> AsyncIterator[bytes]:
-    """One home, whenever something about it may be new."""
+    """One home, at every update."""
     yield sse.opening()
     while not updates.closed:
         version = updates.version
@@ -112,15 +111,15 @@ async def home_stream(
             homes_monitor.homes, homes_monitor.alerts, home, now_ms(homes_monitor.clock)
         )
         yield sse.message("home", shown)
-        await updates.wait_after(version, PATIENCE_S)
+        await updates.wait_after(version, HEARTBEAT_S)
 
 
 async def tail_stream(
     tail: Tail, start: Callable[[Tail], asyncio.Task[str]], updates: UpdateSignal
 ) -> AsyncIterator[bytes]:
-    """Events as they come, until the reading ends: its result is the sentence that says why.
+    """Events as they arrive, until reading ends; the last message contains the reason.
 
-    Reading is started here, so that a browser which left before leaves no reader behind.
+    Reading starts inside the stream, so that a browser that disconnects early leaves no reader.
     """
     yield sse.opening()
     reading = start(tail)

@@ -1,4 +1,4 @@
-// The few things that every page does with the document. Text is always set as text.
+// Helpers for the document. Text is always set as text, never as HTML.
 export const find = (id) => document.getElementById(id);
 
 export function make(tag, given = {}, ...children) {
@@ -13,7 +13,7 @@ export function make(tag, given = {}, ...children) {
   return element;
 }
 
-// Compares as text: 0 and "" are different things.
+// Compares as text, because 0 and "" are different.
 export function setText(element, value) {
   const text = String(value);
   if (element.textContent !== text) element.textContent = text;
@@ -23,50 +23,67 @@ export function setClass(element, value) {
   if (element.className !== value) element.className = value;
 }
 
-// Rows of a list that stay the same elements while what they show changes, so that focus and
-// selection survive. `update(element, item)` fills one; `build()` makes an empty one.
+// Shows a list of items and re-uses the elements of the previous list, so that focus and selection
+// survive. `build(item)` makes an element, `update(element, item)` fills it.
 export function keepRows(parent, items, keyOf, build, update) {
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
-  let place = parent.firstElementChild;
+  let next = parent.firstElementChild;
   for (const item of items) {
     const key = String(keyOf(item));
     let element = old.get(key);
-    if (!element) { element = build(item); element.dataset.key = key; }
+    if (!element) {
+      element = build(item);
+      element.dataset.key = key;
+    }
     old.delete(key);
     update(element, item);
-    if (element === place) place = place.nextElementSibling;
-    else parent.insertBefore(element, place);
+    if (element === next) next = next.nextElementSibling;
+    else parent.insertBefore(element, next);
   }
   for (const element of old.values()) element.remove();
 }
 
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
 
 let token = null;
 
-// What changes something carries the token of the server that runs now: after a restart it is
-// another, and asked for anew.
+// Posts a change with the token of the running server. A restarted server has another token, which
+// is then requested again.
 export async function post(path, body) {
-  for (const again of [true, false]) {
-    let answer;
-    try {
-      if (token === null) ({ token } = await (await fetch("/api/about")).json());
-      answer = await fetch(path, { method: "POST", headers: { "content-type": "application/json", "x-pumphouse-token": token }, body: JSON.stringify(body) });
-    } catch { throw new Error("the page's server does not answer"); }
-    if (answer.status === 403 && again) { token = null; continue; }
-    const found = await answer.json().catch(() => ({}));
-    if (!answer.ok) throw new Error(found.error || `refused with status ${answer.status}`);
-    return found;
+  for (const retry of [true, false]) {
+    const response = await postOnce(path, body);
+    if (response.status === 403 && retry) {
+      token = null;
+      continue;
+    }
+    const fields = await response.json().catch(() => ({}));
+    if (!response.ok) throw new Error(fields.error || `refused with status ${response.status}`);
+    return fields;
   }
 }
 
-// Asks before something that cannot be taken back. Resolves to true or false.
-export function sure(title, text, yes) {
-  const dialog = find("sure");
-  setText(find("sure-title"), title);
-  setText(find("sure-text"), text);
-  setText(find("sure-yes"), yes);
+async function postOnce(path, body) {
+  try {
+    if (token === null) ({ token } = await (await fetch("/api/about")).json());
+    const headers = { "content-type": "application/json", "x-pumphouse-token": token };
+    return await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
+  } catch {
+    throw new Error("no response from the server of the page");
+  }
+}
+
+// Asks for confirmation of a change that cannot be undone. Resolves to true or false.
+export function confirmed(title, text, yes) {
+  const dialog = find("confirm");
+  setText(find("confirm-title"), title);
+  setText(find("confirm-text"), text);
+  setText(find("confirm-yes"), yes);
   dialog.returnValue = "no";
   dialog.showModal();
-  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
+  return new Promise((resolve) => {
+    const close = () => resolve(dialog.returnValue === "yes");
+    dialog.addEventListener("close", close, { once: true });
+  });
 }

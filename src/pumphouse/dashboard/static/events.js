@@ -1,28 +1,39 @@
-// The Events page: a tail with filter and position, and sending a sample.
+// The Events page: a tail with filter and position, and sample events to send.
 import { find, make, setText, post } from "./dom.js";
 import { number, time, plural } from "./format.js";
 import { Stream } from "./stream.js";
 
-const ROWS = 300;
-let about, stream, tell;
+const ROWS_MAX = 300;
+let about, stream, reportState;
 let paused = false;
 let waiting = [];
-let last = null;
+let counters = null;
 
 export function enter(given, onState) {
-  tell = onState;
-  if (!about) { about = given; build(); }
+  reportState = onState;
+  if (!about) {
+    about = given;
+    build();
+  }
   read();
 }
 
-export function leave() { stop(); }
+export function leave() {
+  stop();
+}
+
 export function repaint() {}
 
 function build() {
-  for (const id of ["tail-hub", "send-hub"]) find(id).replaceChildren(...about.hubs.map((hub) => make("option", { value: hub }, hub)));
+  for (const id of ["tail-hub", "send-hub"]) {
+    find(id).replaceChildren(...about.hubs.map((hub) => make("option", { value: hub }, hub)));
+  }
   find("tail-group").value = about.events_group;
   find("send-card").hidden = !about.write;
-  find("tail").addEventListener("submit", (event) => { event.preventDefault(); read(); });
+  find("tail").addEventListener("submit", (event) => {
+    event.preventDefault();
+    read();
+  });
   find("tail-pause").addEventListener("click", pause);
   find("tail-clear").addEventListener("click", clear);
   find("send").addEventListener("submit", send);
@@ -33,29 +44,40 @@ function stop() {
   stream = null;
 }
 
-// A tail that broke is begun anew: what was shown stays, so that nothing seems to vanish.
 function read() {
   stop();
   clear();
-  last = { seen: 0, matched: 0, left_out: 0 };
+  counters = { seen: 0, matched: 0, left_out: 0 };
   setText(find("tail-state"), "Opening …");
-  const form = new FormData(find("tail"));
-  const query = new URLSearchParams([...form.entries()].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
-  const source = new Stream(`/stream/events?${query}`, { tail: show, ended }, (word) => { if (word === "lost") refused(query); tell(word); });
-  stream = source;
+  const path = `/stream/events?${query()}`;
+  stream = new Stream(path, { tail: show, ended }, (state) => {
+    if (state === "lost") showRefusal(path);
+    reportState(state);
+  });
 }
 
-// The browser does not tell why a stream was refused; asking once more does.
-async function refused(query) {
-  const gone = new AbortController();
+function query() {
+  const fields = [...new FormData(find("tail")).entries()];
+  const trimmed = fields.map(([name, value]) => [name, value.trim()]);
+  return new URLSearchParams(trimmed.filter(([, value]) => value));
+}
+
+// An EventSource does not report why it was refused, so the same path is fetched for the reason.
+async function showRefusal(path) {
+  const controller = new AbortController();
   try {
-    const answer = await fetch(`/stream/events?${query}`, { signal: gone.signal });
-    if (answer.ok) { gone.abort(); return; }
-    const { error } = await answer.json();
+    const response = await fetch(path, { signal: controller.signal });
+    if (response.ok) {
+      controller.abort();
+      return;
+    }
+    const { error } = await response.json();
     stop();
-    tell("live");
-    setText(find("tail-state"), `This cannot be read: ${error}.`);
-  } catch { /* the server is away: the banner says so */ }
+    reportState("live");
+    setText(find("tail-state"), `Cannot read: ${error}.`);
+  } catch {
+    // The server does not respond; the banner shows it.
+  }
 }
 
 function ended(data) {
@@ -64,45 +86,63 @@ function ended(data) {
 }
 
 function show(data) {
-  last = data;
+  counters = data;
   waiting.push(...data.events);
-  if (waiting.length > ROWS) waiting = waiting.slice(-ROWS);
-  state();
+  if (waiting.length > ROWS_MAX) waiting = waiting.slice(-ROWS_MAX);
+  showState();
   if (!paused) flush();
 }
 
-function state() {
-  const parts = [`${number(last.seen)} read`];
-  if (last.matched !== last.seen) parts.push(`${number(last.matched)} match`);
-  if (last.left_out) parts.push(`${number(last.left_out)} were too fast to show`);
-  if (paused && waiting.length) parts.push(`${plural(waiting.length, "event")} wait`);
+function showState() {
+  const parts = [`${number(counters.seen)} read`];
+  if (counters.matched !== counters.seen) parts.push(`${number(counters.matched)} match`);
+  if (counters.left_out) parts.push(`${number(counters.left_out)} skipped: too many to show`);
+  if (paused && waiting.length) parts.push(`${plural(waiting.length, "event")} waiting`);
   setText(find("tail-state"), parts.join(" · "));
   find("tail-empty").hidden = find("tail-rows").children.length > 0 || waiting.length > 0;
 }
 
 function flush() {
   const body = find("tail-rows");
-  body.prepend(...waiting.map(row).reverse());
+  body.prepend(...waiting.map(buildRow).reverse());
   waiting = [];
-  while (body.children.length > ROWS) body.lastChild.remove();
+  while (body.children.length > ROWS_MAX) body.lastChild.remove();
   find("tail-empty").hidden = body.children.length > 0;
 }
 
-function row(event) {
-  const text = event.body + (event.cut ? " …" : "");
-  const properties = Object.entries(event.properties);
-  const more = [];
-  if (event.json && !event.cut) more.push(make("pre", {}, JSON.stringify(JSON.parse(event.body), null, 2)));
-  more.push(make("p", { class: "sub" }, `offset ${event.offset} · ${plural(event.size, "byte")}${properties.length ? ` · ${properties.map(([name, value]) => `${name}=${value}`).join(", ")}` : ""}`));
-  return make("tr", {}, make("td", {}, event.partition), make("td", { class: "num" }, number(event.sequence)), make("td", {}, time(event.at)), make("td", {}, event.key || "–"), make("td", { class: "body" }, make("details", {}, make("summary", {}, text), ...more)));
+// One cell for each column of the header in index.html.
+function buildRow(event) {
+  const summary = make("summary", {}, event.body + (event.cut ? " …" : ""));
+  const body = make("details", {}, summary, ...details(event));
+  return make(
+    "tr",
+    {},
+    make("td", { class: "partition" }, event.partition),
+    make("td", { class: "num sequence" }, number(event.sequence)),
+    make("td", { class: "enqueued" }, time(event.at)),
+    make("td", { class: "key" }, event.key || "–"),
+    make("td", { class: "body" }, body),
+  );
+}
+
+function details(event) {
+  const parts = [`offset ${event.offset}`, plural(event.size, "byte")];
+  const properties = Object.entries(event.properties).map(([name, value]) => `${name}=${value}`);
+  if (properties.length) parts.push(properties.join(", "));
+  const elements = [make("p", { class: "sub" }, parts.join(" · "))];
+  if (event.json && !event.cut) {
+    const text = JSON.stringify(JSON.parse(event.body), null, 2);
+    elements.unshift(make("pre", {}, text));
+  }
+  return elements;
 }
 
 function pause() {
   paused = !paused;
   find("tail-pause").setAttribute("aria-pressed", paused);
-  setText(find("tail-pause"), paused ? "Go on" : "Pause");
+  setText(find("tail-pause"), paused ? "Continue" : "Pause");
   if (!paused) flush();
-  state();
+  showState();
 }
 
 function clear() {
@@ -114,13 +154,21 @@ function clear() {
 async function send(event) {
   event.preventDefault();
   const form = new FormData(event.target);
+  const sample = {
+    hub: form.get("hub"),
+    key: form.get("key").trim(),
+    partition: form.get("partition").trim(),
+    count: Number(form.get("count")),
+    body: form.get("body"),
+  };
   setText(find("send-error"), "");
   setText(find("send-state"), "sending …");
   try {
-    const { sent } = await post("/api/send", { hub: form.get("hub"), key: form.get("key").trim(), partition: form.get("partition").trim(), count: Number(form.get("count")), body: form.get("body") });
-    setText(find("send-state"), `${plural(sent, "event")} sent to ${form.get("hub")} at ${time(Date.now())}`);
-  } catch (failed) {
+    const { sent } = await post("/api/send", sample);
+    const text = `${plural(sent, "event")} sent to ${sample.hub} at ${time(Date.now())}`;
+    setText(find("send-state"), text);
+  } catch (error) {
     setText(find("send-state"), "");
-    setText(find("send-error"), `That could not be sent: ${failed.message}.`);
+    setText(find("send-error"), `Cannot send: ${error.message}.`);
   }
 }

@@ -1,52 +1,95 @@
-// Faults on purpose: what can be chosen, what is planned, and taking it away.
+// Fault injection: choose a fault, list the active faults, remove them.
 import { find, make, setText, keepRows, post } from "./dom.js";
 
-const LOOK_MS = 3000;
+const REFRESH_MS = 3000;
 let about, timer;
 
 export function build(given) {
   about = given;
   find("faults-card").hidden = !about.write;
   if (!about.write) return;
-  find("fault-hub").replaceChildren(...about.hubs.map((hub) => make("option", { value: hub }, hub)));
-  find("fault").addEventListener("submit", plan);
+  const hubs = about.hubs.map((hub) => make("option", { value: hub }, hub));
+  find("fault-hub").replaceChildren(...hubs);
+  find("fault").addEventListener("submit", inject);
 }
 
 export function enter() {
   if (!about.write) return;
-  look();
-  timer = setInterval(look, LOOK_MS);
+  refresh();
+  timer = setInterval(refresh, REFRESH_MS);
 }
 
-export function leave() { clearInterval(timer); }
+export function leave() {
+  clearInterval(timer);
+}
 
-async function look() {
-  let found;
-  try { found = await (await fetch("/api/faults")).json(); } catch { return; }
-  if (found.error) { setText(find("fault-error"), `The hub plays no faults: ${found.error}.`); return; }
+async function refresh() {
+  let faults;
+  try {
+    faults = await (await fetch("/api/faults")).json();
+  } catch {
+    return;
+  }
+  if (faults.error) {
+    setText(find("fault-error"), `The hub does not support faults: ${faults.error}.`);
+    return;
+  }
+  showChoices(faults.choices);
+  keepRows(
+    find("planned"),
+    faults.planned,
+    (fault) => fault.id,
+    (fault) => buildFault(fault),
+    (item, fault) => setText(item.querySelector(".text"), faultText(fault)),
+  );
+}
+
+function showChoices(choices) {
   const select = find("fault-action");
-  if (!select.options.length) select.replaceChildren(...Object.entries(found.choices).map(([name, text]) => make("option", { value: name }, `${name}: ${text}`)));
-  keepRows(find("planned"), found.planned, (one) => one.id,
-    (one) => make("li", {}, make("span"), make("button", { type: "button", class: "small", onclick: () => cancel(one.id) }, "Take away")),
-    (item, one) => setText(item.firstChild, tell(one)));
+  if (select.options.length) return;
+  const options = Object.entries(choices).map(([name, text]) =>
+    make("option", { value: name }, `${name}: ${text}`),
+  );
+  select.replaceChildren(...options);
 }
 
-function tell(one) {
-  const where = [one.hub && `hub ${one.hub}`, one.partition && `partition ${one.partition}`, one.group && `group ${one.group}`].filter(Boolean).join(", ");
-  const often = one.times ? `, ${one.times} more times` : "";
-  return `${one.action} on ${one.moment}${where ? ` of ${where}` : ""}${often}${one.action === "delay" ? `, ${one.seconds} s` : ""}`;
+function buildFault(fault) {
+  const remove = { type: "button", class: "small", onclick: () => cancel(fault.id) };
+  return make("li", {}, make("span", { class: "text" }), make("button", remove, "Remove"));
 }
 
-async function plan(event) {
+function faultText(fault) {
+  const target = [
+    fault.hub && `hub ${fault.hub}`,
+    fault.partition && `partition ${fault.partition}`,
+    fault.group && `group ${fault.group}`,
+  ].filter(Boolean);
+  const parts = [`${fault.action} on ${fault.moment}`];
+  if (target.length) parts[0] += ` of ${target.join(", ")}`;
+  if (fault.times) parts.push(`${fault.times} more times`);
+  if (fault.action === "delay") parts.push(`${fault.seconds} s`);
+  return parts.join(", ");
+}
+
+async function inject(event) {
   event.preventDefault();
   const form = new FormData(event.target);
-  await act("plan", { action: form.get("action"), hub: form.get("hub"), partition: form.get("partition"), seconds: Number(form.get("seconds")) });
+  await change("plan", {
+    action: form.get("action"),
+    hub: form.get("hub"),
+    partition: form.get("partition"),
+    seconds: Number(form.get("seconds")),
+  });
 }
 
-const cancel = (id) => act("cancel", { id });
+const cancel = (id) => change("cancel", { id });
 
-async function act(word, body) {
+async function change(action, body) {
   setText(find("fault-error"), "");
-  try { await post(`/api/faults/${word}`, body); } catch (failed) { setText(find("fault-error"), `That could not be done: ${failed.message}.`); }
-  look();
+  try {
+    await post(`/api/faults/${action}`, body);
+  } catch (error) {
+    setText(find("fault-error"), `Failed: ${error.message}.`);
+  }
+  refresh();
 }

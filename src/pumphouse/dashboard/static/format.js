@@ -1,39 +1,52 @@
-// Numbers and times as people read them. Unknown is a dash, never a zero.
+// Numbers and times as text. An unknown value is a dash, never a zero.
 export const DASH = "–";
-const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
-const one = new Intl.NumberFormat("en-GB", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const short = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+const format = (options) => new Intl.NumberFormat("en-GB", options);
+const formatTime = (options) => new Intl.DateTimeFormat("en-GB", options);
+const HOUR_MINUTE = { hour: "2-digit", minute: "2-digit" };
+const CLOCK = { ...HOUR_MINUTE, second: "2-digit" };
+
+const whole = format({ maximumFractionDigits: 0 });
+const decimal = format({ minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const hourMinuteFormat = formatTime(HOUR_MINUTE);
+const clockFormat = formatTime(CLOCK);
+const dayFormat = formatTime({ day: "numeric", month: "short", ...CLOCK });
 
 export const known = (value) => value !== null && value !== undefined;
 export const number = (value) => (known(value) ? whole.format(value) : DASH);
-export const rate = (value) => (!known(value) ? DASH : value > 0 && value < 9.95 ? one.format(value) : whole.format(value));
+
+export function rate(value) {
+  if (!known(value)) return DASH;
+  return value > 0 && value < 9.95 ? decimal.format(value) : whole.format(value);
+}
 
 export function seconds(value) {
   if (!known(value)) return DASH;
-  if (value < 9.95) return `${one.format(value)} s`;
+  if (value < 9.95) return `${decimal.format(value)} s`;
   if (value < 120) return `${whole.format(value)} s`;
   if (value < 7200) return `${whole.format(value / 60)} min`;
-  return `${one.format(value / 3600)} h`;
+  return `${decimal.format(value / 3600)} h`;
 }
 
 export function bytes(value) {
   if (!known(value)) return DASH;
   if (value < 1024) return `${whole.format(value)} B`;
-  if (value < 1024 ** 2) return `${one.format(value / 1024)} KiB`;
-  if (value < 1024 ** 3) return `${one.format(value / 1024 ** 2)} MiB`;
-  return `${one.format(value / 1024 ** 3)} GiB`;
+  if (value < 1024 ** 2) return `${decimal.format(value / 1024)} KiB`;
+  if (value < 1024 ** 3) return `${decimal.format(value / 1024 ** 2)} MiB`;
+  return `${decimal.format(value / 1024 ** 3)} GiB`;
 }
 
-// A time that a browser can show: others come only from sensors that are confused.
-const shown = (ms) => known(ms) && Math.abs(ms) < 8.64e15;
+// Whether a browser can represent the time. A confused sensor may send any number.
+const isTime = (ms) => known(ms) && Math.abs(ms) < 8.64e15;
 
 export function time(ms) {
-  if (!shown(ms)) return DASH;
-  const moment = new Date(ms);
-  return moment.toDateString() === new Date().toDateString() ? clock.format(moment) : day.format(moment);
+  if (!isTime(ms)) return DASH;
+  const date = new Date(ms);
+  const today = date.toDateString() === new Date().toDateString();
+  return (today ? clockFormat : dayFormat).format(date);
 }
-export const hourMinute = (ms) => (shown(ms) ? short.format(new Date(ms)) : DASH);
-export const ago = (ms, now) => (known(ms) ? `${seconds(Math.max(0, (now - ms) / 1000))} ago` : DASH);
+
+export const hourMinute = (ms) => (isTime(ms) ? hourMinuteFormat.format(new Date(ms)) : DASH);
+export const ago = (ms, now) =>
+  known(ms) ? `${seconds(Math.max(0, (now - ms) / 1000))} ago` : DASH;
 export const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;

@@ -1,23 +1,39 @@
-// One home: its sensors now, its last day as a strip, its alerts.
+// The card of one home: current sensor values, the last day as a strip, and alerts.
 import { find, make, setText, setClass, keepRows, colour } from "./dom.js";
 import { time, ago, hourMinute } from "./format.js";
 import { Stream } from "./stream.js";
+import { Table } from "./table.js";
 
 const LEVEL_COLOURS = ["--s0", "--s1", "--s2", "--s4", "--s5"];
-const TONES = ["", "good", "good", "warn", "warn", "bad"];
+const STATE_TONES = ["", "good", "good", "warn", "warn", "bad"];
+const MODES = { home: "at home", away: "away", asleep: "asleep" };
+const ACTIVE_LEVEL = 2; // levels from here on are mentioned in the text of the strip
+const FAULT_LEVEL = 3;
+const LOW_BATTERY = 15;
+const SLOT_WIDTH = 4;
+const STRIP_HEIGHT = 16;
+const AXIS_SLOTS = [0, 36, 72, 108, 144];
+
+const SENSOR_COLUMNS = [
+  { name: "kind", title: "Sensor" },
+  { name: "text", title: "Now" },
+  { name: "since", title: "Since" },
+  { name: "at", title: "Last reading" },
+  { name: "battery", title: "Battery", numeric: true },
+];
 
 export class HomeCard {
-  constructor(words, onState) {
+  constructor(words) {
     this.words = words;
-    this.onState = onState;
-    this.shown = null;
+    this.data = null;
   }
 
   open(name) {
     this.close();
     this.name = name;
     this.built = false;
-    this.stream = new Stream(`/stream/home/${name}`, { home: (data) => this.show(data) }, () => {});
+    const handlers = { home: (data) => this.show(data) };
+    this.stream = new Stream(`/stream/home/${name}`, handlers, () => {});
   }
 
   close() {
@@ -29,82 +45,122 @@ export class HomeCard {
     this.title = make("strong");
     this.pill = make("span", { class: "pill" });
     this.where = make("span", { class: "empty" });
-    this.rows = make("tbody");
-    this.strip = make("div", { class: "strip", role: "group", "aria-label": "The last day, ten minutes to a step" });
+    this.sensors = new Table(SENSOR_COLUMNS, this.sensorCells(), { rowHeader: "kind" });
+    const label = "The last day in steps of ten minutes";
+    this.strip = make("div", { class: "strip", role: "group", "aria-label": label });
     this.alerts = make("ol", { class: "alerts" });
-    this.none = make("p", { class: "empty" }, "No alerts.");
-    const head = ["Sensor", "Now", "Since", "Heard", "Battery"].map((name) => make("th", { scope: "col", class: name === "Battery" ? "num" : "" }, name));
+    this.noAlerts = make("p", { class: "empty" }, "No alerts.");
+    this.axis = make("div", { class: "axis", "aria-hidden": "true" });
+    this.canvases = {};
+    const scroll = { class: "scroll", tabindex: 0, role: "region", "aria-label": "Sensors now" };
     find("home").replaceChildren(
       make("div", { class: "home-head" }, this.title, this.pill, this.where),
-      make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Sensors now" }, make("table", {}, make("thead", {}, make("tr", {}, ...head)), this.rows)),
-      make("h3", {}, "The last day"), this.strip,
-      make("h3", {}, "Its alerts"), this.alerts, this.none,
+      make("div", scroll, make("table", {}, this.sensors.head(), this.sensors.body)),
+      make("h3", {}, "The last day"),
+      this.strip,
+      make("h3", {}, "Alerts of this home"),
+      this.alerts,
+      this.noAlerts,
     );
-    this.canvases = {};
     this.built = true;
+  }
+
+  sensorCells() {
+    return {
+      kind: (sensor) => sensor.kind,
+      text: (sensor) => sensor.text,
+      since: (sensor) => time(sensor.since),
+      at: (sensor) => ago(sensor.at, this.data.at),
+      battery: (sensor) => `${sensor.battery} %`,
+    };
   }
 
   show(data) {
     if (!this.built) this.build();
-    this.shown = data;
+    this.data = data;
     setText(this.title, data.home);
     setText(this.pill, data.word);
-    setClass(this.pill, `pill ${TONES[data.state]}`);
-    const mode = { home: "somebody is home", away: "everybody is away", asleep: "everybody is asleep" }[data.mode];
-    setText(this.where, data.heard ? `${data.region} · ${mode}` : `${data.region} · nothing was heard from this home yet`);
-    keepRows(this.rows, data.sensors, (one) => one.kind,
-      () => make("tr", {}, make("th", { scope: "row" }), make("td"), make("td"), make("td"), make("td", { class: "num" })),
-      (row, one) => {
-        const cells = row.children;
-        setText(cells[0], one.kind);
-        setText(cells[1], one.text);
-        setText(cells[2], time(one.since));
-        setText(cells[3], ago(one.at, data.at));
-        setText(cells[4], `${one.battery} %`);
-        setClass(row, one.level >= 3 || one.battery <= 15 ? "bad" : "");
-      });
+    setClass(this.pill, `pill ${STATE_TONES[data.state]}`);
+    const mode = data.heard ? MODES[data.mode] : "no reading from this home yet";
+    setText(this.where, `${data.region} · ${mode}`);
+    this.sensors.show(
+      data.sensors,
+      (sensor) => sensor.kind,
+      (row, sensor) => setClass(row, isBad(sensor) ? "bad" : ""),
+    );
     this.paint();
-    this.none.hidden = data.alerts.length > 0;
-    keepRows(this.alerts, data.alerts, (one) => one.id, () => make("li", { class: "fresh" }, make("span", { class: "pill bad" }), make("span"), make("time"), make("span", { class: "text" })),
-      (row, one) => {
-        setText(row.children[0], one.kind);
-        setText(row.children[1], one.sensor);
-        setText(row.children[2], time(one.at));
-        setText(row.children[3], one.text);
-      });
+    this.showAlerts(data.alerts);
+  }
+
+  showAlerts(alerts) {
+    this.noAlerts.hidden = alerts.length > 0;
+    keepRows(
+      this.alerts,
+      alerts,
+      (alert) => alert.id,
+      () =>
+        make(
+          "li",
+          { class: "fresh" },
+          make("span", { class: "pill bad" }),
+          make("span", { class: "sensor" }),
+          make("time"),
+          make("span", { class: "text" }),
+        ),
+      (item, alert) => {
+        setText(item.querySelector(".pill"), alert.kind);
+        setText(item.querySelector(".sensor"), alert.sensor);
+        setText(item.querySelector("time"), time(alert.at));
+        setText(item.querySelector(".text"), alert.text);
+      },
+    );
   }
 
   paint() {
-    if (!this.shown || !this.built) return;
-    const { rows, from, slot_ms: step } = this.shown.day;
+    if (!this.data || !this.built) return;
+    const { rows, from, slot_ms: step } = this.data.day;
     const colours = LEVEL_COLOURS.map(colour);
-    for (const [kind, digits] of Object.entries(rows)) {
-      if (!this.canvases[kind]) {
-        const canvas = make("canvas", { role: "img", width: digits.length * 4, height: 16 });
-        this.canvases[kind] = canvas;
-        this.strip.append(make("span", {}, kind), canvas);
-      }
-      const canvas = this.canvases[kind];
+    for (const [kind, levels] of Object.entries(rows)) {
+      const canvas = this.canvasOf(kind, levels.length);
       const context = canvas.getContext("2d");
-      [...digits].forEach((digit, place) => { context.fillStyle = colours[digit]; context.fillRect(place * 4, 0, 4, 16); });
-      canvas.setAttribute("aria-label", this.tell(kind, digits, from, step));
-      canvas.title = canvas.getAttribute("aria-label");
+      [...levels].forEach((level, slot) => {
+        context.fillStyle = colours[level];
+        context.fillRect(slot * SLOT_WIDTH, 0, SLOT_WIDTH, STRIP_HEIGHT);
+      });
+      const text = this.stripText(kind, levels, from, step);
+      canvas.setAttribute("aria-label", text);
+      canvas.title = text;
     }
-    if (!this.axis) this.axis = make("div", { class: "axis", "aria-hidden": "true" });
     if (this.axis.parentElement !== this.strip) this.strip.append(make("span"), this.axis);
-    const marks = [0, 36, 72, 108, 144].map((slot) => hourMinute(from + slot * step));
-    if (this.axis.textContent !== marks.join("")) this.axis.replaceChildren(...marks.map((mark) => make("span", {}, mark)));
+    const times = AXIS_SLOTS.map((slot) => hourMinute(from + slot * step));
+    if (this.axis.textContent !== times.join("")) {
+      this.axis.replaceChildren(...times.map((text) => make("span", {}, text)));
+    }
   }
 
-  // The strip in words: when the sensor was something else than quiet.
-  tell(kind, digits, from, step) {
-    const spans = [];
-    for (let place = 0; place < digits.length; place++) {
-      if (digits[place] < "2") continue;
-      const start = place;
-      while (place + 1 < digits.length && digits[place + 1] === digits[start]) place++;
-      spans.push(`${this.words.levels[digits[start]]} ${hourMinute(from + start * step)} to ${hourMinute(from + (place + 1) * step)}`);
+  canvasOf(kind, slots) {
+    if (!this.canvases[kind]) {
+      const size = { width: slots * SLOT_WIDTH, height: STRIP_HEIGHT };
+      this.canvases[kind] = make("canvas", { role: "img", ...size });
+      this.strip.append(make("span", {}, kind), this.canvases[kind]);
     }
-    return `${kind}: ${spans.length ? spans.slice(-6).join("; ") : "quiet or nothing heard all day"}`;
+    return this.canvases[kind];
+  }
+
+  // The strip as text: the spans in which the sensor was not quiet.
+  stripText(kind, levels, from, step) {
+    const spans = [];
+    for (let slot = 0; slot < levels.length; slot++) {
+      if (Number(levels[slot]) < ACTIVE_LEVEL) continue;
+      const start = slot;
+      while (levels[slot + 1] === levels[start]) slot++;
+      const begin = hourMinute(from + start * step);
+      const end = hourMinute(from + (slot + 1) * step);
+      spans.push(`${this.words.levels[levels[start]]} ${begin} to ${end}`);
+    }
+    const text = spans.length ? spans.slice(-6).join("; ") : "quiet or no data all day";
+    return `${kind}: ${text}`;
   }
 }
+
+const isBad = (sensor) => sensor.level >= FAULT_LEVEL || sensor.battery <= LOW_BATTERY;

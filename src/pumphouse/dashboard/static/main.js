@@ -1,4 +1,4 @@
-// The tabs, the theme, and the word that says whether what is shown is live.
+// The tabs, the theme, and the state of the connection.
 import { find, setText, setClass } from "./dom.js";
 import * as homes from "./homes.js";
 import * as fleet from "./fleet.js";
@@ -6,12 +6,17 @@ import * as events from "./events.js";
 import { seconds } from "./format.js";
 
 const PAGES = { homes, fleet, events };
+const RETRY_MS = 1000;
+const SHOW_DURATION_S = 5; // of a lost connection, before the banner shows how long it lasts
 const tabs = [...document.querySelectorAll('[role="tab"]')];
+const darkScheme = matchMedia("(prefers-color-scheme: dark)");
 let current = null;
 let about = null;
 let lostAt = null;
 
-function nameOf(path) {
+const pageOf = (tab) => tab.id.replace(/^tab-/, "");
+
+function pageOfPath(path) {
   const name = path.replace(/^\//, "");
   if (name in PAGES && !find(`tab-${name}`).hidden) return name;
   return about.homes ? "homes" : "fleet";
@@ -19,81 +24,99 @@ function nameOf(path) {
 
 function show(name, push) {
   if (current === name) return;
-  if (current) { PAGES[current].leave(); find(current).hidden = true; }
+  if (current) {
+    PAGES[current].leave();
+    find(current).hidden = true;
+  }
   current = name;
   for (const tab of tabs) {
-    const chosen = tab.id === `tab-${name}`;
-    tab.setAttribute("aria-selected", chosen);
-    tab.tabIndex = chosen ? 0 : -1;
+    const selected = pageOf(tab) === name;
+    tab.setAttribute("aria-selected", selected);
+    tab.tabIndex = selected ? 0 : -1;
   }
   find(name).hidden = false;
   document.title = `${find(`tab-${name}`).textContent} · Pumphouse`;
   if (push) history.pushState(null, "", `/${name}`);
   lostAt = null;
-  state("connecting");
-  PAGES[name].enter(about, state);
+  showState("connecting");
+  PAGES[name].enter(about, showState);
 }
 
-// Tells how the stream of the page is: connecting, live or lost.
-function state(word) {
-  if (word === "lost" && lostAt === null) lostAt = Date.now();
-  if (word === "live") lostAt = null;
+// Shows the state of the stream of the page: connecting, live or lost.
+function showState(state) {
+  if (state === "lost" && lostAt === null) lostAt = Date.now();
+  if (state === "live") lostAt = null;
   const lost = lostAt !== null;
-  setClass(find("link"), `link ${lost ? "lost" : word}`);
-  setText(find("link-word"), lost ? "connection lost" : word);
-  banner();
+  setClass(find("link"), `link ${lost ? "lost" : state}`);
+  setText(find("link-word"), lost ? "connection lost" : state);
+  showBanner();
 }
 
-function banner() {
-  const element = find("banner");
-  if (lostAt === null) { element.hidden = true; return; }
-  element.hidden = false;
-  const since = Math.floor((Date.now() - lostAt) / 1000);
-  // Read out once; the seconds that follow would only be noise.
-  setText(element, `The page has lost its server${since >= 5 ? ` ${seconds(since)} ago` : ""}. What you see is from before. It comes back by itself.`);
+function showBanner() {
+  const banner = find("banner");
+  banner.hidden = lostAt === null;
+  if (lostAt === null) return;
+  const lost = Math.floor((Date.now() - lostAt) / 1000);
+  const duration = lost >= SHOW_DURATION_S ? ` ${seconds(lost)} ago` : "";
+  const text = `Connection to the server of the page lost${duration}.`;
+  setText(banner, `${text} The data is stale. The page reconnects by itself.`);
 }
 
 function moveTab(event) {
   const visible = tabs.filter((tab) => !tab.hidden);
-  const place = visible.indexOf(document.activeElement);
+  const index = visible.indexOf(document.activeElement);
   const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  if (place < 0 || !step) return;
+  if (index < 0 || !step) return;
   event.preventDefault();
-  const next = visible[(place + step + visible.length) % visible.length];
+  const next = visible[(index + step + visible.length) % visible.length];
   next.focus();
-  show(next.id.slice(4), true);
+  show(pageOf(next), true);
 }
 
-function chooseTheme() {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-  try { localStorage.setItem("pumphouse-theme", root.dataset.theme); } catch { /* then only for now */ }
+function repaintAll() {
   for (const page of Object.values(PAGES)) page.repaint();
+}
+
+function toggleTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : darkScheme.matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("pumphouse-theme", root.dataset.theme);
+  } catch {
+    // Without storage the choice lasts until the page is closed.
+  }
+  repaintAll();
+}
+
+async function loadAbout() {
+  for (;;) {
+    try {
+      return await (await fetch("/api/about")).json();
+    } catch {
+      showState("lost");
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
 }
 
 async function start() {
   setText(find("zone"), Intl.DateTimeFormat().resolvedOptions().timeZone);
-  for (;;) {
-    try {
-      about = await (await fetch("/api/about")).json();
-      break;
-    } catch {
-      state("lost");
-      await new Promise((go) => setTimeout(go, 1000));
-    }
-  }
+  about = await loadAbout();
   find("tab-homes").hidden = !about.homes;
   find("tab-events").hidden = !about.hubs.length;
   for (const tab of tabs) {
-    tab.addEventListener("click", (event) => { event.preventDefault(); show(tab.id.slice(4), true); });
     tab.addEventListener("keydown", moveTab);
+    tab.addEventListener("click", (event) => {
+      event.preventDefault();
+      show(pageOf(tab), true);
+    });
   }
-  find("theme").addEventListener("click", chooseTheme);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const page of Object.values(PAGES)) page.repaint(); });
-  addEventListener("popstate", () => show(nameOf(location.pathname), false));
-  setInterval(banner, 1000);
-  show(nameOf(location.pathname), false);
+  find("theme").addEventListener("click", toggleTheme);
+  darkScheme.addEventListener("change", repaintAll);
+  addEventListener("popstate", () => show(pageOfPath(location.pathname), false));
+  setInterval(showBanner, RETRY_MS);
+  show(pageOfPath(location.pathname), false);
 }
 
 start();

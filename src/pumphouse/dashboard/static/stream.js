@@ -1,6 +1,6 @@
-// A stream of server-sent events that says how it is. The browser opens a lost one again by
-// itself; one that was refused is opened again here, so that a restarted server is found.
-const AGAIN_MS = 2000;
+// A stream of server-sent events that reports its state: connecting, live or lost. The browser
+// re-opens a broken stream; a refused one is re-opened here, so that a restarted server is found.
+const RETRY_MS = 2000;
 
 export class Stream {
   constructor(path, handlers, onState) {
@@ -16,13 +16,16 @@ export class Stream {
     this.source = new EventSource(this.path);
     this.onState("connecting");
     for (const [name, handle] of Object.entries(this.handlers)) {
-      this.source.addEventListener(name, (event) => { this.onState("live"); handle(JSON.parse(event.data)); });
+      this.source.addEventListener(name, (event) => {
+        this.onState("live");
+        handle(JSON.parse(event.data));
+      });
     }
     this.source.onerror = () => {
       if (this.closed) return;
       this.onState("lost");
       if (this.source.readyState === EventSource.CLOSED) {
-        this.timer = setTimeout(() => this.open(), AGAIN_MS);
+        this.timer = setTimeout(() => this.open(), RETRY_MS);
       }
     };
   }

@@ -1,5 +1,7 @@
-// Before anything is drawn: the theme that was chosen here, or the system's.
+// Applies the chosen theme before the first paint; the default is the theme of the system.
 try {
   const chosen = localStorage.getItem("pumphouse-theme");
   if (chosen) document.documentElement.dataset.theme = chosen;
-} catch { /* a browser that keeps nothing follows the system */ }
+} catch {
+  // The browser has no storage: use the theme of the system.
+}

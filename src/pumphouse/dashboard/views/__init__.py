@@ -1,1 +1,1 @@
-"""What the page shows, as plain data. Pure functions."""
+"""The data that the page shows, as plain JSON values. Pure functions."""

@@ -1,6 +1,6 @@
-"""The alerts that were raised: each once, the newest kept.
+"""The history of alerts: each alert once, the newest kept.
 
-The same incident has the same id, so one that is read twice is written down once.
+An incident always has the same id, so a duplicate is recognised.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PER_HOME_MAX = 20
 
 
 class AlertHistory:
-    """Alerts by id and by home. `version` rises with each that is new."""
+    """Alerts by id and by home. `version` rises with every new alert."""
 
     def __init__(self) -> None:
         self._all: OrderedDict[str, tuple[int, Alert]] = OrderedDict()
@@ -25,49 +25,49 @@ class AlertHistory:
     def __len__(self) -> int:
         return len(self._all)
 
-    def note(self, alert: Alert) -> bool:
-        """Write an alert down; False if it stands there already."""
+    def add(self, alert: Alert) -> bool:
+        """Add an alert; False if it is a duplicate."""
         if alert.id in self._all:
             return False
         self.version += 1
         self._all[alert.id] = (self.version, alert)
         self._homes.setdefault(alert.home, deque(maxlen=PER_HOME_MAX)).append(alert)
         if len(self._all) > ALERTS_MAX:
-            self._forget()
+            self._drop_oldest()
         return True
 
-    def _forget(self) -> None:
+    def _drop_oldest(self) -> None:
         _, (_, oldest) = self._all.popitem(last=False)
-        here = self._homes[oldest.home]
-        if here and here[0].id == oldest.id:
-            here.popleft()
-        if not here:
+        alerts = self._homes[oldest.home]
+        if alerts and alerts[0].id == oldest.id:
+            alerts.popleft()
+        if not alerts:
             del self._homes[oldest.home]
 
-    def of(self, home: str) -> list[Alert]:
-        """The alerts of a home, the newest first."""
+    def of_home(self, home: str) -> list[Alert]:
+        """The alerts of a home, newest first."""
         return sorted(self._homes.get(home, ()), key=lambda alert: -alert.at)
 
-    def since(self, version: int, most: int) -> list[Alert]:
-        """What was written down after `version`, the newest first."""
-        found: list[Alert] = []
+    def since(self, version: int, count_max: int) -> list[Alert]:
+        """The alerts added after `version`, newest first."""
+        alerts: list[Alert] = []
         for number, alert in reversed(self._all.values()):
-            if number <= version or len(found) == most:
+            if number <= version or len(alerts) == count_max:
                 break
-            found.append(alert)
-        return found
+            alerts.append(alert)
+        return alerts
 
     def per_minute(self, now_ms: int, minutes: int) -> list[int]:
-        """How many were raised in each of the last minutes, by the time of their reading."""
+        """The number of alerts in each of the last minutes, by the time of the reading."""
         first = now_ms // MINUTE_MS - minutes + 1
         counts = [0] * minutes
         for _, alert in self._all.values():
-            place = alert.at // MINUTE_MS - first
-            if 0 <= place < minutes:
-                counts[place] += 1
+            index = alert.at // MINUTE_MS - first
+            if 0 <= index < minutes:
+                counts[index] += 1
         return counts
 
-    def of_the_day(self, now_ms: int) -> int:
+    def count_last_day(self, now_ms: int) -> int:
         return sum(alert.at > now_ms - DAY_MS for _, alert in self._all.values())
 
 

@@ -1,10 +1,10 @@
-"""Bodies of the hub `activity` as columns: what the state of all homes is made from.
+"""Decodes bodies of the hub `activity` into numpy columns.
 
-    reader.receive -> read_columns -> Columns -> HomeStates.absorb
+    reader.receive -> read_columns -> Columns -> HomeStates.add
                       ^^^^^^^^^^^^ this module
 
-The sift has judged the records already, so a batch is read as one piece of JSON. Only if there is
-something in it that does not belong there is each body looked at by itself, by the schema's rules.
+The stage sift has validated the records, so a whole batch is decoded as one JSON list. Only if that
+fails is each body decoded and validated on its own.
 """
 
 from __future__ import annotations
@@ -20,83 +20,83 @@ import numpy.typing as npt
 from pumphouse.errors import BadRecord
 from pumphouse.homes.schema import KINDS, MODES, decode_activity
 
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 KIND = {name: number for number, name in enumerate(KINDS)}
-# What reading something that does not belong there may raise.
-STRANGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-VALUE_MAX = 1e9  # no sensor says more, and it fits everywhere
+# The errors that decoding an invalid record can raise.
+DECODE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+VALUE_MAX = 1e9  # above every real reading, and within every column type
 MODE = {name: number for number, name in enumerate(MODES)}
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Readings side by side. `value` is not a number in a fault."""
+    """Readings as columns. `value` is NaN for a sensor fault."""
 
-    home: Whole
-    kind: Whole
-    at: Whole
-    since: Whole
+    home: Ints
+    kind: Ints
+    at: Ints
+    since: Ints
     value: npt.NDArray[np.float64]
-    mode: Whole
-    battery: Whole
+    mode: Ints
+    battery: Ints
     faults: dict[int, str]  # by row
-    bad: int = 0  # bodies that were none
+    invalid: int = 0  # number of invalid bodies
 
     def __len__(self) -> int:
         return len(self.home)
 
 
 def read_columns(bodies: Sequence[bytes]) -> Columns:
-    """All that can be read of these bodies, in their order."""
+    """The valid bodies as columns, in their order."""
     try:
         records = json.loads(b"[" + b",".join(bodies) + b"]")
-        # A body such as `1,2` is two pieces of JSON in a list, and none by itself.
+        # A body such as `1,2` would become two records of the list.
         if len(records) != len(bodies):
             raise ValueError("not one record per body")
         return columns(records, 0)
-    except STRANGE:
-        return columns(*careful(bodies))
+    except DECODE_ERRORS:
+        return columns(*decode_each(bodies))
 
 
-def careful(bodies: Sequence[bytes]) -> tuple[list[dict[str, Any]], int]:
-    """Those that are activities by the schema's rules, and how many are not."""
-    good = []
+def decode_each(bodies: Sequence[bytes]) -> tuple[list[dict[str, Any]], int]:
+    """The valid records, and the number of invalid bodies."""
+    valid = []
     for body in bodies:
         try:
             decode_activity(body)
             record = json.loads(body)
-            columns([record], 0)  # a number may be none that fits a column
-        except (BadRecord, *STRANGE):
+            columns([record], 0)  # raises if a number does not fit its column
+        except (BadRecord, *DECODE_ERRORS):
             continue
-        good.append(record)
-    return good, len(bodies) - len(good)
+        valid.append(record)
+    return valid, len(bodies) - len(valid)
 
 
-def columns(records: Sequence[dict[str, Any]], bad: int) -> Columns:
+def columns(records: Sequence[dict[str, Any]], invalid: int) -> Columns:
     return Columns(
-        home=whole([number_of(record["home"]) for record in records]),
-        kind=whole([KIND[record["sensor"]] for record in records]),
-        at=whole([record["at"] for record in records]),
-        since=whole([record["since"] for record in records]),
+        home=int_column([home_number(record["home"]) for record in records]),
+        kind=int_column([KIND[record["sensor"]] for record in records]),
+        at=int_column([record["at"] for record in records]),
+        since=int_column([record["since"] for record in records]),
         value=np.clip(
             np.array([record["value"] for record in records], np.float64), -VALUE_MAX, VALUE_MAX
         ),
-        mode=whole([MODE[record["mode"]] for record in records]),
-        battery=whole([record["battery"] for record in records]),
+        mode=int_column([MODE[record["mode"]] for record in records]),
+        battery=int_column([record["battery"] for record in records]),
         faults={
             row: str(record["fault"])[:80]
             for row, record in enumerate(records)
             if record.get("fault") is not None
         },
-        bad=bad,
+        invalid=invalid,
     )
 
 
-def whole(numbers: list[int]) -> Whole:
+def int_column(numbers: list[int]) -> Ints:
     return np.array(numbers, np.int64)
 
 
-def number_of(home: str) -> int:
+def home_number(home: str) -> int:
     if len(home) != 7 or home[0] != "h" or not home[1:].isdecimal():
-        raise ValueError("not the name of a home")
+        raise ValueError(f"invalid home {home!r:.40}")
     return int(home[1:])

@@ -1,8 +1,8 @@
-"""How long a reading takes from the sensor to the page.
+"""The delay of readings from the sensor to the page.
 
-Two stretches are measured for each reading: from the sensor to the hub `activity` (through the
-sift), and from there to here. What the page shows is the median of the last few seconds; old
-readings that are caught up with say nothing about that and are left out.
+Two parts are measured: from the sensor to the hub `activity` (through the stage sift), and from the
+hub to the page. The page shows the medians of the last few seconds. Old readings, which are read
+while catching up, are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 SPAN_MS = 10_000
-FRESH_MS = 60_000  # enqueued longer ago: we are catching up
+FRESH_MS = 60_000  # an older event is read while catching up
 SAMPLES_MAX = 5_000
 
 
@@ -21,16 +21,16 @@ class Delays:
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, int, int]] = deque(maxlen=SAMPLES_MAX)
-        self.behind_ms = 0  # how old the last event was, when it came
+        self.behind_ms = 0  # age of the last event when it was received
 
-    def note(self, at_ms: int, enqueued_ms: int, now_ms: int) -> None:
-        """One reading that has just come: when it was read, enqueued, received."""
+    def add(self, at_ms: int, enqueued_ms: int, now_ms: int) -> None:
+        """Add a reading by the times of measurement, enqueueing and receipt."""
         self.behind_ms = max(0, now_ms - enqueued_ms)
         if self.behind_ms < FRESH_MS:
             self._samples.append((now_ms, enqueued_ms - at_ms, self.behind_ms))
 
     def shown(self, now_ms: int) -> dict[str, Any]:
-        """Seconds, or None if nothing fresh has come lately."""
+        """The delays in seconds; None without a recent reading."""
         while self._samples and self._samples[0][0] < now_ms - SPAN_MS:
             self._samples.popleft()
         if not self._samples:

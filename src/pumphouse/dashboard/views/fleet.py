@@ -1,10 +1,9 @@
-"""What the Fleet page shows of a consumer group, as plain data.
+"""The data of the Fleet page: consumer groups with their hosts and partitions.
 
     overview -> group_shown -> JSON -> page
                 ^^^^^^^^^^^ this module
 
-Everything the page writes stands here in the form in which it travels; the page only chooses
-colours and puts separators into numbers. Unknown is None, never 0.
+The page only formats these values. An unknown value is None, never 0.
 """
 
 from __future__ import annotations
@@ -16,43 +15,55 @@ from typing import Any
 
 from pumphouse.dashboard.views.ownership_history import Change
 from pumphouse.dashboard.views.rates import Rate
+from pumphouse.dashboard.views.table import TableColumn, columns_shown
 from pumphouse.processor.admin.overview import BAD, BEHIND, MEANING, OK, Overview, PartitionRow
 
-# Each column of the ownership table, and what it means, for somebody who sees it first.
-COLUMNS: Mapping[str, str] = {
-    "Partition": "One ordered log of the hub. Every event is in exactly one.",
-    "Owner": "The host that reads it now. An arrow names the host it is being handed to.",
-    "Epoch": "Rises by one whenever the partition changes hands, so that a late owner is refused.",
-    "Lease left": "How long the owner may stay silent before others take the partition.",
-    "Checkpoint": "The last event that was handled, by its sequence number.",
-    "End": "The newest event of the partition.",
-    "Lag": "Events between the two: sent, and not handled yet.",
-    "Lag time": "How much older the last event handled is than the newest.",
-    "In": "Events per second that are sent to it.",
-    "Out": "Events per second that are handled.",
-    "Verdict": "All of it in a word.",
-}
+# The columns of the ownership table. A row has a field for each of them; the page formats the cell
+# in static/ownership_table.js.
+COLUMNS = (
+    TableColumn("partition", "Partition", "An ordered log of the hub.", numeric=False),
+    TableColumn(
+        "owner",
+        "Owner",
+        "The host that reads the partition. An arrow shows the successor during a hand-over.",
+        numeric=False,
+    ),
+    TableColumn("epoch", "Epoch", "Rises with every change of owner; a stale owner is refused."),
+    TableColumn(
+        "lease_left_s",
+        "Lease left",
+        "Time until the lease expires and another host may claim the partition.",
+        numeric=False,
+    ),
+    TableColumn("checkpoint", "Checkpoint", "Sequence number of the last handled event."),
+    TableColumn("end", "End", "Sequence number of the newest event."),
+    TableColumn("lag", "Lag", "Number of events that are not handled yet."),
+    TableColumn("lag_s", "Lag time", "Time between the last handled and the newest event."),
+    TableColumn("in", "In", "Events per second that are sent to the partition."),
+    TableColumn("out", "Out", "Events per second that are handled."),
+    TableColumn("verdict", "Verdict", "Summary of the state of the partition.", numeric=False),
+)
 STATES: Mapping[str, str] = {
-    "stable": "every partition has an owner, and the hosts are within one of even",
-    "moving": "partitions are changing hands, or wait for an owner",
-    "uneven": "one host owns at least two more than another",
-    "nobody": "no host reads this group",
+    "stable": "every partition has an owner, and the shares differ by at most one",
+    "moving": "partitions change their owner or have none",
+    "uneven": "one host owns at least two partitions more than another",
+    "nobody": "no host runs in this group",
 }
 
 
-# Hosts checkpoint every few seconds at best, so that much lag is how keeping up looks.
-NEAR_S = 10.0
+# Hosts checkpoint every few seconds at best, so a lag of a few seconds is normal.
+SHORT_LAG_S = 10.0
 
 
-def calmed(found: Overview) -> Overview:
-    """The same, without alarm about a lag that grew by a hair and is a few seconds long."""
+def without_short_lags(overview: Overview) -> Overview:
+    """The overview with OK in place of BEHIND for partitions that lag only a few seconds."""
     return replace(
-        found,
+        overview,
         lines=tuple(
             replace(line, verdict=OK)
-            if line.verdict == BEHIND and line.lag_s is not None and line.lag_s < NEAR_S
+            if line.verdict == BEHIND and line.lag_s is not None and line.lag_s < SHORT_LAG_S
             else line
-            for line in found.lines
+            for line in overview.lines
         ),
     )
 
@@ -60,42 +71,42 @@ def calmed(found: Overview) -> Overview:
 def group_shown(
     key: str,
     title: str,
-    found: Overview,
+    overview: Overview,
     rates: Mapping[str, Rate],
     total: Rate,
     lease_s: float,
 ) -> dict[str, Any]:
-    """One group: its header, its hosts and its table."""
-    fewest, most = found.shares()
+    """One group: header, hosts and ownership table."""
+    fewest, most = overview.shares()
     return {
         "key": key,
         "title": title,
-        "hub": found.hub,
-        "group": found.group,
-        "state": found.state,
-        "meaning": STATES[found.state],
+        "hub": overview.hub,
+        "group": overview.group,
+        "state": overview.state,
+        "meaning": STATES[overview.state],
         "lease_s": lease_s,
-        "hosts": hosts_shown(found),
+        "hosts": hosts_shown(overview),
         "share": [fewest, most],
-        "lag": found.lag,
-        "lag_s": rounded(found.lag_s_max),
+        "lag": overview.lag,
+        "lag_s": rounded(overview.lag_s_max),
         "in": rounded(total.into),
         "out": rounded(total.out),
-        "attention": sum(line.bad for line in found.lines),
-        "lines": [line_shown(line, rates.get(line.partition, Rate())) for line in found.lines],
+        "attention": sum(line.bad for line in overview.lines),
+        "lines": [line_shown(line, rates.get(line.partition, Rate())) for line in overview.lines],
         "trouble": "",
     }
 
 
-def hosts_shown(found: Overview) -> list[dict[str, Any]]:
-    """Every live host, with what it owns; one that owns nothing is there too."""
+def hosts_shown(overview: Overview) -> list[dict[str, Any]]:
+    """Every live host with its partitions, also one that owns none."""
     return [
         {
             "name": host,
-            "partitions": [line.partition for line in found.lines if line.owner == host],
-            "lag": sum(line.lag or 0 for line in found.lines if line.owner == host),
+            "partitions": [line.partition for line in overview.lines if line.owner == host],
+            "lag": sum(line.lag or 0 for line in overview.lines if line.owner == host),
         }
-        for host in found.hosts
+        for host in overview.hosts
     ]
 
 
@@ -117,19 +128,19 @@ def line_shown(line: PartitionRow, rate: Rate) -> dict[str, Any]:
     }
 
 
-def unreachable(key: str, title: str, hub: str, group: str, why: str) -> dict[str, Any]:
-    """A group that could not be looked at, in the same shape; the page says why."""
+def unreachable(key: str, title: str, hub: str, group: str, reason: str) -> dict[str, Any]:
+    """A group without data, in the same form, with the reason."""
     return {
         "key": key,
         "title": title,
         "hub": hub,
         "group": group,
         "state": "unknown",
-        "meaning": "the hub or the store did not answer",
+        "meaning": "the hub or the store did not respond",
         "hosts": [],
         "lines": [],
         "attention": 0,
-        "trouble": why,
+        "trouble": reason,
     }
 
 
@@ -147,10 +158,10 @@ def change_shown(number: int, key: str, change: Change) -> dict[str, Any]:
     }
 
 
-def words() -> dict[str, Any]:
-    """What columns, verdicts and states mean: the page shows it to whoever asks."""
+def vocabulary() -> dict[str, Any]:
+    """The meaning of columns, verdicts and states, for the tooltips and help texts."""
     return {
-        "columns": dict(COLUMNS),
+        "columns": columns_shown(COLUMNS),
         "verdicts": {
             word: {"meaning": meaning, "bad": word in BAD} for word, meaning in MEANING.items()
         },
@@ -159,5 +170,5 @@ def words() -> dict[str, Any]:
 
 
 def rounded(value: float | None) -> float | None:
-    """A number that JSON knows; what is infinite is not known."""
+    """One decimal place; None for an unknown or infinite value, which JSON cannot represent."""
     return None if value is None or not math.isfinite(value) else round(value, 1)

@@ -1,11 +1,11 @@
-"""All homes as they are now, their last day, and what was heard per minute: in numpy arrays.
+"""The current state of all homes, their last day and the readings per minute, in numpy arrays.
 
-    Columns -> HomeStates.absorb -> states, minutes, day   (a row per home, a column per sensor)
-               ^^^^^^^^^^^^^^^^^ this module
+    Columns -> HomeStates.add -> states, minutes, day   (a row per home, a column per sensor)
+               ^^^^^^^^^^^^^^ this module
 
-100,000 homes take about 8 MB for now and, once a whole day has passed, 72 MB for the day: one
-byte for each sensor and ten minutes. The newest reading counts, in whatever order they come, and
-one that comes twice changes nothing but the count.
+100,000 homes take about 8 MB for the current state and, after a full day, 72 MB for the day: one
+byte per sensor and ten minutes. The newest reading counts, in any order of arrival. A duplicate
+changes nothing but the count.
 """
 
 from __future__ import annotations
@@ -31,62 +31,62 @@ from pumphouse.homes.schema import (
     SMOKE_ALARM_PPM,
 )
 
-# States of a home, from what needs nobody to what needs somebody. The worst that is true counts.
+# States of a home by rising severity. The most severe one that applies is shown.
 UNHEARD, QUIET, ACTIVE, OPEN, TROUBLE, ALERT = range(6)
-STATE_WORDS = ("not heard", "quiet", "active", "open", "trouble", "alert")
+STATE_WORDS = ("no data", "quiet", "active", "open", "trouble", "alert")
 STATE_MEANINGS = (
-    "nothing was heard from it for half an hour, or ever",
-    "nobody moves, everything is shut",
-    "somebody moves",
+    "no reading in the last half hour",
+    "no movement, doors and windows shut",
+    "movement",
     "a door or a window is open",
     "a sensor has a fault or a low battery",
     "an alert within the last hour, or smoke or broken glass now",
 )
-# Levels of the day's strip, likewise.
-NOTHING, CALM, STIR, FAULT, ALARM = range(5)
-LEVEL_WORDS = ("nothing heard", "quiet", "active or open", "fault", "alarm")
+# Levels of the strip of the last day, by rising severity.
+NOTHING, INACTIVE, ACTIVITY, FAULT, ALARM = range(5)
+LEVEL_WORDS = ("no data", "quiet", "active or open", "fault", "alarm")
 
 SLOT_MS = 10 * MINUTE_MS
 SLOTS = DAY_MS // SLOT_MS
 MINUTES = DAY_MS // MINUTE_MS
 ALERT_SHOWN_MS = HOUR_MS
-CLOCKS_APART_MS = 5 * MINUTE_MS  # a reading from further ahead would stay the newest for too long
+CLOCKS_APART_MS = 5 * MINUTE_MS  # a reading from further in the future is ignored
 
 MOTION, DOOR, WINDOW, GLASS, SMOKE = range(len(SENSORS))
 ARMED_MODES = [MODES.index(mode) for mode in ARMED]
 
 Bytes = npt.NDArray[np.uint8]
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class SensorNow:
-    """What one sensor of a home said last."""
+    """The last reading of one sensor."""
 
     kind: str
     at: int
     since: int
-    value: float | None  # None in a fault
+    value: float | None  # None for a sensor fault
     battery: int
-    fault: str  # "" if it has none
+    fault: str  # "" without a fault
     level: int
 
 
 class HomeStates:
-    """Every home that was heard of. Nothing here waits or looks at a clock."""
+    """The state of all homes. Pure: the current time is an argument."""
 
     def __init__(self, homes: int) -> None:
         self.size = 0
-        self.at = np.zeros((0, len(KINDS)), np.int64)  # 0: never heard
+        self.at = np.zeros((0, len(KINDS)), np.int64)  # 0: no reading yet
         self.since = np.zeros((0, len(KINDS)), np.int64)
         self.value = np.zeros((0, len(KINDS)), np.float32)
         self.battery = np.zeros((0, len(KINDS)), np.uint8)
         self.fault = np.zeros((0, len(KINDS)), np.bool_)
         self.mode = np.zeros(0, np.uint8)
-        self.heard = np.zeros(0, np.int64)  # the newest reading of the home
-        self.alerted = np.zeros(0, np.int64)  # the newest alert
+        self.heard = np.zeros(0, np.int64)  # time of the newest reading of the home
+        self.alerted = np.zeros(0, np.int64)  # time of the newest alert
         self.day = np.zeros((SLOTS, 0, len(SENSORS)), np.uint8)
-        self.day_slots = np.full(SLOTS, -1, np.int64)  # which ten minutes each row stands for
+        self.day_slots = np.full(SLOTS, -1, np.int64)  # the ten minutes of each row
         self.minutes = np.zeros((MINUTES, len(KINDS)), np.int64)
         self.minute_numbers = np.full(MINUTES, -1, np.int64)
         self.fault_texts: dict[tuple[int, int], str] = {}
@@ -99,7 +99,7 @@ class HomeStates:
 
     @property
     def known(self) -> int:
-        """Homes of which something was heard."""
+        """The number of homes with at least one reading."""
         return int(np.count_nonzero(self.heard))
 
     def grow(self, homes: int) -> None:
@@ -108,85 +108,85 @@ class HomeStates:
             setattr(self, name, np.pad(getattr(self, name), ((0, more), (0, 0))))
         for name in ("mode", "heard", "alerted"):
             setattr(self, name, np.pad(getattr(self, name), (0, more)))
-        # Not np.pad: zeros that nobody has written to take no memory.
+        # Not np.pad: np.zeros allocates memory only where it is written.
         day = np.zeros((SLOTS, homes, len(SENSORS)), np.uint8)
         if self.size:
             day[:, : self.size] = self.day
         self.day, self.size = day, homes
 
-    def room_for(self, home: int) -> None:
+    def grow_for(self, home: int) -> None:
         if home >= self.size:
             self.grow(min(HOMES_MAX, max(home + 1, 2 * self.size)))
 
-    # -- taking in --------------------------------------------------------------------------------
+    # -- adding readings --------------------------------------------------------------------------
 
-    def absorb(self, found: Columns, now_ms: int) -> None:
-        """Take in readings, in any order."""
-        self.unreadable += found.bad
-        rows = np.flatnonzero((found.at <= now_ms + CLOCKS_APART_MS) & (found.at > 0))
+    def add(self, columns: Columns, now_ms: int) -> None:
+        """Add readings in any order."""
+        self.unreadable += columns.invalid
+        rows = np.flatnonzero((columns.at <= now_ms + CLOCKS_APART_MS) & (columns.at > 0))
         if not len(rows):
             return
         self.absorbed += len(rows)
-        self.room_for(int(found.home[rows].max()))
-        self.count(found, rows)
-        self.mark_day(found, rows)
-        self.set_now(found, rows[np.argsort(found.at[rows], kind="stable")])
+        self.grow_for(int(columns.home[rows].max()))
+        self.count(columns, rows)
+        self.mark_day(columns, rows)
+        self.set_now(columns, rows[np.argsort(columns.at[rows], kind="stable")])
 
-    def set_now(self, found: Columns, rows: Whole) -> None:
-        """What each sensor said last. Rows are sorted by time: of one sensor's the last counts."""
-        newer = found.at[rows] >= self.at[found.home[rows], found.kind[rows]]
+    def set_now(self, columns: Columns, rows: Ints) -> None:
+        """Set the current values. Rows are sorted by time: the last one of a sensor counts."""
+        newer = columns.at[rows] >= self.at[columns.home[rows], columns.kind[rows]]
         rows = rows[newer]
-        home, kind = found.home[rows], found.kind[rows]
-        newest = found.at[rows] >= self.heard[home]
-        self.mode[home[newest]] = found.mode[rows][newest]
-        self.at[home, kind] = found.at[rows]
-        self.since[home, kind] = found.since[rows]
-        self.value[home, kind] = found.value[rows]
-        self.battery[home, kind] = np.clip(found.battery[rows], 0, 100)
-        self.fault[home, kind] = np.isnan(found.value[rows])
-        np.maximum.at(self.heard, home, found.at[rows])
-        for row in rows[np.isnan(found.value[rows])]:
-            place = (int(found.home[row]), int(found.kind[row]))
-            self.fault_texts[place] = found.faults.get(int(row), "fault")
+        home, kind = columns.home[rows], columns.kind[rows]
+        newest = columns.at[rows] >= self.heard[home]
+        self.mode[home[newest]] = columns.mode[rows][newest]
+        self.at[home, kind] = columns.at[rows]
+        self.since[home, kind] = columns.since[rows]
+        self.value[home, kind] = columns.value[rows]
+        self.battery[home, kind] = np.clip(columns.battery[rows], 0, 100)
+        self.fault[home, kind] = np.isnan(columns.value[rows])
+        np.maximum.at(self.heard, home, columns.at[rows])
+        for row in rows[np.isnan(columns.value[rows])]:
+            key = (int(columns.home[row]), int(columns.kind[row]))
+            self.fault_texts[key] = columns.faults.get(int(row), "fault")
 
-    def count(self, found: Columns, rows: Whole) -> None:
-        minutes = found.at[rows] // MINUTE_MS
-        place = minutes % MINUTES
-        fresh(self.minutes, self.minute_numbers, minutes)
-        there = self.minute_numbers[place] == minutes
-        np.add.at(self.minutes, (place[there], found.kind[rows][there]), 1)
+    def count(self, columns: Columns, rows: Ints) -> None:
+        minutes = columns.at[rows] // MINUTE_MS
+        slot = minutes % MINUTES
+        clear_old_slots(self.minutes, self.minute_numbers, minutes)
+        current = self.minute_numbers[slot] == minutes
+        np.add.at(self.minutes, (slot[current], columns.kind[rows][current]), 1)
 
-    def mark_day(self, found: Columns, rows: Whole) -> None:
-        rows = rows[found.kind[rows] < len(SENSORS)]
-        slots = found.at[rows] // SLOT_MS
-        place = slots % SLOTS
-        fresh(self.day, self.day_slots, slots)
-        there = self.day_slots[place] == slots
-        rows, place = rows[there], place[there]
-        cells = (place, found.home[rows], found.kind[rows])
-        np.maximum.at(self.day, cells, levels(found, rows))
+    def mark_day(self, columns: Columns, rows: Ints) -> None:
+        rows = rows[columns.kind[rows] < len(SENSORS)]
+        slots = columns.at[rows] // SLOT_MS
+        slot = slots % SLOTS
+        clear_old_slots(self.day, self.day_slots, slots)
+        current = self.day_slots[slot] == slots
+        rows, slot = rows[current], slot[current]
+        cells = (slot, columns.home[rows], columns.kind[rows])
+        np.maximum.at(self.day, cells, levels(columns, rows))
 
-    def alert(self, home: int, at: int) -> None:
-        self.room_for(home)
+    def set_alert(self, home: int, at: int) -> None:
+        self.grow_for(home)
         self.alerted[home] = max(int(self.alerted[home]), at)
 
-    # -- telling ----------------------------------------------------------------------------------
+    # -- reading the state ------------------------------------------------------------------------
 
     def states(self, now_ms: int) -> Bytes:
-        """One byte per home: the worst that is true of it."""
+        """One byte per home: its most severe state."""
         value = np.nan_to_num(self.value)
         heard = self.heard > now_ms - SILENT_MS
-        found = np.where(heard, QUIET, UNHEARD).astype(np.uint8)
-        found[heard & (value[:, MOTION] > 0)] = ACTIVE
-        found[heard & ((value[:, DOOR] > 0) | (value[:, WINDOW] > 0))] = OPEN
+        states = np.where(heard, QUIET, UNHEARD).astype(np.uint8)
+        states[heard & (value[:, MOTION] > 0)] = ACTIVE
+        states[heard & ((value[:, DOOR] > 0) | (value[:, WINDOW] > 0))] = OPEN
         low = (self.battery <= LOW_BATTERY) & (self.at > 0)
-        found[heard & (self.fault.any(axis=1) | low.any(axis=1))] = TROUBLE
+        states[heard & (self.fault.any(axis=1) | low.any(axis=1))] = TROUBLE
         now = heard & ((value[:, GLASS] > 0) | (value[:, SMOKE] >= SMOKE_ALARM_PPM))
-        found[now | (self.alerted > now_ms - ALERT_SHOWN_MS)] = ALERT
-        return found
+        states[now | (self.alerted > now_ms - ALERT_SHOWN_MS)] = ALERT
+        return states
 
     def sensors(self, home: int) -> list[SensorNow]:
-        """What the sensors of a home said last: those it was heard of."""
+        """The last readings of the sensors of a home."""
         return [
             self.sensor(home, kind, name)
             for kind, name in enumerate(KINDS)
@@ -207,58 +207,58 @@ class HomeStates:
         )
 
     def strip(self, home: int, now_ms: int) -> dict[str, str]:
-        """The last day of each sensor, ten minutes to a digit (a level), the oldest first."""
+        """The last day of each sensor: one digit (a level) per ten minutes, oldest first."""
         slots = now_ms // SLOT_MS - np.arange(SLOTS - 1, -1, -1)
-        place = slots % SLOTS
-        there = self.day_slots[place] == slots
-        rows = np.where(there[:, None], self.day[place, home], NOTHING)
+        slot = slots % SLOTS
+        current = self.day_slots[slot] == slots
+        rows = np.where(current[:, None], self.day[slot, home], NOTHING)
         return {
             name: "".join(map(str, rows[:, kind].tolist())) for kind, name in enumerate(SENSORS)
         }
 
     def per_minute(self, now_ms: int, minutes: int) -> list[list[int]]:
-        """For each of the last minutes: when it began, and the readings of each kind."""
+        """For each of the last minutes: its start, and the number of readings of each kind."""
         last = now_ms // MINUTE_MS
         numbers = np.arange(last - min(minutes, MINUTES) + 1, last + 1)
-        place = numbers % MINUTES
-        there = self.minute_numbers[place] == numbers
-        counts = np.where(there[:, None], self.minutes[place], 0)
+        slot = numbers % MINUTES
+        current = self.minute_numbers[slot] == numbers
+        counts = np.where(current[:, None], self.minutes[slot], 0)
         starts = numbers * MINUTE_MS
         return [[start, *row] for start, row in zip(starts.tolist(), counts.tolist(), strict=True)]
 
 
-def fresh(ring: npt.NDArray[np.generic], numbers: Whole, wanted: Whole) -> None:
-    """Make room in a ring for numbers that are newer than what stands in their place."""
-    for number in np.unique(wanted).tolist():
-        place = number % len(numbers)
-        if numbers[place] < number:
-            ring[place] = 0
-            numbers[place] = number
+def clear_old_slots(ring: npt.NDArray[np.generic], numbers: Ints, needed: Ints) -> None:
+    """Clear the slots of a ring that are needed for newer numbers."""
+    for number in np.unique(needed).tolist():
+        slot = number % len(numbers)
+        if numbers[slot] < number:
+            ring[slot] = 0
+            numbers[slot] = number
 
 
-def levels(found: Columns, rows: Whole) -> Bytes:
-    """How each of these readings shows in the strip."""
-    kind, value = found.kind[rows], np.nan_to_num(found.value[rows])
-    answer = np.full(len(rows), CALM, np.uint8)
-    answer[(value > 0) & (kind != SMOKE)] = STIR
-    armed = np.isin(found.mode[rows], ARMED_MODES)
+def levels(columns: Columns, rows: Ints) -> Bytes:
+    """The level of each of these readings in the strip."""
+    kind, value = columns.kind[rows], np.nan_to_num(columns.value[rows])
+    levels_of_rows = np.full(len(rows), INACTIVE, np.uint8)
+    levels_of_rows[(value > 0) & (kind != SMOKE)] = ACTIVITY
+    armed = np.isin(columns.mode[rows], ARMED_MODES)
     alarm = ((kind == GLASS) & (value > 0)) | ((kind == DOOR) & (value > 0) & armed)
-    answer[alarm | ((kind == SMOKE) & (value >= SMOKE_ALARM_PPM))] = ALARM
-    answer[np.isnan(found.value[rows])] = FAULT
-    return answer
+    levels_of_rows[alarm | ((kind == SMOKE) & (value >= SMOKE_ALARM_PPM))] = ALARM
+    levels_of_rows[np.isnan(columns.value[rows])] = FAULT
+    return levels_of_rows
 
 
 def level(kind: int, value: float | None, mode: int) -> int:
-    """The same for one reading."""
+    """The level of one reading."""
     if value is None:
         return FAULT
     row = np.zeros(1, np.int64)
-    one = Columns(row, row + kind, row, row, np.array([value]), row + mode, row, {})
-    return int(levels(one, row)[0]) if kind < len(SENSORS) else CALM
+    reading = Columns(row, row + kind, row, row, np.array([value]), row + mode, row, {})
+    return int(levels(reading, row)[0]) if kind < len(SENSORS) else INACTIVE
 
 
 def regions_of(states: Bytes) -> list[list[int]]:
-    """How many homes of each region are in each state; the table beside the picture."""
+    """The number of homes by region and state."""
     region = np.arange(len(states)) % len(REGIONS)
     cells = np.bincount(region * len(STATE_WORDS) + states, minlength=len(REGIONS) * 6)
     return [[int(count) for count in row] for row in cells.reshape(len(REGIONS), -1)]

@@ -1,10 +1,10 @@
-"""What the Homes page shows, as plain data: all homes at once, and one of them closely.
+"""The data of the Homes page: all homes, and one home in detail.
 
     HomeStates, AlertHistory, Delays -> homes_shown, home_shown -> JSON -> page
                                ^^^^^^^^^^^^^^^^^^^^^^ this module
 
-All homes travel as one byte each the first time, and after that as what has changed: four bytes
-for each home that did.
+The first message contains one byte per home; later messages contain four bytes for each home whose
+state changed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from pumphouse.dashboard.views.home_states import (
 from pumphouse.homes.schema import KINDS, MODES, REGIONS, SMOKE_ALARM_PPM, home_id, region_of
 
 CHART_MINUTES = 180
-RECENT_MINUTES = 3  # late readings change the counts of minutes that have passed
+RECENT_MINUTES = 3  # late readings change the counts of past minutes
 ALERTS_SHOWN = 50
-STATE_BITS = 3  # of the four bytes that say how a home has changed
-FOUND_MAX = 12  # homes that a search answers with
+STATE_BITS = 3  # of the four bytes of a changed home
 
 
 def homes_vocabulary() -> dict[str, Any]:
-    """What stays the same: names and meanings."""
+    """The names and meanings that do not change."""
     return {
         "kinds": list(KINDS),
         "regions": list(REGIONS),
@@ -51,24 +50,26 @@ def homes_vocabulary() -> dict[str, Any]:
 
 
 def homes_shown(
-    town: HomeStates, book: AlertHistory, states: Bytes, now_ms: int, *, minutes: int
+    homes: HomeStates, alert_history: AlertHistory, states: Bytes, now_ms: int, *, minutes: int
 ) -> dict[str, Any]:
-    """The numbers above the picture, and the last minutes of the chart."""
+    """The figures above the grid, and the last minutes of the chart."""
     return {
         "at": now_ms,
         "size": len(states),
-        "known": town.known,
-        "absorbed": town.absorbed,
-        "unreadable": town.unreadable,
+        "known": homes.known,
+        "absorbed": homes.absorbed,
+        "unreadable": homes.unreadable,
         "states": np.bincount(states, minlength=len(STATE_WORDS)).tolist(),
         "regions": regions_of(states),
         "minutes": [
             [*row, alerts]
             for row, alerts in zip(
-                town.per_minute(now_ms, minutes), book.per_minute(now_ms, minutes), strict=True
+                homes.per_minute(now_ms, minutes),
+                alert_history.per_minute(now_ms, minutes),
+                strict=True,
             )
         ],
-        "alerts_day": book.of_the_day(now_ms),
+        "alerts_day": alert_history.count_last_day(now_ms),
     }
 
 
@@ -77,27 +78,29 @@ def whole_grid(states: Bytes) -> str:
 
 
 def changed_grid(before: Bytes, states: Bytes) -> str:
-    """The homes whose state is another now: number and state, in four bytes each."""
+    """The homes whose state changed: number and state, four bytes each."""
     homes = np.flatnonzero(before != states).astype("<u4")
     return b64encode((homes << STATE_BITS | states[homes]).astype("<u4").tobytes()).decode()
 
 
-def new_alerts(book: AlertHistory, version: int) -> list[dict[str, Any]]:
-    return [alert_shown(alert) for alert in book.since(version, ALERTS_SHOWN)]
+def new_alerts(alert_history: AlertHistory, version: int) -> list[dict[str, Any]]:
+    return [alert_shown(alert) for alert in alert_history.since(version, ALERTS_SHOWN)]
 
 
 def find_home(text: str, size: int) -> int | None:
-    """The home that somebody means by h000042, H42 or 42; None if there is none of that number."""
+    """The home number from h000042, H42 or 42; None if it is invalid or unknown."""
     digits = text.strip().lower().removeprefix("h")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 6):
         return None
     return int(digits) if int(digits) < size else None
 
 
-def home_shown(town: HomeStates, book: AlertHistory, home: int, now_ms: int) -> dict[str, Any]:
-    """One home: its sensors now, its last day, its alerts."""
-    state = int(town.states(now_ms)[home])
-    heard = int(town.heard[home])
+def home_shown(
+    homes: HomeStates, alert_history: AlertHistory, home: int, now_ms: int
+) -> dict[str, Any]:
+    """One home: current sensor values, the last day, alerts."""
+    state = int(homes.states(now_ms)[home])
+    heard = int(homes.heard[home])
     last = (now_ms // SLOT_MS + 1) * SLOT_MS
     return {
         "at": now_ms,
@@ -106,15 +109,15 @@ def home_shown(town: HomeStates, book: AlertHistory, home: int, now_ms: int) -> 
         "state": state,
         "word": STATE_WORDS[state],
         "heard": heard or None,
-        "mode": MODES[int(town.mode[home])] if heard else None,
-        "sensors": [sensor_shown(sensor) for sensor in town.sensors(home)],
-        "day": {"from": last - SLOTS * SLOT_MS, "slot_ms": SLOT_MS, **strip(town, home, now_ms)},
-        "alerts": [alert_shown(alert) for alert in book.of(home_id(home))],
+        "mode": MODES[int(homes.mode[home])] if heard else None,
+        "sensors": [sensor_shown(sensor) for sensor in homes.sensors(home)],
+        "day": {"from": last - SLOTS * SLOT_MS, "slot_ms": SLOT_MS, **strip(homes, home, now_ms)},
+        "alerts": [alert_shown(alert) for alert in alert_history.of_home(home_id(home))],
     }
 
 
-def strip(town: HomeStates, home: int, now_ms: int) -> dict[str, Any]:
-    return {"rows": town.strip(home, now_ms)}
+def strip(homes: HomeStates, home: int, now_ms: int) -> dict[str, Any]:
+    return {"rows": homes.strip(home, now_ms)}
 
 
 def sensor_shown(sensor: SensorNow) -> dict[str, Any]:
@@ -131,7 +134,7 @@ def sensor_shown(sensor: SensorNow) -> dict[str, Any]:
 
 
 def sensor_text(sensor: SensorNow) -> str:
-    """What a sensor says, in words."""
+    """The value of a sensor as text."""
     value = sensor.value
     if value is None:
         return f"fault: {sensor.fault}"

@@ -1,10 +1,10 @@
-"""Who owned what, and what happened in between: claims, hand-offs, steals, expiries, releases.
+"""Changes of ownership between two listings: claim, hand-off, steal, expiry, release.
 
-listing, listing, ... -> changes -> lanes on the page
+listing, listing, ... -> changes -> timeline on the page
                          ^^^^^^^ this module
 
-Two looks are compared row by row. What came and went between them is not seen, but the epoch
-tells that something did.
+Two listings are compared row by row. A change that was undone between them is visible only in the
+epoch.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from dataclasses import dataclass
 from pumphouse.leases.model import Listing, Ownership
 from pumphouse.processor.admin.overview import partition_order
 
-NEARLY = 0.9
+EXPIRED_SHARE = 0.9  # of the lease: listings are not taken at exact times
 CLAIM, HAND_OFF, STEAL = "claim", "hand-off", "steal"
 EXPIRE, RELEASE, RENEWED = "expire", "release", "re-claim"
 CHANGE_MEANINGS = {
-    CLAIM: "a host took a partition that nobody had",
-    HAND_OFF: "the owner finished its batch and gave the partition to the host that asked",
-    STEAL: "a host took the partition from an owner that did not give it in time",
-    EXPIRE: "the owner was silent for as long as its lease, so nobody owns it now",
-    RELEASE: "the owner gave it up, as hosts do when they stop",
-    RENEWED: "the same host has it under a higher epoch",
+    CLAIM: "a host claimed a partition without an owner",
+    HAND_OFF: "the owner finished its batch and handed the partition to the requesting host",
+    STEAL: "a host took the partition because the owner did not hand it over in time",
+    EXPIRE: "the owner did not renew its lease; the partition has no owner",
+    RELEASE: "the owner released the partition, for instance because it stops",
+    RENEWED: "the same host claimed the partition with a higher epoch",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one partition, seen at `at_ms`."""
+    """A change of one partition, observed at `at_ms`."""
 
     at_ms: int
     partition: str
     word: str
-    before: str  # "" if nobody had it
-    after: str  # "" if nobody has it
+    before: str  # "" without a previous owner
+    after: str  # "" without a new owner
     epoch: int
 
     @property
     def sentence(self) -> str:
-        """For the list beside the lanes, and for those who cannot see them."""
-        part = f"partition {self.partition}"
+        """The change as text, for the list below the timeline."""
+        partition = f"partition {self.partition}"
         return {
-            CLAIM: f"{self.after} claimed {part}",
-            HAND_OFF: f"{self.before} handed {part} to {self.after}",
-            STEAL: f"{self.after} stole {part} from {self.before}",
-            EXPIRE: f"the lease of {self.before} on {part} expired",
-            RELEASE: f"{self.before} released {part}",
-            RENEWED: f"{self.after} took {part} again",
+            CLAIM: f"{self.after} claimed {partition}",
+            HAND_OFF: f"{self.before} handed {partition} to {self.after}",
+            STEAL: f"{self.after} stole {partition} from {self.before}",
+            EXPIRE: f"the lease of {self.before} on {partition} expired",
+            RELEASE: f"{self.before} released {partition}",
+            RENEWED: f"{self.after} re-claimed {partition}",
         }[self.word]
 
 
 def changes(
     before: Listing, after: Listing, lease_s: float, took_s: float, at_ms: int
 ) -> tuple[Change, ...]:
-    """What happened between two looks that lie `took_s` apart, in the order of partitions."""
+    """The changes between two listings `took_s` apart, in the order of partitions."""
     earlier = {row.partition: row for row in before.ownerships}
     rows = sorted(after.ownerships, key=lambda row: partition_order(row.partition))
     return tuple(
@@ -70,45 +70,41 @@ def between(
     old: Ownership | None, new: Ownership, lease_s: float, took_s: float, at_ms: int
 ) -> Iterator[Change]:
     had, has = live_owner(old, lease_s), live_owner(new, lease_s)
-    if old is not None and had and has not in ("", had) and ran_out(old, new, lease_s, took_s):
+    if old is not None and had and has not in ("", had) and had_expired(old, new, lease_s, took_s):
         yield Change(at_ms, new.partition, EXPIRE, had, "", old.epoch)
         yield Change(at_ms, new.partition, CLAIM, "", has, new.epoch)
         return
-    word = judge(old, new, had, has, took_s)
+    word = classify(old, new, had, has, took_s)
     if word:
         yield Change(at_ms, new.partition, word, had, has, new.epoch)
 
 
-def ran_out(old: Ownership, new: Ownership, lease_s: float, took_s: float) -> bool:
-    """Whether the old lease had run out when the new owner wrote its row, between the two looks.
-
-    An owner that lives renews several times in a lease, so a little less than a whole one will do:
-    two looks are never measured to the moment.
-    """
-    return old.age_s + took_s - new.age_s >= NEARLY * lease_s
+def had_expired(old: Ownership, new: Ownership, lease_s: float, took_s: float) -> bool:
+    """Whether the old lease had expired when the new owner wrote its row."""
+    return old.age_s + took_s - new.age_s >= EXPIRED_SHARE * lease_s
 
 
 def live_owner(row: Ownership | None, lease_s: float) -> str:
     return "" if row is None or row.expired(lease_s) else row.owner
 
 
-def judge(old: Ownership | None, new: Ownership, had: str, has: str, took_s: float) -> str:
-    """The word for what happened; "" if nothing did."""
+def classify(old: Ownership | None, new: Ownership, had: str, has: str, took_s: float) -> str:
+    """The kind of change; "" if there is none."""
     if old is None or not had:
         return CLAIM if has else ""
     if not has:
-        # An owner that is still written there did not give it up: it fell silent.
+        # If the row still has an owner, the owner did not release it: its lease expired.
         return EXPIRE if new.owner else RELEASE
     if had == has:
         return RENEWED if new.epoch > old.epoch else ""
-    return STEAL if taken(old, new, took_s) else HAND_OFF
+    return STEAL if was_stolen(old, new, took_s) else HAND_OFF
 
 
-def taken(old: Ownership, new: Ownership, took_s: float) -> bool:
-    """Whether the new owner helped itself: without asking, or once its patience was used up.
+def was_stolen(old: Ownership, new: Ownership, took_s: float) -> bool:
+    """Whether the new owner took the partition without a request, or after its deadline.
 
-    An official SDK neither asks nor knows epochs. One of ours asks first, so a change of hands
-    with no deadline passed is a gift.
+    The official SDKs send no requests and use no epochs. Our hosts send a request first, so a
+    change of owner before the deadline is a hand-over.
     """
     if new.epoch <= old.epoch:
         return True

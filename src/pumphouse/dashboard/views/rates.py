@@ -1,10 +1,9 @@
-"""Rates in and out, from looks at a group: how far ends and checkpoints moved in how much time.
+"""Rates of sent and handled events, from successive overviews of a group.
 
-overview, overview, ... -> RateMeter -> Rate per partition, Point per look
-                           ^^^^^ this module
+overview, overview, ... -> RateMeter -> Rate per partition, Point per overview
+                           ^^^^^^^^^ this module
 
-A rate is taken over the last few seconds: checkpoints come in jumps, and a number that swings
-between nothing and twice the truth tells nobody anything.
+A rate is an average over several seconds, because checkpoints advance in jumps.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from dataclasses import dataclass, field
 
 from pumphouse.processor.admin.overview import Overview
 
-SPAN_S = 12.0  # longer than hosts usually wait between two checkpoints
-POINTS_MAX = 900  # a quarter of an hour at one look a second
+SPAN_S = 12.0  # longer than the usual checkpoint interval of hosts
+POINTS_MAX = 900  # 15 minutes at one overview a second
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Events per second; None until two looks have been taken."""
+    """Events per second; None before the second sample."""
 
     into: float | None = None
     out: float | None = None
@@ -29,7 +28,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One look at a whole group, for the chart."""
+    """The figures of a group at one moment, for the chart."""
 
     at_ms: int
     into: float | None
@@ -43,28 +42,32 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class GroupSample:
+    """The ends and checkpoints of all partitions at one moment."""
+
     at_s: float
     ends: dict[str, int]
-    marks: dict[str, int]
+    checkpoints: dict[str, int]
 
 
 @dataclass(slots=True)
 class RateMeter:
-    """The looks of the last few seconds, and the points of the last few minutes."""
+    """The samples of the last few seconds, and the points of the last few minutes."""
 
     samples: deque[GroupSample] = field(default_factory=deque)
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
 
-    def add(self, found: Overview, at_s: float, at_ms: int) -> Point:
-        ends = {line.partition: line.end for line in found.lines}
-        marks = {
-            line.partition: line.checkpoint for line in found.lines if line.checkpoint is not None
+    def add(self, overview: Overview, at_s: float, at_ms: int) -> Point:
+        ends = {line.partition: line.end for line in overview.lines}
+        checkpoints = {
+            line.partition: line.checkpoint
+            for line in overview.lines
+            if line.checkpoint is not None
         }
-        self.samples.append(GroupSample(at_s, ends, marks))
+        self.samples.append(GroupSample(at_s, ends, checkpoints))
         while len(self.samples) > 2 and at_s - self.samples[1].at_s >= SPAN_S:
             self.samples.popleft()
         total = self.total()
-        point = Point(at_ms, total.into, total.out, found.lag)
+        point = Point(at_ms, total.into, total.out, overview.lag)
         self.points.append(point)
         return point
 
@@ -73,7 +76,7 @@ class RateMeter:
         return {
             partition: Rate(
                 rise(first.ends, last.ends, [partition], last.at_s - first.at_s),
-                rise(first.marks, last.marks, [partition], last.at_s - first.at_s),
+                rise(first.checkpoints, last.checkpoints, [partition], last.at_s - first.at_s),
             )
             for partition in last.ends
         }
@@ -83,18 +86,18 @@ class RateMeter:
         took_s = last.at_s - first.at_s
         return Rate(
             rise(first.ends, last.ends, last.ends, took_s),
-            rise(first.marks, last.marks, last.marks, took_s),
+            rise(first.checkpoints, last.checkpoints, last.checkpoints, took_s),
         )
 
 
 def rise(
     before: dict[str, int], after: dict[str, int], partitions: Iterable[str], took_s: float
 ) -> float | None:
-    """How fast these numbers rose together; a partition that is not in both looks counts as still.
+    """The sum of the rises per second; a partition that is not in both samples counts as 0.
 
-    A number that fell (a rewind, a hub made anew) is no negative rate: it counts as still too.
+    A falling number (a rewind, or a re-created hub) counts as 0 too.
     """
     if took_s <= 0:
         return None
-    moved = (max(0, after[one] - before[one]) for one in partitions if one in before)
-    return sum(moved) / took_s
+    rises = (max(0, after[name] - before[name]) for name in partitions if name in before)
+    return sum(rises) / took_s
