@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from pumphouse.cli import main
 from scripts.check_docs import PAGES, broken_links, undocumented_names
+from tests.test_architecture import INSIDE, MAP
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -149,3 +150,17 @@ def test_an_undocumented_and_an_unknown_name_are_reported(tmp_path: Path) -> Non
     assert "docs/api lists pumphouse.Nothing, which does not exist" in problems
     listed = "add <!-- api: pumphouse.Event -->"
     assert f"pumphouse.Event is public but not in docs/api: {listed}" in problems
+
+
+def test_the_import_table_of_the_architecture_page_is_the_one_that_is_checked() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| `([\w.]+)` \| ([-`. \w]+) \|$", page, re.MULTILINE)
+    written = {name: set(re.findall(r"`([.\w]+)`", allowed)) for name, allowed in rows}
+    checked = {room: set(allowed.split()) for room, allowed in MAP.items() if room in INSIDE}
+    del checked["cli"]  # it may import every package
+    checked |= {
+        f"{room}.{name}": set(allowed.split())
+        for room, names in INSIDE.items()
+        for name, allowed in names.items()
+    }
+    assert written == checked
