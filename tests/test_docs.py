@@ -23,6 +23,7 @@ from tests.test_architecture import INSIDE, MAP
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 DOCS = sorted(ROOT.glob("docs/**/*.md"))
+API_PAGES = sorted(ROOT.glob("docs/api/*.md"))
 PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
 
 
@@ -141,6 +142,10 @@ def test_a_broken_link_and_a_missing_anchor_are_reported(tmp_path: Path) -> None
         "page.md: gone.md does not exist",
         "page.md: page.md has no heading #other",
     ]
+
+
+def test_public_names_are_documented() -> None:
+    assert list(undocumented_names(API_PAGES)) == []
 
 
 def test_an_undocumented_and_an_unknown_name_are_reported(tmp_path: Path) -> None:

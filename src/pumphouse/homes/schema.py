@@ -223,15 +223,18 @@ def activity_of(reading: Reading) -> Activity | None:
 
 
 def encode_reading(reading: Reading) -> bytes:
+    """The body of an event for the hub `sensors`."""
     return _bytes(_reading_fields(reading))
 
 
 def encode_activity(activity: Activity) -> bytes:
+    """The body of an event for the hub `activity`."""
     more = {"why": activity.why, "region": activity.region}
     return _bytes(_reading_fields(activity.reading) | more)
 
 
 def encode_alert(alert: Alert) -> bytes:
+    """The body of an event for the hub `alerts`."""
     fields = {name: getattr(alert, name) for name in Alert.__slots__}
     return _bytes({"v": VERSION, "id": alert.id} | fields)
 
@@ -242,11 +245,13 @@ def decode_reading(body: bytes) -> Reading:
 
 
 def decode_activity(body: bytes) -> Activity:
+    """The activity in the body of an event; BadRecord if it is invalid."""
     fields = _fields(body)
     return Activity(_reading(fields), _text(fields, "why"), _text(fields, "region"))
 
 
 def decode_alert(body: bytes) -> Alert:
+    """The alert in the body of an event; BadRecord if it is invalid."""
     return Alert(**_read(_fields(body), _ALERT_KEYS))
 
 

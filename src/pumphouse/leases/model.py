@@ -178,6 +178,7 @@ def renew(row: Ownership, rate: float | None = None) -> Ownership:
 
 
 def release(row: Ownership) -> Ownership:
+    """Give the partition up. The row keeps its epoch, so that the next owner gets a higher one."""
     return Ownership(row.partition, "", row.epoch, row.etag, row.age_s)
 
 
@@ -220,6 +221,7 @@ def stamp(current: Checkpoint | None, group: Group, partition: str, epoch: int) 
 def advance(
     current: Checkpoint, sequence: int, offset: str | None, enqueued_ms: int | None = None
 ) -> Checkpoint:
+    """The checkpoint after the event with this sequence number."""
     return replace(current, sequence=sequence, offset=offset, enqueued_ms=enqueued_ms)
 
 
