@@ -2,18 +2,18 @@
 .NOTPARALLEL:
 .PHONY: help setup demo test test-spark conformance check docs bench fuzz soak proof simulate lock clean
 
-help: ## show the targets
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-setup: ## make .venv from requirements.lock (PYTHON=... chooses the interpreter)
+setup: ## create .venv from requirements.lock (PYTHON=... chooses the interpreter)
 	@scripts/setup
 
-demo: setup ## homes, hub, Spark, processors and the page (DEMO_ARGS=... is handed to it)
+demo: setup ## run the demonstration: hub, homes, Spark, processors and page (DEMO_ARGS=...)
 	@scripts/java
 	@.venv/bin/pumphouse demo $(DEMO_ARGS)
 
-# Four workers, however few the cores: most tests wait for a client most of the time.
-test: setup ## everything that must pass (PYTHON=... chooses the interpreter, PYTEST_ARGS=... goes to pytest)
+# Four workers on any number of cores: most tests wait for a client most of the time.
+test: setup ## run everything that must pass (PYTHON=... chooses the interpreter, PYTEST_ARGS=... goes to pytest)
 	@scripts/npm-ci
 	@scripts/java
 	@scripts/chromium >/dev/null
@@ -24,18 +24,18 @@ test: setup ## everything that must pass (PYTHON=... chooses the interpreter, PY
 	@scripts/pythons
 	@scripts/check-wheel
 
-conformance: setup ## the official clients by every variant, all tests by each (make test: one in three)
+conformance: setup ## run the official clients with every variant of the hub (make test: one in three)
 	@scripts/npm-ci
 	@scripts/proton
 	.venv/bin/python -m pytest -n 2 --dist loadgroup --every-variant $(PYTEST_ARGS) tests/conformance
 
-test-spark: setup ## Spark on a cluster, by Connect, in pipelines; and killing parts of it
+test-spark: setup ## run the Spark tests on a cluster, with Spark Connect, and with killed processes
 	@scripts/npm-ci
 	@scripts/java
 	@scripts/postgres
 	.venv/bin/python -m pytest -m cluster $(PYTEST_ARGS) tests/spark tests/homes
 
-check: setup ## formatting, lint, types, spelling, documentation
+check: setup ## check formatting, lint, types, spelling and documentation
 	@scripts/check
 
 docs: setup ## build the documentation as a site in build/site
@@ -44,22 +44,22 @@ docs: setup ## build the documentation as a site in build/site
 bench: setup ## run every benchmark in full
 	@scripts/bench
 
-fuzz: setup ## a bounded fuzzing run (FUZZ_ARGS=... is handed to it)
+fuzz: setup ## run the fuzzers for a bounded time (FUZZ_ARGS=...)
 	@scripts/fuzz $(FUZZ_ARGS)
 
-soak: setup ## kill, stop and restart a fleet of processes (MINUTES=30 SEED=7 STORE=blob)
+soak: setup ## run the soak test: kill, stop and restart processes (MINUTES=30 SEED=7 STORE=blob)
 	@scripts/npm-ci
 	@scripts/soak
 
-proof: setup ## every mutant and seed of the lease code, long histories of every store
+proof: setup ## run every mutant and seed of the lease code, and long histories of every store
 	@scripts/npm-ci
 	@scripts/proof $(PYTEST_ARGS)
 
-simulate: setup ## ten simulated years of fleets with faults (MINUTES=360 SEEDS=10000)
+simulate: setup ## simulate ten years of fleets with faults (MINUTES=360 SEEDS=10000)
 	@scripts/simulate
 
-lock: ## resolve the lock files anew (UPGRADE=1 takes the newest versions)
+lock: ## resolve the lock files (UPGRADE=1 takes the newest versions)
 	@scripts/lock
 
-clean: ## remove everything that the targets made
+clean: ## remove everything that the targets create
 	@scripts/clean

@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it. Each of them starts in the root of the project.
+# Sourced by the scripts in this folder, which run in the root of the project.
 # shellcheck shell=bash
 
 say() { printf '%s: %s\n' "${0##*/}" "$*"; }
@@ -11,16 +11,16 @@ die() {
 # fingerprint FILE... : one word that changes when any of the files does.
 fingerprint() { cat -- "$@" | sha256sum | cut -d ' ' -f 1; }
 
-# install_debian PACKAGE : installs it where we may, else says in one sentence what is missing.
+# install_debian PACKAGE : installs it if possible, else exits with an error.
 install_debian() {
   local root=()
-  command -v apt-get >/dev/null || die "$1 is missing: install it and run this again"
+  command -v apt-get >/dev/null || die "$1 is not installed: install it and run this again"
   if [ "$(id -u)" -ne 0 ]; then
-    sudo -n true 2>/dev/null || die "$1 is missing: run 'sudo apt-get install $1' and run this again"
+    sudo -n true 2>/dev/null || die "$1 is not installed: run 'sudo apt-get install $1' and run this again"
     root=(sudo -n)
   fi
   say "installing the Debian package $1"
-  # A fresh machine has no package lists; an old one has lists that point to files long gone.
+  # A fresh machine has no package lists; an old machine has stale ones.
   "${root[@]}" apt-get update -qq
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "$1" >/dev/null

@@ -1,11 +1,11 @@
-"""Pictures of the page for the documents: light and dark, desktop and phone.
+"""Takes the screenshots of the page for the documentation: light and dark, desktop and phone.
 
-    python -m tests.dashboard.screenshots         # of a scene of its own
-    python -m tests.dashboard.screenshots URL     # of a page that runs, such as the demo's
+    python -m tests.dashboard.screenshots         # of a page with simulated homes
+    python -m tests.dashboard.screenshots URL     # of a running page, such as the demo
 
-The scene: 100,000 homes (or HOMES=...) of the generator as they are now, a hundred of them for the
-whole last day, then live; three hosts share the partitions of `activity`, one is killed and
-another comes. They are looked at by people: no test compares them.
+The page shows 100,000 simulated homes (or HOMES=...), a hundred of them for the whole last day.
+Three hosts share the partitions of `activity`; one is added and one is killed. No test compares the
+screenshots.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from pumphouse.homes.simulator.sensors import HomeSimulator
 from tests.dashboard.browser import PATIENCE_MS, DashProcess, homes_hub, open_browser
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
-HOMES, CLOSELY = int(os.environ.get("HOMES", "100000")), 100
-PIECE = 5000
+HOMES, DAY_HOMES = int(os.environ.get("HOMES", "100000")), 100
+BATCH = 5000
 READY_S = 600.0
-HEARD = """(most) =>
+HOMES_SHOWN = """(most) =>
   Number(document.querySelector("#figure-homes .value")?.innerText.replaceAll(",", "")) >= most"""
 SIZES: dict[str, ViewportSize] = {
     "desktop": {"width": 1280, "height": 860},
@@ -57,25 +57,26 @@ SIZES: dict[str, ViewportSize] = {
 ENDINGS = [f',"why":"alive","region":"{region}"}}'.encode() for region in REGIONS]
 
 
-def activities(town: HomeSimulator, minute: int, homes: Ints | None = None) -> Iterator[Event]:
-    """All readings of some homes, as the sift passes them on when it is their turn."""
-    batch = town.minute(minute, homes)
+def activities(simulator: HomeSimulator, minute: int, homes: Ints | None = None) -> Iterator[Event]:
+    """All readings of some homes, in the format of the hub `activity`."""
+    batch = simulator.minute(minute, homes)
     for home, body in zip(batch.columns.home.tolist(), batch.bodies(), strict=True):
         yield Event(body[:-1] + ENDINGS[home % len(ENDINGS)])
 
 
-def alerts(town: HomeSimulator, minute: int) -> Iterator[Event]:
-    """What befell homes within the last two hours, as the watch would tell it."""
+def alerts(simulator: HomeSimulator, minute: int) -> Iterator[Event]:
+    """The incidents of the last two hours, in the format of the hub `alerts`."""
     texts = {"break-in": "Door opened while away", "fire": "Smoke above 60 ppm"}
-    for one in town.truth(minute - 120, minute):
-        text = texts.get(one.kind, one.kind.replace("-", " "))
-        number = home_number(one.home)
-        told = Alert(one.home, one.kind, one.sensor, one.since, one.since, region_of(number), text)
-        yield Event(encode_alert(told))
+    for incident in simulator.truth(minute - 120, minute):
+        kind, since = incident.kind, incident.since
+        text = texts.get(kind, kind.replace("-", " "))
+        region = region_of(home_number(incident.home))
+        alert = Alert(incident.home, kind, incident.sensor, since, since, region, text)
+        yield Event(encode_alert(alert))
 
 
-class Feed(threading.Thread):
-    """Sends what the scene needs, and goes on until it is told to stop."""
+class HomesSender(threading.Thread):
+    """Sends the past readings, then live readings until it is stopped."""
 
     def __init__(self, connection: str) -> None:
         super().__init__(daemon=True)
@@ -83,59 +84,59 @@ class Feed(threading.Thread):
         self.ready, self.stop = threading.Event(), threading.Event()
 
     def run(self) -> None:
-        asyncio.run(self.feed())
+        asyncio.run(self.send())
 
-    async def feed(self) -> None:
-        town = HomeSimulator(
+    async def send(self) -> None:
+        simulator = HomeSimulator(
             HOMES, 7, Incidents(break_in=1.0, fire=0.5, forgotten_window=2.0, silent_sensor=1.0)
         )
         minute = int(time.time() * 1000) // MINUTE_MS - 1
         async with (
             NativeClient(self.connection, ACTIVITY_HUB) as activity,
-            NativeClient(self.connection, ALERTS_HUB) as told,
+            NativeClient(self.connection, ALERTS_HUB) as alerts_client,
             NativeClient(self.connection, SENSORS_HUB) as sensors,
         ):
-            await send_in_turn(activity, activities(town, minute))
-            closely = np.arange(CLOSELY, dtype=np.int32)
+            await send_in_turn(activity, activities(simulator, minute))
+            day_homes = np.arange(DAY_HOMES, dtype=np.int32)
             for ago in range(0, 24 * 60, 10):
-                await send_in_turn(activity, activities(town, minute - ago, closely))
-            await send_in_turn(told, alerts(town, minute))
+                await send_in_turn(activity, activities(simulator, minute - ago, day_homes))
+            await send_in_turn(alerts_client, alerts(simulator, minute))
             self.ready.set()
-            await self.live(town, activity, sensors)
+            await self.live(simulator, activity, sensors)
 
     async def live(
-        self, town: HomeSimulator, activity: NativeClient, sensors: NativeClient
+        self, simulator: HomeSimulator, activity: NativeClient, sensors: NativeClient
     ) -> None:
         last_s = int(time.time())
         while not self.stop.is_set():
             await asyncio.sleep(0.5)
             now_s = int(time.time())
             for second in range(last_s, now_s):
-                due = town.due(second % 60, second % 60 + 1)
-                found = list(activities(town, second // 60, due))
-                await send_in_turn(sensors, found)
-                await send_in_turn(activity, found[:: schema.ALIVE_EVERY])
+                due = simulator.due(second % 60, second % 60 + 1)
+                events = list(activities(simulator, second // 60, due))
+                await send_in_turn(sensors, events)
+                await send_in_turn(activity, events[:: schema.ALIVE_EVERY])
             last_s = now_s
 
 
 async def send_in_turn(client: NativeClient, events: Iterable[Event]) -> None:
-    """Pieces to one partition after the other: all that matters here is that all have some."""
-    pieces: dict[int, list[Event]] = {}
+    """Send batches to the partitions in turn."""
+    batches: dict[int, list[Event]] = {}
     partitions = (await client.properties()).partitions
-    for place, event in enumerate(events):
-        pieces.setdefault(place // PIECE, []).append(event)
-    for number, piece in pieces.items():
+    for index, event in enumerate(events):
+        batches.setdefault(index // BATCH, []).append(event)
+    for number, batch in batches.items():
         sender = await client.sender(partitions[number % len(partitions)])
-        await sender.send(piece)
+        await sender.send(batch)
         await sender.close()
 
 
 @contextmanager
-def scene() -> Iterator[str]:
+def simulated_page() -> Iterator[str]:
     with homes_hub(16) as hub, tempfile.TemporaryDirectory() as folder:
         hub.create_group("activity", "counters")
-        feed = Feed(hub.connection_string())
-        feed.start()
+        homes_sender = HomesSender(hub.connection_string())
+        homes_sender.start()
         dash = DashProcess(
             hub.connection_string(),
             *("--homes", "--homes-count", str(HOMES), "--events-group", "page", "--write"),
@@ -143,17 +144,19 @@ def scene() -> Iterator[str]:
             *("--store", f"{folder}/leases.db"),
         )
         try:
-            if not feed.ready.wait(READY_S):
-                raise AssertionError("the scene was not ready in time; see what its thread said")
+            if not homes_sender.ready.wait(READY_S):
+                raise AssertionError(
+                    "the past readings were not sent in time; see the error of the thread"
+                )
             yield dash.url
         finally:
             dash.dispose()
-            feed.stop.set()
-            feed.join()
+            homes_sender.stop.set()
+            homes_sender.join()
 
 
-def stir(page: Page) -> None:
-    """Something to see in the lanes: a host comes, and one is killed."""
+def change_hosts(page: Page) -> None:
+    """Add a host and kill another, so that the timeline shows changes."""
     page.goto("/fleet")
     expect(page.locator("table.ownership tbody tr")).to_have_count(16)
     page.get_by_role("button", name="Add a host").click()
@@ -171,7 +174,7 @@ def take(page: Page, name: str) -> None:
         page.screenshot(path=FOLDER / f"{tab}-{name}.png", full_page=tab != "events")
 
 
-def take_all(url: str, *, own: bool) -> None:
+def take_all(url: str, *, simulated: bool) -> None:
     FOLDER.mkdir(exist_ok=True)
     expect.set_options(timeout=PATIENCE_MS)
     with open_browser() as browser:
@@ -186,20 +189,20 @@ def take_all(url: str, *, own: bool) -> None:
                 )
                 context.set_default_timeout(PATIENCE_MS)
                 page = context.new_page()
-                if own and (theme, size) == ("light", "desktop"):
+                if simulated and (theme, size) == ("light", "desktop"):
                     page.goto("/homes")
-                    page.wait_for_function(HEARD, arg=HOMES * 0.99)  # some are silent
-                    stir(page)
+                    page.wait_for_function(HOMES_SHOWN, arg=HOMES * 0.99)  # some are silent
+                    change_hosts(page)
                 take(page, f"{size}-{theme}")
                 context.close()
 
 
 def main(arguments: list[str]) -> None:
     if arguments:
-        take_all(arguments[0], own=False)
+        take_all(arguments[0], simulated=False)
         return
-    with scene() as url:
-        take_all(url, own=True)
+    with simulated_page() as url:
+        take_all(url, simulated=True)
 
 
 if __name__ == "__main__":
