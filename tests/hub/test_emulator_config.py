@@ -1,4 +1,4 @@
-"""Microsoft's config.json: read as it is, and complained about by place."""
+"""The config.json of Microsoft's emulator: accepted files, and errors with their paths."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def hub(name: Any = "eh1", count: Any = 2, *groups: Any) -> dict[str, Any]:
     return {**entity, "ConsumerGroups": [{"Name": group} for group in groups]} if groups else entity
 
 
-# -- what is understood ---------------------------------------------------------------------------
+# -- accepted files -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -72,7 +72,7 @@ def test_the_published_sample_is_accepted(strict: bool) -> None:
             config(hub("a"), hub("b/c", 32, "x", "y")),
             [HubSpec("a", 2), HubSpec("b/c", 32, ("x", "y"))],
         ),
-        (config(hub("a", 2, "$default", "x")), [HubSpec("a", 2, ("x",))]),  # there anyway
+        (config(hub("a", 2, "$default", "x")), [HubSpec("a", 2, ("x",))]),  # every hub has it
         (config(), []),
         (config(hub("a", 2000)), [HubSpec("a", 2000)]),  # more than the emulator allows
         (config(*(hub(f"h{n}") for n in range(50))), [HubSpec(f"h{n}", 2) for n in range(50)]),
@@ -84,11 +84,11 @@ def test_valid_files_are_accepted(text: str, hubs: list[HubSpec]) -> None:
     assert list(parse_config(text)) == hubs
 
 
-# -- what is not ----------------------------------------------------------------------------------
+# -- refused files --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "error"),
     [
         ("{", "config.json is not JSON: line 1, column 2: "),
         ("[]", ": expected an object, found []"),
@@ -126,14 +126,14 @@ def test_valid_files_are_accepted(text: str, hubs: list[HubSpec]) -> None:
         (config(hub(["x" * 200])), f'{ENTITIES}[0].Name: expected a string, found ["{"x" * 58}...'),
     ],
 )
-def test_an_error_names_the_path_of_the_wrong_value(text: str, complaint: str) -> None:
+def test_an_error_names_the_path_of_the_wrong_value(text: str, error: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_config(text)
-    assert str(caught.value).startswith(complaint)
+    assert str(caught.value).startswith(error)
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "error"),
     [
         (
             config(hub(), Name="mine"),
@@ -163,10 +163,10 @@ def test_an_error_names_the_path_of_the_wrong_value(text: str, complaint: str) -
         ),
     ],
 )
-def test_strict_enforces_the_emulators_limits(text: str, complaint: str) -> None:
+def test_strict_enforces_the_emulators_limits(text: str, error: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_config(text, strict=True)
-    assert str(caught.value).startswith(complaint)
+    assert str(caught.value).startswith(error)
 
 
 json_values = st.recursive(
@@ -189,8 +189,8 @@ def test_any_json_is_parsed_or_refused(value: Any, strict: bool) -> None:
     for text in (json.dumps(value), config(value), config(hub(), Entities=value)):
         try:
             parse_config(text, strict)
-        except OptionError as wrong:
-            assert str(wrong)  # noqa: PT017
+        except OptionError as failure:
+            assert str(failure)  # noqa: PT017
 
 
 def test_deep_nesting_is_refused() -> None:
@@ -213,8 +213,8 @@ def test_new_groups_are_added_to_stored_hubs(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     for groups in (("one",), ("one", "two")):
         path.write_text(config(hub("eh1", 2, *groups)))
-        with EmbeddedHub(config=path, data=tmp_path / "data") as kept:
-            assert kept.groups("eh1") == ["$Default", *groups]
+        with EmbeddedHub(config=path, data=tmp_path / "data") as stored:
+            assert stored.groups("eh1") == ["$Default", *groups]
 
 
 def test_a_hub_given_twice_is_refused(tmp_path: Path) -> None:

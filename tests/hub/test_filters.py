@@ -1,4 +1,4 @@
-"""Selectors as the official clients write them, and filters as they attach them."""
+"""Selectors and attach filters of the official clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NOW_MS = 1_714_564_800_000  # 2024-05-01 12:00 UTC
         (f"{TIME} > '1714564800000'", Position("time", "1714564800000")),
         (f"{TIME} >= '1714564800000'", Position("time", "1714564800000", inclusive=True)),
         (f"{TIME} > '-62135596800000'", Position("time", "-62135596800000")),
-        # What older and less careful clients write.
+        # Forms of older clients.
         ("amqp.annotation.x-opt-enqueuedtimeutc > '5'", Position("time", "5")),
         (f"{OFFSET} > 4096", Position("offset", "4096")),
         (f'{OFFSET} > "4096"', Position("offset", "4096")),
@@ -69,7 +69,7 @@ def test_a_selector_is_parsed_into_a_position(selector: str, position: Position)
         f"{OFFSET} > '1",
         f"{OFFSET} > '1' OR 1 = 1",
         f"{OFFSET} > '{10**19}'",
-        f"{OFFSET} > '\u0661'",  # a digit, but not one of the wire
+        f"{OFFSET} > '\u0661'",  # a digit, but not an ASCII one
         f"{SEQUENCE} > '@latest'",
         "amqp.annotation.x-opt-partition-key > '1'",
     ],

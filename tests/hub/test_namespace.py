@@ -1,4 +1,4 @@
-"""A hub that gets more partitions while it runs."""
+"""A namespace: partitions that are added while the hub runs."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def test_partitions_are_never_removed_and_stay_within_the_tier() -> None:
             hub.grow_hub("eh", 3)
         with pytest.raises(QuotaExceeded, match="would have 33 partitions"):
             hub.grow_hub("eh", 33)
-        hub.grow_hub("eh", 4)  # as it is
+        hub.grow_hub("eh", 4)  # no change
         assert hub.hubs == {"eh": 4}

@@ -1,4 +1,4 @@
-"""The limits of a tier, and throughput units: first as arithmetic, then on the wire."""
+"""The limits of the tiers and of throughput units, computed and in a running hub."""
 
 from __future__ import annotations
 
@@ -112,11 +112,11 @@ async def test_the_message_limit_of_the_basic_tier() -> None:
             await sender.send([Event(b"x" * 270_000)])
 
 
-# -- throughput units, as arithmetic --------------------------------------------------------------
+# -- throughput units, computed -------------------------------------------------------------------
 
 
 def admitted(meter: Meter, batches: int, events: int, size: int, now: float) -> int:
-    """How many of so many equal batches are let in at one instant."""
+    """How many of these equal batches are admitted at one instant."""
     count = 0
     for _ in range(batches):
         try:
@@ -132,8 +132,13 @@ def admitted(meter: Meter, batches: int, events: int, size: int, now: float) -> 
     [
         (1, 1, 100, 1000),  # events run out first
         (2, 1, 100, 2000),
-        (1, 1, 1024 * 10, 103),  # bytes run out first: 102.4, and the last one makes a debt
-        (1, 5000, 10, 1),  # larger than a second's worth, and yet it passes
+        (
+            1,
+            1,
+            1024 * 10,
+            103,
+        ),  # bytes run out first: 102.4, and the last one makes the level negative
+        (1, 5000, 10, 1),  # larger than the tokens of a second, but admitted
     ],
 )
 def test_the_tokens_of_one_second_are_admitted_at_once(
@@ -146,7 +151,7 @@ def test_the_tokens_of_one_second_are_admitted_at_once(
 def test_a_negative_level_delays_later_batches() -> None:
     meter = Meter(1, now=0.0)
     assert admitted(meter, 1, 5000, 10, now=0.0) == 1
-    assert admitted(meter, 1, 1, 10, now=3.9) == 0  # 4000 events in debt: four seconds
+    assert admitted(meter, 1, 1, 10, now=3.9) == 0  # the level is -4000 events: four seconds
     assert admitted(meter, 1, 1, 10, now=4.1) == 1
 
 
@@ -169,7 +174,7 @@ def test_the_egress_wait_is_computed() -> None:
     st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.0, 1e6)), max_size=30),
 )
 def test_a_bucket_never_exceeds_its_rate(per_s: float, steps: list[tuple[float, float]]) -> None:
-    """Whatever is taken when, it is a second's worth, its pace and one last helping at most."""
+    """At most the tokens of a second, the rate, and one last batch are taken."""
     bucket, now, taken, largest = TokenBucket(per_s, 0.0), 0.0, 0.0, 0.0
     for pause, amount in steps:
         now += pause
@@ -180,18 +185,18 @@ def test_a_bucket_never_exceeds_its_rate(per_s: float, steps: list[tuple[float, 
 
 
 @given(st.floats(1.0, 1e7), st.floats(0.0, 1e8), st.floats(0.0, 1e6))
-def test_the_bucket_is_open_after_the_computed_wait(per_s: float, debt: float, now: float) -> None:
+def test_the_bucket_is_open_after_the_computed_wait(per_s: float, taken: float, now: float) -> None:
     bucket = TokenBucket(per_s, now)
-    bucket.take(debt)
+    bucket.take(taken)
     wait_s = bucket.wait_s(now)
     assert bucket.wait_s(now + wait_s * (1 + 1e-9) + 1e-3) == 0.0
 
 
-# -- throughput units, on the wire ----------------------------------------------------------------
+# -- throughput units, in a running hub -----------------------------------------------------------
 
 
 class StandingClock:
-    """Time that passes when the test says so."""
+    """A clock that only the test moves."""
 
     def __init__(self, at: float = 1_800_000_000.0) -> None:
         self.at = at
@@ -225,10 +230,10 @@ async def check_refusal(hub: EmbeddedHub, clock: StandingClock) -> None:
     ) as client:
         sender = await client.sender("0")
         await sender.send([Event(b"x") for _ in range(1000)])
-        with pytest.raises(ConnectionFailed, match="server-busy") as refused:
+        with pytest.raises(ConnectionFailed, match="server-busy") as refusal:
             await sender.send([Event(b"x")])
-        assert server_busy().description in str(refused.value)
-        assert "Error code : 50002. Please wait 4 seconds" in str(refused.value)
+        assert server_busy().description in str(refusal.value)
+        assert "Error code : 50002. Please wait 4 seconds" in str(refusal.value)
         assert hub.namespace.hub("eh").partitions[0].log.next_sequence == 1000
         clock.at += 4
         await sender.send([Event(b"x")])
@@ -240,9 +245,9 @@ async def test_the_official_client_gets_server_busy(sdk_name: str) -> None:
         sdk = SDKS[sdk_name](BackgroundCloser())
         async with sdk.producer(hub.connection_string("eh"), retry_total=0) as producer:
             await producer.send_batch([EventData(b"x") for _ in range(1000)])
-            with pytest.raises(EventHubError, match="Error code : 50002") as refused:
+            with pytest.raises(EventHubError, match="Error code : 50002") as refusal:
                 await producer.send_batch([EventData(b"x")])
-    assert refused.value.error == "server-busy"
+    assert refusal.value.error == "server-busy"
 
 
 async def test_readers_get_no_more_than_the_rate() -> None:
@@ -259,13 +264,13 @@ async def test_readers_get_no_more_than_the_rate() -> None:
         reader = await client.reader(ReaderOptions("0", prefetch=100_000))
         await take(reader, 4096)
         for _ in range(10):
-            await client.properties()  # the hub has all the time it needs, and nothing to send
-        # One slice more than allowed, at most: the bucket may run into debt.
+            await client.properties()  # the hub has time to send, and does not
+        # At most one slice more than allowed: the level of the bucket may become negative.
         assert 4096 <= partition.events_sent < 3 * 4096
         rest = 16_000 - 4096
         while rest:
             clock.at += 1
-            rest -= await take(reader, min(rest, 4096))  # it goes on without being asked
+            rest -= await take(reader, min(rest, 4096))  # sending resumes without a request
 
 
 async def take(reader: NativeReader, count: int) -> int:

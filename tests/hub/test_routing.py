@@ -1,4 +1,4 @@
-"""Keys to partitions as Azure's own clients send them; addresses as Azure's clients write them."""
+"""Partitions of keys and addresses of links, as Azure's clients compute and write them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ VECTORS: list[dict[str, Any]] = json.loads(
 )["vectors"]
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda v: repr(v["key"])[:24])
-def test_keys_have_the_partition_of_the_javascript_client(vector: dict[str, Any]) -> None:
-    assert hash_code(vector["key"]) == vector["hash"]
-    assert partition_for(vector["key"], vector["partitions"]) == vector["partition"]
+def test_keys_have_the_partition_of_the_javascript_client() -> None:
+    for vector in VECTORS:
+        assert hash_code(vector["key"]) == vector["hash"], vector
+        assert partition_for(vector["key"], vector["partitions"]) == vector["partition"], vector
 
 
 def test_the_vectors_cover_every_tail_length_and_both_signs() -> None:
@@ -108,14 +108,14 @@ RECEIVER = Address("receiver", hub="eh1", group="$Default", partition="0")
         ("sb://localhost/eh1/consumergroups/%24Default/partitions/0", RECEIVER),
         ("EH1/CONSUMERGROUPS/$default/PARTITIONS/0",
          Address("receiver", hub="EH1", group="$default", partition="0")),
-        # Hub names may have slashes, written plainly or escaped.
+        # Hub names may have slashes, plain or escaped.
         ("site/floor-2/doors", Address("hub", hub="site/floor-2/doors")),
         ("site%2Fdoors", Address("hub", hub="site/doors")),
         ("site/doors/Partitions/3", Address("partition", hub="site/doors", partition="3")),
         ("site/doors/$management", Address("management", hub="site/doors")),
         ("site/doors/ConsumerGroups/g/Partitions/1",
          Address("receiver", hub="site/doors", group="g", partition="1")),
-        # A name may be one of the path's own words, as long as it stands alone.
+        # A name may be one of the path words if it has no slash.
         ("partitions/Partitions/3", Address("partition", hub="partitions", partition="3")),
         ("eh1/ConsumerGroups/publishers/Partitions/1",
          Address("receiver", hub="eh1", group="publishers", partition="1")),

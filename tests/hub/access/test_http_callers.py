@@ -1,4 +1,4 @@
-"""Who may change things over HTTP, and what a page in a browser may not."""
+"""Access to the HTTP API: keys for changes, and no access for pages of other origins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def api(hub: EmbeddedHub) -> AsyncIterator[HttpClient]:
         yield caller
 
 
-# -- who may change things ------------------------------------------------------------------------
+# -- changes --------------------------------------------------------------------------------------
 
 
 async def test_without_a_key_nothing_is_changed(hub: EmbeddedHub, api: HttpClient) -> None:
@@ -78,7 +78,7 @@ async def test_the_manager_of_a_hub_manages_its_groups_only(
 @pytest.mark.parametrize(
     "headers",
     [
-        {"Host": "evil.test"},  # a name that was made to lead here
+        {"Host": "evil.test"},  # a name that resolves to loopback
         {"Host": "evil.test:{port}"},
         {"Host": "localhost"},
         {"Host": "localhost:1"},
@@ -94,8 +94,8 @@ async def test_the_manager_of_a_hub_manages_its_groups_only(
 async def test_a_page_of_another_origin_is_refused(
     method: str, headers: dict[str, str], api: HttpClient
 ) -> None:
-    made = {name: value.format(port=api.hub.http_port) for name, value in headers.items()}
-    reply = await api.call(method, "/hubs/eh", None, {**api.key(), **made})
+    formatted = {name: value.format(port=api.hub.http_port) for name, value in headers.items()}
+    reply = await api.call(method, "/hubs/eh", None, {**api.key(), **formatted})
     assert reply.status == 403
     assert reply.error
     assert not [name for name in reply.headers if name.startswith("access-control")]
@@ -115,8 +115,8 @@ async def test_a_page_of_another_origin_is_refused(
 async def test_requests_from_this_machine_are_accepted(
     headers: dict[str, str], api: HttpClient
 ) -> None:
-    made = {name: value.format(port=api.hub.http_port) for name, value in headers.items()}
-    reply = await api.call("GET", "/hubs/eh", None, made)
+    formatted = {name: value.format(port=api.hub.http_port) for name, value in headers.items()}
+    reply = await api.call("GET", "/hubs/eh", None, formatted)
     assert reply.status == 200
     assert not [name for name in reply.headers if name.startswith("access-control")]
 

@@ -1,4 +1,4 @@
-"""Tokens of the local issuer open the door; alg none, Entra's own and everything else do not."""
+"""Tokens of the local issuer are accepted; all others are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP API: what it shows, who may change things with it, and what it puts up with."""
+"""The admin API: its responses, changes, and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def api(hub: EmbeddedHub) -> AsyncIterator[HttpClient]:
         yield caller
 
 
-# -- looking --------------------------------------------------------------------------------------
+# -- reading --------------------------------------------------------------------------------------
 
 
 async def test_health_has_the_body_of_the_emulator(api: HttpClient) -> None:
@@ -41,7 +41,7 @@ async def test_health_has_the_body_of_the_emulator(api: HttpClient) -> None:
 async def test_hubs_are_listed_and_shown(hub: EmbeddedHub, api: HttpClient) -> None:
     hub.create_hub("a/b", 3, ["audit"])
     listed = (await api.get("/hubs"))["hubs"]
-    assert [(found["name"], found["partitions"]) for found in listed] == [("a/b", 3), ("eh", 2)]
+    assert [(shown["name"], shown["partitions"]) for shown in listed] == [("a/b", 3), ("eh", 2)]
     shown = await api.get("/hubs/a%2Fb")
     assert shown == listed[0]
     assert shown["groups"] == ["$Default", "audit"]
@@ -61,9 +61,9 @@ async def test_partitions_are_shown_with_their_readers(hub: EmbeddedHub, api: Ht
         assert first["last_enqueued_at"].endswith("+00:00")
         assert (second["id"], second["end"], second["last_enqueued_at"]) == ("1", 0, None)
         assert second["readers"] == []
-        [found] = first["readers"]
-        assert (found["group"], found["epoch"], found["lag"]) == ("Audit", 7, 0)
-        assert found["client"]
+        [shown] = first["readers"]
+        assert (shown["group"], shown["epoch"], shown["lag"]) == ("Audit", 7, 0)
+        assert shown["client"]
         groups = (await api.get("/hubs/eh/groups"))["groups"]
         assert groups == [
             {"name": "$Default", "readers": 0, "lag": 0},
@@ -76,7 +76,7 @@ async def test_lag_counts_the_events_not_sent_yet(hub: EmbeddedHub, api: HttpCli
         sender = await client.sender("0")
         for _ in range(5):
             await sender.send([Event(b"x") for _ in range(1000)])
-        await client.reader(ReaderOptions("0"))  # it grants some credit, and reads no further
+        await client.reader(ReaderOptions("0"))  # it grants some credit and reads nothing
 
         async def lag() -> int:
             [group] = (await api.get("/hubs/eh/groups"))["groups"]
@@ -85,9 +85,9 @@ async def test_lag_counts_the_events_not_sent_yet(hub: EmbeddedHub, api: HttpCli
         async with asyncio.timeout(DEADLINE_S):
             while await lag() == 5000:
                 pass
-        [found] = (await api.get("/hubs/eh/partitions"))["partitions"][0]["readers"]
-        assert 0 < found["lag"] < 5000
-        assert found["lag"] + found["next"] == 5000
+        [shown] = (await api.get("/hubs/eh/partitions"))["partitions"][0]["readers"]
+        assert 0 < shown["lag"] < 5000
+        assert shown["lag"] + shown["next"] == 5000
 
 
 async def test_rates_of_a_busy_and_an_idle_partition(hub: EmbeddedHub, api: HttpClient) -> None:
@@ -144,12 +144,12 @@ async def test_groups_are_created_and_deleted(hub: EmbeddedHub, api: HttpClient)
 
 
 @pytest.mark.parametrize(
-    ("method", "target", "wishes", "status", "error"),
+    ("method", "target", "fields", "status", "error"),
     [
-        ("GET", "/hubs/nobody", None, 404, "hub 'nobody' not found; existing hubs: eh"),
+        ("GET", "/hubs/missing", None, 404, "hub 'missing' not found; existing hubs: eh"),
         ("GET", "/", None, 404, "/ not found; see /hubs and /health"),
         ("GET", "/hubs/eh/partitions/0/x", None, 404, "/hubs/eh/partitions/0/x not found"),
-        ("DELETE", "/hubs/nobody", None, 404, "hub 'nobody' not found"),
+        ("DELETE", "/hubs/missing", None, 404, "hub 'missing' not found"),
         ("DELETE", "/hubs/eh/groups/x", None, 404, "consumer group 'x' not found in hub 'eh'"),
         ("DELETE", "/hubs/eh/groups/$Default", None, 400, "consumer group $Default is part of"),
         ("PUT", "/hubs/-", None, 400, "invalid name '-' for a hub"),
@@ -164,9 +164,9 @@ async def test_groups_are_created_and_deleted(hub: EmbeddedHub, api: HttpClient)
     ],
 )
 async def test_an_invalid_request_gets_an_error_text(
-    method: str, target: str, wishes: Any, status: int, error: str, api: HttpClient
+    method: str, target: str, fields: Any, status: int, error: str, api: HttpClient
 ) -> None:
-    body = None if wishes is None else json.dumps(wishes).encode()
+    body = None if fields is None else json.dumps(fields).encode()
     reply = await api.call(method, target, body, api.key())
     assert (reply.status, reply.error[: len(error)]) == (status, error)
     assert ("allow" in reply.headers) == (status == 405)

@@ -1,4 +1,4 @@
-"""HTTP as it comes over the wire, whatever comes; and the arithmetic of rates."""
+"""HTTP connections: requests in any form, limits, time-outs and back-pressure."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ async def api(hub: EmbeddedHub) -> AsyncIterator[HttpClient]:
         yield caller
 
 
-# -- the wire -------------------------------------------------------------------------------------
+# -- requests -------------------------------------------------------------------------------------
 
 
 async def test_one_connection_serves_many_requests(api: HttpClient) -> None:
     for _ in range(3):
         await api.get("/health")
     request = f"GET /health HTTP/1.1\r\nHost: localhost:{api.hub.http_port}\r\n\r\n".encode()
-    api.writer.write(request * 5)  # without waiting for answers
+    api.writer.write(request * 5)  # without waiting for responses
     assert [(await api.reply()).status for _ in range(5)] == [200] * 5
 
 
@@ -56,22 +56,22 @@ async def test_a_chunked_body_after_100_continue_is_read(api: HttpClient) -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("data", "status"),
     [
-        (b"what is this?\r\n\r\n", 400),
+        (b"not a request\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n\r\n", 400),  # no Host
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 400),
         (b"GET /" + b"x" * 20_000, 431),
         (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a: b\r\n" * 5000, 431),
-        (b"GET / HTTP/1.0\r\n\r\n", 403),  # as no Host is this address
+        (b"GET / HTTP/1.0\r\n\r\n", 403),  # a missing Host is not this address
         (b"\x16\x03\x01\x00\x00\r\n\r\n", 400),
     ],
 )
 async def test_an_invalid_request_is_refused_and_the_connection_closed(
-    said: bytes, status: int, api: HttpClient
+    data: bytes, status: int, api: HttpClient
 ) -> None:
-    api.writer.write(said)
+    api.writer.write(data)
     reply = await api.reply()
     assert reply.status == status
     assert reply.error
@@ -84,14 +84,14 @@ async def test_a_body_above_the_limit_is_refused(api: HttpClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"GET / HT", b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"]
+    "data", [b"", b"GET / HT", b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"]
 )
 async def test_an_incomplete_request_times_out(
-    said: bytes, monkeypatch: pytest.MonkeyPatch
+    data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "REQUEST_S", 0.05)
     async with EmbeddedHub(http_port=0) as hub, HttpClient(hub) as api:
-        api.writer.write(said)
+        api.writer.write(data)
         assert await api.is_closed()
 
 
@@ -112,9 +112,9 @@ async def test_connections_above_the_limit_are_closed(monkeypatch: pytest.Monkey
                 assert await third.is_closed()
         async with asyncio.timeout(DEADLINE_S):
             while True:
-                async with HttpClient(hub) as next_one:
-                    next_one.writer.write(b"x\r\n\r\n")
-                    if not await next_one.is_closed():
+                async with HttpClient(hub) as later:
+                    later.writer.write(b"x\r\n\r\n")
+                    if not await later.is_closed():
                         break
 
 
@@ -124,10 +124,10 @@ async def test_a_client_that_does_not_read_does_not_block_others(
     hub.create_hub("wide", 500)
     request = f"GET /hubs/wide/partitions HTTP/1.1\r\nHost: localhost:{hub.http_port}\r\n\r\n"
     api.writer.transport.pause_reading()  # type: ignore[attr-defined]
-    api.writer.write(request.encode() * 300)  # some 20 MB of answers
+    api.writer.write(request.encode() * 300)  # about 20 MB of responses
     await asyncio.sleep(0)
     async with HttpClient(hub) as other:
-        assert (await other.call("GET", "/health")).status == 200  # others are served meanwhile
+        assert (await other.call("GET", "/health")).status == 200  # other clients are served
     api.writer.transport.resume_reading()  # type: ignore[attr-defined]
     for _ in range(300):
         assert len((await api.reply()).json["partitions"]) == 500
@@ -155,7 +155,7 @@ async def test_a_stopping_hub_closes_http_connections(api: HttpClient) -> None:
     assert await api.is_closed()
 
 
-# -- whatever comes -------------------------------------------------------------------------------
+# -- any request ----------------------------------------------------------------------------------
 
 
 @given(
@@ -174,6 +174,6 @@ def test_every_request_gets_a_response(
     headers = {"host": "localhost:0"}
     if signed:
         headers["authorization"] = sign_sas("sb://x/", root, 1 << 40)
-    answer = admin.handle(Request(method, "/" + "/".join(parts), headers, body))
-    assert answer.status in (200, 201, 204, 400, 401, 404, 405, 409)
-    json.dumps(answer.body)
+    response = admin.handle(Request(method, "/" + "/".join(parts), headers, body))
+    assert response.status in (200, 201, 204, 400, 401, 404, 405, 409)
+    json.dumps(response.body)

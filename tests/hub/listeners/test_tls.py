@@ -1,4 +1,4 @@
-"""AMQP over TLS: the official clients come in, and the certificate is worth what it should be."""
+"""AMQP over TLS: the official clients, the certificate and the listener."""
 
 from __future__ import annotations
 
@@ -37,29 +37,38 @@ async def hub() -> AsyncIterator[EmbeddedHub]:
         yield hub
 
 
-async def greet(hub: EmbeddedHub, trust: Path | None, name: str = "localhost") -> dict[str, object]:
-    """Open the TLS port with a given trust and expectation; the certificate that was shown."""
+async def handshake(
+    hub: EmbeddedHub, trust: Path | None, name: str = "localhost"
+) -> dict[str, object]:
+    """Connect to the TLS port with a trusted authority and a host name; returns the certificate."""
     context = ssl.create_default_context(cafile=trust)
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", hub.tls_port, ssl=context, server_hostname=name
     )
     writer.write(b"AMQP\x03\x01\x00\x00")
     assert await reader.readexactly(8) == b"AMQP\x03\x01\x00\x00"
-    shown = writer.get_extra_info("peercert")
+    certificate = writer.get_extra_info("peercert")
     writer.close()
     await writer.wait_closed()
-    return dict(shown)
+    return dict(certificate)
 
 
 # -- the official client --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sdk_name", ["sync", "aio"])
-async def test_the_official_client_sends_and_receives(sdk_name: str, hub: EmbeddedHub) -> None:
-    connection = hub.connection_string("eh", tls=True)
-    assert "UseDevelopmentEmulator" not in connection
-    content = [b"hello", b"x" * 900_000, b"bye"]
-    assert await round_trip(sdk_name, connection, content, over_tls(hub)) == content
+async def test_the_official_client_sends_and_receives(hub: EmbeddedHub) -> None:
+    """Both SDKs at the same time: they mostly wait."""
+
+    async def check(sdk_name: str) -> None:
+        hub.create_hub(sdk_name, 1)
+        connection = hub.connection_string(sdk_name, tls=True)
+        assert "UseDevelopmentEmulator" not in connection
+        content = [b"hello", b"x" * 900_000, b"bye"]
+        assert await round_trip(sdk_name, connection, content, over_tls(hub)) == content, sdk_name
+
+    async with asyncio.TaskGroup() as checks:
+        for sdk_name in ("sync", "aio"):
+            checks.create_task(check(sdk_name))
 
 
 async def test_the_official_javascript_client_sends_and_receives(hub: EmbeddedHub) -> None:
@@ -82,10 +91,10 @@ async def test_an_event_sent_over_tls_is_read_without_tls(hub: EmbeddedHub) -> N
 async def test_a_client_without_the_authority_refuses_the_certificate(
     sdk_name: str, hub: EmbeddedHub
 ) -> None:
-    trusting = over_tls(hub)
-    del trusting["connection_verify"]
+    options = over_tls(hub)
+    del options["connection_verify"]
     with pytest.raises(EventHubError, match="certificate verify failed"):
-        await send(sdk_name, hub.connection_string("eh", tls=True), [b"hello"], trusting)
+        await send(sdk_name, hub.connection_string("eh", tls=True), [b"hello"], options)
 
 
 # -- the certificate ------------------------------------------------------------------------------
@@ -93,12 +102,12 @@ async def test_a_client_without_the_authority_refuses_the_certificate(
 
 @pytest.mark.parametrize("name", LOCAL_NAMES)
 async def test_the_certificate_is_valid_for_local_names(name: str, hub: EmbeddedHub) -> None:
-    await greet(hub, hub.ca_file, name)
+    await handshake(hub, hub.ca_file, name)
 
 
 async def test_the_certificate_is_not_valid_for_other_names(hub: EmbeddedHub) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match=r"example\.com"):
-        await greet(hub, hub.ca_file, "example.com")
+        await handshake(hub, hub.ca_file, "example.com")
 
 
 def test_the_certificate_covers_the_listening_host() -> None:
@@ -121,7 +130,7 @@ async def test_the_authority_is_stored_and_the_certificate_is_not(tmp_path: Path
         async with EmbeddedHub(tls_port=0, tls_dir=tmp_path) as hub:
             assert hub.ca_file == tmp_path / "ca.pem"
             authorities.add(hub.ca_file.read_bytes())
-            serials.add((await greet(hub, hub.ca_file))["serialNumber"])
+            serials.add((await handshake(hub, hub.ca_file))["serialNumber"])
     assert len(authorities) == 1
     assert len(serials) == 2
     assert sorted(os.listdir(tmp_path)) == ["ca-key.pem", "ca.pem"]
@@ -141,7 +150,7 @@ async def test_the_key_of_the_authority_is_readable_by_its_owner_only(tmp_path: 
 async def test_the_authority_is_stored_in_the_data_directory(tmp_path: Path) -> None:
     async with EmbeddedHub({"eh": 1}, tls_port=0, data=tmp_path / "data") as hub:
         assert hub.ca_file == tmp_path / "data" / "tls" / "ca.pem"
-        await greet(hub, hub.ca_file)
+        await handshake(hub, hub.ca_file)
     async with EmbeddedHub({"eh": 1}, data=tmp_path / "data") as hub:
         assert hub.ca_file is None
 
@@ -167,14 +176,14 @@ def test_of_two_authorities_made_at_once_the_first_is_used(tmp_path: Path) -> No
     ours, theirs = certificates.make_authority(NOW), certificates.make_authority(NOW)
     certificates.write_once(tmp_path / "ca-key.pem", theirs)
     certificates.write_once(tmp_path / "ca-key.pem", ours)
-    kept = certificates.load_authority(tmp_path / "ca-key.pem")
-    assert kept is not None
-    assert kept.certificate == theirs.certificate
+    stored = certificates.load_authority(tmp_path / "ca-key.pem")
+    assert stored is not None
+    assert stored.certificate == theirs.certificate
     assert [path.name for path in tmp_path.iterdir()] == ["ca-key.pem"]
 
 
 def test_a_damaged_authority_is_reported_and_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "ca-key.pem").write_text("nothing of the kind")
+    (tmp_path / "ca-key.pem").write_text("not a certificate")
     with pytest.raises(DataDirectoryError, match="delete it to get a new one"):
         certificates.ensure_authority(tmp_path, NOW)
 
@@ -195,11 +204,11 @@ async def test_the_users_certificate_is_used(tmp_path: Path) -> None:
     files = (tmp_path / "cert.pem", str(tmp_path / "key.pem"))
     async with EmbeddedHub(tls_port=0, certificate=files) as hub:
         assert hub.ca_file is None
-        await greet(hub, tmp_path / "trust.pem")
+        await handshake(hub, tmp_path / "trust.pem")
 
 
 async def test_an_unusable_certificate_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "cert.pem").write_text("nothing of the kind")
+    (tmp_path / "cert.pem").write_text("not a certificate")
     for name in ("cert.pem", "missing.pem"):
         files = (tmp_path / name, tmp_path / name)
         hub = EmbeddedHub(tls_port=0, certificate=files)
@@ -260,7 +269,7 @@ async def test_a_client_without_tls_is_refused(hub: EmbeddedHub) -> None:
         assert b"AMQP" not in await reader.read()
     writer.close()
     await writer.wait_closed()
-    await greet(hub, hub.ca_file)
+    await handshake(hub, hub.ca_file)
 
 
 async def test_a_stopping_hub_closes_tls_connections(hub: EmbeddedHub) -> None:

@@ -1,4 +1,4 @@
-"""AMQP over WebSocket: the official clients come in, with and without TLS, by the same port."""
+"""AMQP over WebSocket: the official clients with and without TLS, the handshake and the frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEADLINE_S = 20.0
 HEADER = b"AMQP\x03\x01\x00\x00"
 
 pytestmark = [
-    # The official client tells aiohttp "no TLS" in a way that aiohttp no longer likes.
+    # The official client turns TLS off in a way that aiohttp has deprecated.
     pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning"),
 ]
 
@@ -42,12 +42,12 @@ async def hub() -> AsyncIterator[EmbeddedHub]:
 
 @pytest.fixture
 async def both() -> AsyncIterator[EmbeddedHub]:
-    """A hub whose WebSocket port is open for TLS too."""
+    """A hub whose WebSocket port accepts TLS too."""
     async with EmbeddedHub({"eh": 1}, ws_port=0, tls_port=0) as hub:
         yield hub
 
 
-def visit(
+def open_websocket(
     hub: EmbeddedHub, path: str = PATH, protocol: str | None = "amqp", tls: bool = False
 ) -> AbstractAsyncContextManager[ClientConnection]:
     return connect(
@@ -60,7 +60,7 @@ def visit(
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for something that no event tells of."""
+    """Wait for a condition without an event of its own."""
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -73,7 +73,7 @@ async def the_connection(hub: EmbeddedHub) -> HubConnection:
 
 
 async def close_code(client: ClientConnection) -> int | None:
-    """With which code the hub closes the connection."""
+    """The code with which the hub closes the WebSocket."""
     async with asyncio.timeout(DEADLINE_S):
         with suppress(ConnectionClosed):
             while True:
@@ -84,22 +84,31 @@ async def close_code(client: ClientConnection) -> int | None:
 # -- the official client --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sdk_name", ["sync", "aio"])
-async def test_the_official_client_sends_and_receives(sdk_name: str, hub: EmbeddedHub) -> None:
-    # More than aiohttp takes in one message, so it must come in several.
-    content = [b"%d" % number + b"x" * 900_000 for number in range(6)]
-    options = over_websocket(hub)
-    assert await round_trip(sdk_name, hub.connection_string("eh"), content, options) == content
-
-
-@pytest.mark.parametrize("tls", [False, True])
-@pytest.mark.parametrize("sdk_name", ["sync", "aio"])
-async def test_one_port_serves_clients_with_and_without_tls(
-    sdk_name: str, tls: bool, both: EmbeddedHub
+async def check_round_trip(
+    hub: EmbeddedHub, sdk_name: str, content: list[bytes], tls: bool = False
 ) -> None:
-    connection = both.connection_string("eh", tls=tls)
+    """Send to a hub of its own, and read it back."""
+    name = f"{sdk_name}-{'wss' if tls else 'ws'}"
+    hub.create_hub(name, 1)
+    connection = hub.connection_string(name, tls=tls)
+    assert await round_trip(sdk_name, connection, content, over_websocket(hub)) == content, name
+
+
+async def test_the_official_client_sends_and_receives(hub: EmbeddedHub) -> None:
+    """Both SDKs at the same time: they mostly wait."""
+    # More than aiohttp accepts in one message, so it must be split.
+    content = [b"%d" % number + b"x" * 900_000 for number in range(6)]
+    async with asyncio.TaskGroup() as checks:
+        for sdk_name in ("sync", "aio"):
+            checks.create_task(check_round_trip(hub, sdk_name, content))
+
+
+async def test_one_port_serves_clients_with_and_without_tls(both: EmbeddedHub) -> None:
     content = [b"hello", b"x" * 900_000]
-    assert await round_trip(sdk_name, connection, content, over_websocket(both)) == content
+    async with asyncio.TaskGroup() as checks:
+        for sdk_name in ("sync", "aio"):
+            for tls in (False, True):
+                checks.create_task(check_round_trip(both, sdk_name, content, tls))
 
 
 async def test_the_official_javascript_client_sends_and_receives(both: EmbeddedHub) -> None:
@@ -124,7 +133,7 @@ async def test_a_client_without_the_authority_refuses_the_certificate(both: Embe
 async def test_both_subprotocol_names_are_accepted(
     path: str, protocol: str, hub: EmbeddedHub
 ) -> None:
-    async with visit(hub, path, protocol) as client:
+    async with open_websocket(hub, path, protocol) as client:
         assert client.subprotocol == protocol
         await client.send(HEADER)
         assert (await client.recv(decode=False))[:8] == HEADER
@@ -137,14 +146,14 @@ async def test_a_handshake_with_another_path_or_subprotocol_is_refused(
     path: str, protocol: str | None, status: int, hub: EmbeddedHub
 ) -> None:
     with pytest.raises(InvalidStatus) as refused:
-        async with visit(hub, path, protocol):
+        async with open_websocket(hub, path, protocol):
             pass
     assert refused.value.response.status_code == status
     assert hub.server.connections == set()
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("data", "response"),
     [
         (b"POST / HTTP/1.1\r\n\r\n", b"HTTP/1.1 404"),
         (b"GET /" + b"x" * 20_000, b"HTTP/1.1 414"),
@@ -154,26 +163,26 @@ async def test_a_handshake_with_another_path_or_subprotocol_is_refused(
     ],
 )
 async def test_an_invalid_handshake_is_refused(
-    said: bytes, answer: bytes, hub: EmbeddedHub
+    data: bytes, response: bytes, hub: EmbeddedHub
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", hub.ws_port)
-    writer.write(said)
+    writer.write(data)
     async with asyncio.timeout(DEADLINE_S):
-        assert (await reader.read())[: len(answer) or None] == answer
+        assert (await reader.read())[: len(response) or None] == response
     writer.close()
     await writer.wait_closed()
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /$servicebus/websocket HTTP/1.1\r\n", b"\x16\x03\x01"])
+@pytest.mark.parametrize("data", [b"", b"GET /$servicebus/websocket HTTP/1.1\r\n", b"\x16\x03\x01"])
 @pytest.mark.parametrize("has_tls", [False, True])
 async def test_an_incomplete_handshake_times_out(
-    said: bytes, has_tls: bool, monkeypatch: pytest.MonkeyPatch
+    data: bytes, has_tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket, "HANDSHAKE_S", 0.05)
     monkeypatch.setattr(listeners, "HANDSHAKE_S", 0.05)
     async with EmbeddedHub(ws_port=0, tls_port=0 if has_tls else None) as hub:
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.ws_port)
-        writer.write(said)
+        writer.write(data)
         async with asyncio.timeout(DEADLINE_S):
             assert await reader.read() == b""
         writer.close()
@@ -187,7 +196,7 @@ async def test_a_stopping_hub_does_not_wait_for_handshakes(both: EmbeddedHub) ->
     async with asyncio.timeout(5):
         await both.stop()
         for reader, writer in silent:
-            with suppress(ConnectionResetError):  # what it had said may not have been read
+            with suppress(ConnectionResetError):  # its bytes may not have been read
                 assert await reader.read() == b""
             writer.close()
             with suppress(ConnectionResetError):
@@ -198,48 +207,48 @@ async def test_a_stopping_hub_does_not_wait_for_handshakes(both: EmbeddedHub) ->
 
 
 async def test_amqp_frames_may_span_websocket_messages(hub: EmbeddedHub) -> None:
-    async with visit(hub) as client:
+    async with open_websocket(hub) as client:
         await client.send(HEADER[:3])
         await client.send([HEADER[3:4], b"", HEADER[4:]])  # one message in three fragments
         assert (await client.recv(decode=False))[:8] == HEADER
 
 
 async def test_a_ping_is_answered(hub: EmbeddedHub) -> None:
-    async with visit(hub) as client, asyncio.timeout(DEADLINE_S):
-        await (await client.ping(b"there?"))
+    async with open_websocket(hub) as client, asyncio.timeout(DEADLINE_S):
+        await (await client.ping(b"ping"))
 
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_text_messages_are_refused(tls: bool, both: EmbeddedHub) -> None:
-    async with visit(both, tls=tls) as client:
-        await client.send("AMQP, is it?")
+    async with open_websocket(both, tls=tls) as client:
+        await client.send("text")
         assert await close_code(client) == 1003
     await until(lambda: not both.server.connections)
 
 
 async def test_a_frame_above_the_limit_is_refused(hub: EmbeddedHub) -> None:
-    async with visit(hub) as client:
-        with suppress(ConnectionClosed):  # it may hear of it while it is still sending
+    async with open_websocket(hub) as client:
+        with suppress(ConnectionClosed):  # the close may arrive while it is sending
             await client.send(b"\x00" * (FRAME_BYTES_MAX + 1))
         assert await close_code(client) == 1009
 
 
 async def test_an_amqp_violation_closes_the_websocket(hub: EmbeddedHub) -> None:
-    async with visit(hub) as client:
+    async with open_websocket(hub) as client:
         await client.send(b"HTTP/1.1 ")
         assert await close_code(client) == 1001
     await until(lambda: not hub.server.connections)
 
 
 async def test_a_closed_websocket_removes_the_connection(hub: EmbeddedHub) -> None:
-    async with visit(hub) as client:
+    async with open_websocket(hub) as client:
         await client.send(HEADER)
         await the_connection(hub)
     await until(lambda: not hub.server.connections)
 
 
 async def test_a_broken_websocket_removes_the_connection(hub: EmbeddedHub) -> None:
-    async with visit(hub) as client:
+    async with open_websocket(hub) as client:
         await client.send(HEADER)
         await the_connection(hub)
         client.transport.abort()
@@ -248,7 +257,7 @@ async def test_a_broken_websocket_removes_the_connection(hub: EmbeddedHub) -> No
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_a_stopping_hub_closes_websockets(tls: bool, both: EmbeddedHub) -> None:
-    async with visit(both, tls=tls) as client:
+    async with open_websocket(both, tls=tls) as client:
         await client.send(HEADER)
         await the_connection(both)
         async with asyncio.timeout(5):
@@ -257,7 +266,7 @@ async def test_a_stopping_hub_closes_websockets(tls: bool, both: EmbeddedHub) ->
 
 
 async def test_a_client_that_does_not_read_does_not_delay_the_stop(hub: EmbeddedHub) -> None:
-    async with visit(hub) as client:
+    async with open_websocket(hub) as client:
         await client.send(HEADER)
         await the_connection(hub)
         client.transport.pause_reading()
@@ -270,22 +279,22 @@ async def test_a_client_that_does_not_read_does_not_delay_the_stop(hub: Embedded
 
 
 async def test_sent_messages_have_a_bounded_size(hub: EmbeddedHub) -> None:
-    async with visit(hub) as client:
+    async with open_websocket(hub) as client:
         connection = await the_connection(hub)
         content = bytes(range(256)) * 1000
         connection.transport.write(content)
         connection.transport.writelines([content, b"", memoryview(content)])
-        got: list[bytes] = []
+        received: list[bytes] = []
         async with asyncio.timeout(DEADLINE_S):
-            while sum(map(len, got)) < 3 * len(content):
-                got.append(await client.recv(decode=False))
-        assert b"".join(got) == content * 3
-        assert max(map(len, got)) == MESSAGE_BYTES
+            while sum(map(len, received)) < 3 * len(content):
+                received.append(await client.recv(decode=False))
+        assert b"".join(received) == content * 3
+        assert max(map(len, received)) == MESSAGE_BYTES
 
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_writing_pauses_for_a_client_that_does_not_read(tls: bool, both: EmbeddedHub) -> None:
-    async with visit(both, tls=tls) as client:
+    async with open_websocket(both, tls=tls) as client:
         connection = await the_connection(both)
         client.transport.pause_reading()
         piece, written = b"x" * 256 * 1024, 0
@@ -297,15 +306,15 @@ async def test_writing_pauses_for_a_client_that_does_not_read(tls: bool, both: E
         assert connection.transport.get_write_buffer_size() <= WRITE_HIGH_WATER + 2 * len(piece)
         assert not connection.transport.is_reading()
         client.transport.resume_reading()
-        got = 0
+        received = 0
         async with asyncio.timeout(DEADLINE_S):
-            while got < written:
-                got += len(await client.recv(decode=False))
+            while received < written:
+                received += len(await client.recv(decode=False))
         await until(lambda: connection.writable and connection.transport.is_reading())
 
 
 async def test_the_connection_has_the_clients_address(hub: EmbeddedHub) -> None:
-    async with visit(hub) as client:
+    async with open_websocket(hub) as client:
         connection = await the_connection(hub)
         assert connection.peer == client.local_address
         low, high = connection.transport.get_write_buffer_limits()
