@@ -27,6 +27,7 @@ def bodies_of(run: Run | None) -> list[bytes]:
     return [] if run is None else [decode_message(message).data[0] for message in messages(run)]
 
 
-def offsets_of(run: Run) -> list[int]:
-    """The offsets in the annotations of the events in a run."""
-    return [int(decode_message(message).annotations["x-opt-offset"]) for message in messages(run)]
+def offsets_and_bodies(run: Run) -> list[tuple[int, bytes]]:
+    """The offset, from the annotations, and the body of each event in a run."""
+    decoded = [decode_message(message) for message in messages(run)]
+    return [(int(event.annotations["x-opt-offset"]), event.data[0]) for event in decoded]

@@ -26,8 +26,7 @@ class KnownGroup:
     file: Path  # relative to the data directory
     span: Span
     sequence: int
-    offsets: tuple[int, ...]
-    bodies: tuple[bytes, ...]
+    events: tuple[tuple[int, bytes], ...]  # offset and body
 
 
 @dataclass

@@ -27,7 +27,7 @@ from pumphouse.events import Position
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.storage import disk_log
 from pumphouse.hub.storage.base import Log
-from tests.hub.events import batch_of, bodies_of, offsets_of
+from tests.hub.events import batch_of, offsets_and_bodies
 from tests.hub.storage.damage import WHOLE_FILE, DamagedDirectory, KnownGroup
 
 ROUNDS = int(os.environ.get("PUMPHOUSE_FUZZ_ROUNDS", "120"))
@@ -98,8 +98,7 @@ def groups_of(hub: EmbeddedHub, key: PartitionKey) -> Iterator[KnownGroup]:
                 segment.path.relative_to(hub.data),
                 (group.position, group.end),
                 group.sequence,
-                tuple(offsets_of(run)),
-                tuple(bodies_of(run)),
+                tuple(offsets_and_bodies(run)),
             )
             position = group.end
 
@@ -120,7 +119,7 @@ def read_all(log: Log, errors: list[AmqpError]) -> dict[int, Event]:
             continue
         if run is None:
             return events
-        for number, event in enumerate(zip(offsets_of(run), bodies_of(run), strict=True)):
+        for number, event in enumerate(offsets_and_bodies(run)):
             events[run.sequence + number] = event
         sequence = max(events) + 1
 
@@ -143,8 +142,7 @@ def contents(hub: EmbeddedHub, errors: dict[PartitionKey, list[AmqpError]]) -> C
 
 
 def events_of(group: KnownGroup) -> dict[int, Event]:
-    pairs = zip(group.offsets, group.bodies, strict=True)
-    return {group.sequence + number: event for number, event in enumerate(pairs)}
+    return {group.sequence + number: event for number, event in enumerate(group.events)}
 
 
 # -- checks ---------------------------------------------------------------------------------------
@@ -218,23 +216,28 @@ def check_reported(
 def check_positions(hub: EmbeddedHub, rng: Random) -> None:
     """Any position is located or refused, without another error."""
     for key in PARTITIONS:
-        log = log_of(hub, key)
-        for _ in range(5):
-            for position in (
-                Position("offset", str(rng.randrange(20_000)), inclusive=True),
-                Position("sequence", str(rng.randrange(400)), inclusive=False),
-                Position("time", str(rng.randrange(2_000_000_000_000)), inclusive=True),
-            ):
-                with suppress(AmqpError):
-                    hub._call(partial(log.locate, position))
-        hub._call(partial(log.expire, 0))
+        hub._call(partial(check_positions_of, log_of(hub, key), rng))
+
+
+def check_positions_of(log: Log, rng: Random) -> None:
+    for _ in range(5):
+        for position in (
+            Position("offset", str(rng.randrange(20_000)), inclusive=True),
+            Position("sequence", str(rng.randrange(400)), inclusive=False),
+            Position("time", str(rng.randrange(2_000_000_000_000)), inclusive=True),
+        ):
+            with suppress(AmqpError):
+                log.locate(position)
+    log.expire(0)
 
 
 def send_to_all(hub: EmbeddedHub) -> dict[PartitionKey, list[bytes]]:
     """Send events to every partition: known damage is no reason to refuse them."""
     sent = {key: [f"new {n}".encode() * 40 for n in range(12)] for key in PARTITIONS}
     # All are sent before the first is waited for, so that they share few syncs of the disk.
-    outcomes = [publish(hub, key, [body]) for key, bodies in sent.items() for body in bodies]
+    outcomes = hub._call(
+        lambda: [publish(hub, key, [body]) for key, bodies in sent.items() for body in bodies]
+    )
     assert [outcome.result(DEADLINE_S) for outcome in outcomes] == [None] * len(outcomes)
     return sent
 
