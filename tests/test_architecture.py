@@ -246,3 +246,64 @@ def test_every_sub_package_is_on_the_map(room: str) -> None:
 def test_no_folder_holds_more_than_eighteen_modules() -> None:
     sizes = {f: len(list(f.glob("*.py"))) for f in SOURCE.rglob("*") if f.is_dir()}
     assert {f.name: size for f, size in sizes.items() if size > FOLDER_MAX} == {}
+
+
+# The runtime imports inside these rooms form no cycle. An import inside a function counts, one
+# under TYPE_CHECKING does not.
+ACYCLIC = "amqp hub client leases processor homes dashboard simulation cli"
+
+
+def runtime_imports(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)):
+            yield from runtime_imports(child)
+
+
+def import_graph(room: str) -> dict[str, list[str]]:
+    """Module -> the modules of the same room that it imports at run time."""
+    files = {".".join(p.relative_to(SOURCE).with_suffix("").parts): p
+             for p in (SOURCE / room).rglob("*.py") if p.name != "__init__.py"}  # fmt: skip
+    graph: dict[str, list[str]] = {}
+    for name, path in files.items():
+        nodes = runtime_imports(ast.parse(path.read_text()))
+        targets = {
+            full.removeprefix("pumphouse.")
+            for node in nodes
+            for alias in node.names
+            for full in (
+                [alias.name]
+                if isinstance(node, ast.Import)
+                else [f"{node.module}", f"{node.module}.{alias.name}"]
+            )
+        }
+        graph[name] = sorted(targets & files.keys() - {name})
+    return graph
+
+
+def find_cycle(graph: dict[str, list[str]]) -> list[str]:
+    """The modules of one cycle; empty if there is none."""
+    done: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return path[path.index(name) :]
+        if name in done:
+            return []
+        for target in graph[name]:
+            if cycle := visit(target, [*path, name]):
+                return cycle
+        done.add(name)
+        return []
+
+    return next((cycle for name in graph if (cycle := visit(name, []))), [])
+
+
+@pytest.mark.parametrize("room", ACYCLIC.split())
+def test_imports_form_no_cycle(room: str) -> None:
+    assert find_cycle(import_graph(room)) == []
+
+
+def test_a_cycle_is_found() -> None:
+    assert find_cycle({"a": ["b"], "b": ["c"], "c": ["b"], "d": []}) == ["b", "c"]
