@@ -1,4 +1,4 @@
-"""A store that watches: every write that was granted is held against the guarantees."""
+"""AuditedStore: a memory store that checks every granted write against the invariants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumphouse.leases.stores.memory import MemoryStore
 
 
 class AuditedStore:
-    """A memory store whose faults are collected rather than raised, as they may be anybody's."""
+    """A memory store that collects violations; raising them would look like a store failure."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -21,8 +21,8 @@ class AuditedStore:
         self.faults: list[str] = []
         self.handled_up_to: Callable[[str], int] = lambda partition: -1
         self.owners: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-        self.written_s: dict[tuple[str, str], float] = {}  # by whom, which, when
-        self.marks: dict[str, Checkpoint] = {}
+        self.written_s: dict[tuple[str, str], float] = {}  # by owner and partition
+        self.checkpoints: dict[str, Checkpoint] = {}
         self.handed_over = 0
 
     async def __aenter__(self) -> Self:
@@ -65,16 +65,22 @@ class AuditedStore:
             self.audit_checkpoint(outcome.row)
         return outcome
 
-    def audit_checkpoint(self, mark: Checkpoint) -> None:
-        """I5: it never goes back, is not written by an earlier owner, passes nothing unhandled."""
-        before = self.marks.get(mark.partition)
-        self.marks[mark.partition] = mark
-        if before is not None and mark.epoch < before.epoch:
-            self.faults.append(f"{mark.partition}: written by {mark.epoch} after {before.epoch}")
-        if before is not None and (mark.sequence or -1) < (before.sequence or -1):
-            self.faults.append(f"{mark.partition}: back from {before.sequence} to {mark.sequence}")
-        if mark.sequence is not None and mark.sequence > self.handled_up_to(mark.partition):
-            self.faults.append(f"{mark.partition}: {mark.sequence} was not handled yet")
+    def audit_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """I5: it never goes back, has no earlier owner, and passes no unhandled event."""
+        before = self.checkpoints.get(checkpoint.partition)
+        self.checkpoints[checkpoint.partition] = checkpoint
+        if before is not None and checkpoint.epoch < before.epoch:
+            self.faults.append(
+                f"{checkpoint.partition}: written by {checkpoint.epoch} after {before.epoch}"
+            )
+        if before is not None and (checkpoint.sequence or -1) < (before.sequence or -1):
+            self.faults.append(
+                f"{checkpoint.partition}: back from {before.sequence} to {checkpoint.sequence}"
+            )
+        if checkpoint.sequence is not None and checkpoint.sequence > self.handled_up_to(
+            checkpoint.partition
+        ):
+            self.faults.append(f"{checkpoint.partition}: {checkpoint.sequence} was not handled yet")
 
     async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
         await self.store.beat(group, name, max_partitions)

@@ -1,4 +1,4 @@
-"""Several hosts on one loop and one hub, and a record of who handled what when."""
+"""Fleet: several hosts on one loop and one hub, with a record of every handled event."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Fleet:
         self.inside: defaultdict[str, set[str]] = defaultdict(set)
         self.overlaps: list[tuple[str, set[str]]] = []
         self.errors: list[tuple[str, str | None, Exception]] = []
-        self.words: list[tuple[str, str, str]] = []
+        self.changes: list[tuple[str, str, str]] = []
         self.sent = 0
         self._stack = AsyncExitStack()
 
@@ -73,7 +73,7 @@ class Fleet:
     async def __aexit__(self, *exc: object) -> None:
         await asyncio.gather(*(host.stop() for host in self.hosts.values()))
         await self._stack.aclose()
-        # The strict store found a bug of ours, whatever else the test is about.
+        # Every test also fails if the strict store rejected a write as a bug.
         assert [failed for _, _, failed in self.errors if isinstance(failed, StoreMisused)] == []
 
     # -- hosts ------------------------------------------------------------------------------------
@@ -94,16 +94,18 @@ class Fleet:
                 if checkpoint:
                     await partition.checkpoint()
 
-        chosen: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "store": self.store,
             "strategy": self.strategy,
             "options": self.options,
             "clock": self.clock,
             "on_error": lambda partition, failed: self.errors.append((name, partition, failed)),
-            "on_ownership": lambda word, partition: self.words.append((name, word, partition)),
+            "on_ownership": lambda change, partition: self.changes.append(
+                (name, change, partition)
+            ),
             "rng": Random(name),
         } | settings
-        self.hosts[name] = Engine(self.connection, serve, host=name, **chosen)
+        self.hosts[name] = Engine(self.connection, serve, host=name, **arguments)
         await self.hosts[name].start()
         return self.hosts[name]
 
@@ -111,7 +113,7 @@ class Fleet:
         return Handling(self, partition, batch, host)
 
     async def crash(self, name: str) -> None:
-        """End a host as a crash would. (Its connection is closed: the hub sees that it is gone.)"""
+        """End a host like a crash. Its connection is closed, so the hub notices."""
         host = self.hosts.pop(name)
         host.abandon()
         await host.stop()
@@ -122,7 +124,7 @@ class Fleet:
     # -- events -----------------------------------------------------------------------------------
 
     async def send(self, count: int = 10) -> None:
-        """So many more to every partition."""
+        """Send this many events to every partition."""
         for partition in self.partitions:
             if partition not in self._senders:
                 self._senders[partition] = await self.client.sender(partition)
@@ -138,7 +140,7 @@ class Fleet:
                 while not condition():  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
         except TimeoutError:
-            raise AssertionError(f"waited in vain for {what}: {self.hosts}") from None
+            raise AssertionError(f"timed out waiting for {what}: {self.hosts}") from None
 
     async def until_handled(self) -> None:
         await self.until(
@@ -149,7 +151,7 @@ class Fleet:
     async def until_even(self) -> None:
         await self.until(lambda: self.spread() is not None and self.settled, "an even fleet")
 
-    # -- what one can see -------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------
 
     @property
     def settled(self) -> bool:
@@ -159,7 +161,7 @@ class Fleet:
         return {name: len(host.owned) for name, host in self.hosts.items()}
 
     def spread(self) -> int | None:
-        """The difference between the most and the fewest, once all are owned; None before."""
+        """The difference of partitions per host once the fleet is even; None before."""
         counts = list(self.counts().values())
         even = sum(counts) == len(self.partitions) and max(counts) - min(counts) <= 1
         return max(counts) - min(counts) if even else None
@@ -168,7 +170,7 @@ class Fleet:
         return [handled.sequence for handled in self.record[partition]]
 
     def firsts(self, partition: str) -> list[int]:
-        """Every event once, in the order in which it was first handled."""
+        """The handled events without repetitions, in the order of their first handling."""
         return list(dict.fromkeys(self.sequences(partition)))
 
     def duplicates(self) -> int:
@@ -179,27 +181,27 @@ class Fleet:
         return {row.partition: row for row in listing.ownerships}
 
     async def checkpoints(self) -> dict[str, int | None]:
-        found = await self.store.list_checkpoints(self.group)
-        return {checkpoint.partition: checkpoint.sequence for checkpoint in found}
+        stored = await self.store.list_checkpoints(self.group)
+        return {checkpoint.partition: checkpoint.sequence for checkpoint in stored}
 
     def check_order(self) -> None:
-        """I3 and I4: no gaps, and in order within every term."""
+        """I3 and I4: no gaps, and in order within every ownership term."""
         for partition in self.partitions:
             assert self.firsts(partition) == list(range(self.sent)), partition
-            tenures: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+            terms: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
             for handled in self.record[partition]:
-                tenures[handled.host, handled.epoch].append(handled.sequence)
-            assert all(handled == sorted(handled) for handled in tenures.values()), partition
+                terms[handled.host, handled.epoch].append(handled.sequence)
+            assert all(handled == sorted(handled) for handled in terms.values()), partition
 
     def check_clean(self) -> None:
-        """I2 and I6: no two handlers at once, and nothing handled twice."""
+        """I2 and I6: no overlapping handlers, and no event handled twice."""
         self.check_order()
         assert self.overlaps == []
         assert self.duplicates() == 0
 
 
 class Handling:
-    """While a batch is in hand: who else has one of the same partition?"""
+    """Records a batch while it is in hand, and overlaps with other hosts."""
 
     def __init__(
         self, fleet: Fleet, partition: PartitionClient, batch: list[Event], host: str

@@ -1,4 +1,4 @@
-"""A hub and a store on virtual time, for the faces: whoever wants hosts makes them."""
+"""HubAndStore: a hub and a store on virtual time. Tests add their own hosts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.processor.virtual_time import LoopClock
 HUB = "eh"
 
 
-class Place:
-    """Use it in an `async with` block, on a virtual loop."""
+class HubAndStore:
+    """A hub, a client and a memory store. Use it in `async with`, on a virtual loop."""
 
     def __init__(self, partitions: int = 4) -> None:
         self.clock = LoopClock()
@@ -42,8 +42,8 @@ class Place:
         await sender.close()
 
     async def checkpoint(self, partition: str = "0") -> Checkpoint | None:
-        found = await self.store.list_checkpoints(self.group)
-        return {one.partition: one for one in found}.get(partition)
+        stored = await self.store.list_checkpoints(self.group)
+        return {each.partition: each for each in stored}.get(partition)
 
     async def until_checkpoint(self, sequence: int, partition: str = "0") -> None:
         async with asyncio.timeout(600):
@@ -51,8 +51,8 @@ class Place:
                 await asyncio.sleep(0.05)
 
 
-def is_at(mark: Checkpoint | None, sequence: int) -> bool:
-    return mark is not None and mark.sequence == sequence
+def is_at(checkpoint: Checkpoint | None, sequence: int) -> bool:
+    return checkpoint is not None and checkpoint.sequence == sequence
 
 
 async def until(condition: Callable[[], object]) -> None:

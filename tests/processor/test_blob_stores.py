@@ -1,4 +1,4 @@
-"""The faces with their original kind of store: a blob with a lease for each partition."""
+"""Processors with the blob stores, against Azurite."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ HUB = "eh"
 
 
 async def blobs(storage: Storage) -> dict[str, dict[str, Any]]:
-    """Every blob by name: its body as JSON, with `lease` and the metadata beside it."""
-    found: dict[str, dict[str, Any]] = {}
+    """Every blob by name: its JSON body, with its lease state and metadata."""
+    blobs_by_name: dict[str, dict[str, Any]] = {}
     client = ContainerClient.from_connection_string(storage.direct, storage.container)
     async with client:
         async for blob in client.list_blobs(include=["metadata"]):
             body = await (await client.download_blob(blob.name)).readall()
-            told = json.loads(body) if body else {}
-            found[blob.name] = told | {"lease": blob.lease.state, "metadata": blob.metadata or {}}
-    return found
+            fields = json.loads(body) if body else {}
+            blobs_by_name[blob.name] = fields | {
+                "lease": blob.lease.state,
+                "metadata": blob.metadata or {},
+            }
+    return blobs_by_name
 
 
 async def send(connection: str, *bodies: str) -> None:
@@ -47,7 +50,7 @@ async def send(connection: str, *bodies: str) -> None:
 
 
 async def test_a_host_keeps_its_leases_in_blobs(storage: Storage) -> None:
-    """Container and lease blobs are made if missing; owner, token, epoch and offset are in them."""
+    """Missing container and blobs are created; they hold owner, token, epoch and offset."""
     handled: list[str] = []
     done = asyncio.Event()
 
@@ -116,7 +119,7 @@ async def test_no_cycle_makes_more_store_calls_than_the_processor_notes_allow(
 ) -> None:
     """I10: one listing, two writes per partition and one upload per new partition at the most.
 
-    From cold, when a host joins and takes its share, at rest, and when a host has died.
+    At a cold start, when a host joins, when the fleet is settled, and after a crash.
     """
     asked, options = storage.proxy.asked, ProcessorOptions()
     async with EmbeddedHub({HUB: 6}) as hub, AsyncExitStack() as stack:
@@ -143,7 +146,7 @@ async def test_no_cycle_makes_more_store_calls_than_the_processor_notes_allow(
             assert asked["put blob"] <= 6
             assert set(asked) <= {"list", "set metadata", "put blob"}
             for lease in list(cycle.host.leases.held.values()):
-                if lease.row.successor:  # what the engine does once a pump has left
+                if lease.row.successor:  # as the engine does when the pump has ended
                     await cycle.host.leases.give_up(lease.partition)
             storage.proxy.forget()
 
@@ -151,14 +154,14 @@ async def test_no_cycle_makes_more_store_calls_than_the_processor_notes_allow(
         for cycle in (a, a, a, b, b, a, b, a, b, a, b):
             await once(cycle)
         assert [len(each.host.leases.held) for each in (a, b)] == [3, 3]
-        for _ in range(6):  # a is dead
+        for _ in range(6):  # a has crashed
             storage.azurite.advance(options.renew_s)
             await once(b)
         assert len(b.host.leases.held) == 6
 
 
 async def test_a_settled_cycle_is_one_list_call_and_the_renewals(storage: Storage) -> None:
-    """I10: counted at the storage account."""
+    """I10, by the calls that the storage account received."""
     options = ProcessorOptions(
         interval_s=1, renew_s=1, lease_s=30, checkpoints=CheckpointPolicy(every_events=1)
     )
@@ -175,5 +178,5 @@ async def test_a_settled_cycle_is_one_list_call_and_the_renewals(storage: Storag
                 await asyncio.sleep(0.05)
             asked = dict(storage.proxy.asked)
     lists, renewals = asked.pop("list"), asked.pop("set metadata")
-    assert asked == {}  # nothing else was asked
+    assert asked == {}  # no other calls
     assert renewals <= 4 * (lists + 1)

@@ -1,4 +1,4 @@
-"""One cycle at a time, on a real hub and the strict store."""
+"""One cycle at a time, with a real hub and the strict memory store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cycle_of(fleet: Fleet, host: str, strategy: str = "steady") -> Cycle:
 
 
 def test_a_new_host_joins_first_and_then_claims_its_share() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(4) as fleet:
             a, b = cycle_of(fleet, "a"), cycle_of(fleet, "b")
             for newcomer in (a, b):
@@ -38,11 +38,11 @@ def test_a_new_host_joins_first_and_then_claims_its_share() -> None:
             assert fields == "requested=- gained=- lost=- owned=2/4 hosts=2"
             assert report.settled
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_failed_listing_changes_no_lease() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
             await cycle.once(set())
@@ -56,22 +56,22 @@ def test_a_failed_listing_changes_no_lease() -> None:
             assert cycle.host.leases.held == held
             assert (await cycle.once(set())).owned == 2
 
-    run(scene())
+    run(scenario())
 
 
 def test_an_eager_strategy_repeats_the_cycle_while_it_gains() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
             assert (await cycle.once(set())).outcome.hurries
             assert not (await cycle.once(set())).outcome.hurries
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize(("strategy", "soon"), [("eph_js", True), ("eph", False)])
 def test_a_javascript_host_that_stole_runs_its_next_cycle_sooner(strategy: str, soon: bool) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(4) as fleet:
             assert (await cycle_of(fleet, "a", "greedy").once(set())).owned == 4
             thief = cycle_of(fleet, "b", strategy)
@@ -81,40 +81,40 @@ def test_a_javascript_host_that_stole_runs_its_next_cycle_sooner(strategy: str, 
             later = [await thief.once(set()) for _ in range(2)][-1]
             assert not later.outcome.waiting, "nothing was stolen: it sleeps for longer"
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_first_claim_is_above_the_epoch_of_the_checkpoint() -> None:
-    """I1: the row is gone or tells no epoch; the checkpoint remembers."""
+    """I1: the row is missing or has no epoch; the checkpoint has it."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             await fleet.store.update_checkpoint(Checkpoint(fleet.group, "0", 5, "5", epoch=7))
             await cycle_of(fleet, "a", "greedy").once(set())
             assert (await fleet.rows())["0"].epoch == 8
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_partition_whose_old_pump_still_ends_is_not_claimed() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
             report = await cycle_of(fleet, "a", "greedy").once({"0"})
             assert report.gained == ("1",)
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_partition_that_expires_in_a_cycle_waits_for_its_pump_to_end() -> None:
-    """I2: its row is in our name, and yet it is neither taken up anew nor given away."""
+    """I2: its row is in our name, but it is neither claimed again nor given away."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
             assert (await cycle.once(set())).gained == ("0",)
             await asyncio.sleep(fleet.options.lease_s)
             before = await fleet.rows()
-            # Nobody has noticed yet that it ran out, so nobody has said that its pump leaves.
+            # The expiry was not noticed yet, so its pump does not count as busy.
             report = await cycle.once(set())
             assert (report.requested, report.gained, report.owned) == ((), (), 0)
             assert (await fleet.rows())["0"].etag == before["0"].etag
@@ -122,11 +122,11 @@ def test_a_partition_that_expires_in_a_cycle_waits_for_its_pump_to_end() -> None
             assert (await cycle.once(set())).gained == ("0",)
             assert (await fleet.rows())["0"].epoch == 2
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_row_that_cannot_be_confirmed_is_confirmed_in_the_next_cycle() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
             store = cycle.host.store
@@ -136,63 +136,63 @@ def test_a_row_that_cannot_be_confirmed_is_confirmed_in_the_next_cycle() -> None
             row = (await fleet.rows())["0"]
             assert (row.owner, row.epoch) == ("a", 1), "it was claimed once"
 
-    run(scene())
+    run(scenario())
 
 
 def test_an_unavailable_hub_does_not_stop_the_cycle() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
             await fleet.hub.stop()
             assert (await cycle.once(set())).owned == 2
 
-    run(scene())
+    run(scenario())
 
 
 def test_refused_claims_are_not_ours() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             cycle = cycle_of(fleet, "a", "greedy")
             real = cycle.host.store.list_ownership
 
             async def overtaken(group: object):  # type: ignore[no-untyped-def]
-                found = await real(fleet.group)
+                listing = await real(fleet.group)
                 await fleet.store.claim_ownership(fleet.group, [claim(None, "0", "b")])
-                return found
+                return listing
 
             cycle.host.store.list_ownership = overtaken  # type: ignore[method-assign]
             report = await cycle.once(set())
             assert (report.requested, report.gained, report.owned) == (("0",), (), 0)
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize(("quicker", "got"), [(0, 1), (2, 1), (3, 1), (4, 0)])
 def test_a_fixed_host_that_lost_a_race_claims_another_at_once(quicker: int, got: int) -> None:
-    """The fixed-partition processor: it attempts each blob until it gains one."""
+    """The fixed-partition processor attempts each blob until it gains one."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(4) as fleet:
             cycle, others = cycle_of(fleet, "a", "fixed:2"), Random(quicker)
             real = cycle.host.store.list_ownership
 
             async def overtaken(group: object):  # type: ignore[no-untyped-def]
-                found = await real(fleet.group)
+                listing = await real(fleet.group)
                 claims = [claim(None, p, "b") for p in others.sample(fleet.partitions, quicker)]
                 await fleet.store.claim_ownership(fleet.group, claims)
-                return found
+                return listing
 
             cycle.host.store.list_ownership = overtaken  # type: ignore[method-assign]
             report = await cycle.once(set())
             assert (len(report.gained), report.owned) == (got, got), "one assignment a cycle"
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_claim_without_a_response_is_not_a_lost_race() -> None:
-    """It may be ours: a fixed host that claimed another would have one too many."""
+    """It may be ours: with another claim a fixed host could own one too many."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(4) as fleet:
             cycle = cycle_of(fleet, "a", "fixed:1")
             store = cycle.host.store
@@ -204,4 +204,4 @@ def test_a_claim_without_a_response_is_not_a_lost_race() -> None:
             report = await cycle.once(set())
             assert (len(report.gained), report.owned) == (1, 1)
 
-    run(scene())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""Dead letters, in a file and in a hub: kept in full, whatever the event and its cause say."""
+"""Dead letters in a file and in a hub: complete for every event and cause."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ from pumphouse.processor.dead_letters import (
 )
 from pumphouse.processor.options import PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.test_handlers import BAD, OPTIONS, Picky, Scene
+from tests.processor.test_handlers import BAD, OPTIONS, HandlerHost, Picky
 from tests.processor.virtual_time import run
 
 
 def test_dead_letters_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "dead.jsonl"
 
-    async def scene() -> None:
+    async def scenario() -> None:
         options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
-        async with Scene(Picky(), options, dead_letters=DeadLetterFile(path)) as scene:
-            await scene.send(b"1", BAD)
-            await scene.until_checkpoint(1)
+        async with HandlerHost(Picky(), options, dead_letters=DeadLetterFile(path)) as host:
+            await host.send(b"1", BAD)
+            await host.until_checkpoint(1)
 
-    run(scene())
+    run(scenario())
     (line,) = path.read_text().splitlines()
-    told = json.loads(line)
-    assert (told["partition"], told["sequence"], told["text"]) == ("0", 1, "bad")
-    assert told["cause"] == "ValueError: it is bad"
-    assert told["body"] == "YmFk"
+    fields = json.loads(line)
+    assert (fields["partition"], fields["sequence"], fields["text"]) == ("0", 1, "bad")
+    assert fields["cause"] == "ValueError: it is bad"
+    assert fields["body"] == "YmFk"
 
 
 def test_dead_letters_in_a_hub() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
 
         def dead(hub: EmbeddedHub) -> DeadLetterHub:
             return DeadLetterHub(hub.connection_string("dead"))
 
-        async with Scene(Picky(), options, dead_letters=dead) as scene:
-            await scene.send(BAD)
-            await scene.until_checkpoint(0)
-            async with open_client(scene.hub.connection_string("dead")) as client:
+        async with HandlerHost(Picky(), options, dead_letters=dead) as host:
+            await host.send(BAD)
+            await host.until_checkpoint(0)
+            async with open_client(host.hub.connection_string("dead")) as client:
                 reader = await client.reader(ReaderOptions("0"))
                 (event,) = await reader.receive(10, 10)
             assert event.body == BAD
             assert event.properties["dead-letter-cause"] == "ValueError: it is bad"
             assert event.properties["dead-letter-sequence"] == 0
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_partition_waits_until_its_dead_letter_is_written() -> None:
@@ -79,28 +79,28 @@ def test_a_partition_waits_until_its_dead_letter_is_written() -> None:
 
         async def close(self) -> None: ...
 
-    async def scene() -> None:
+    async def scenario() -> None:
         shaky = Shaky()
         options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
-        async with Scene(Picky(), options, dead_letters=shaky) as scene:
-            await scene.send(BAD)
-            await scene.until_checkpoint(0)
+        async with HandlerHost(Picky(), options, dead_letters=shaky) as host:
+            await host.send(BAD)
+            await host.until_checkpoint(0)
             assert shaky.tried == 4
-            assert scene.kinds().count("PumphouseError") == 3
+            assert host.kinds().count("PumphouseError") == 3
 
-    run(scene())
+    run(scenario())
 
 
 def test_properties_of_any_type_are_written() -> None:
     event = Event(b"\xff", {"b": b"x", "n": 1, "o": 1j})
-    told = json.loads(as_line(DeadLetter(event, "0", "g", "h", 1, ValueError("no"))))
-    assert told["properties"]["b"] == {"base64": "eA=="}
-    assert told["properties"]["o"] == {"type": "complex", "value": "1j"}
-    assert told["text"] is None
+    fields = json.loads(as_line(DeadLetter(event, "0", "g", "h", 1, ValueError("no"))))
+    assert fields["properties"]["b"] == {"base64": "eA=="}
+    assert fields["properties"]["o"] == {"type": "complex", "value": "1j"}
+    assert fields["text"] is None
 
 
 PLAIN = DeadLetter(Event(BAD), "0", "g", "h", 1, ValueError("no"))
-# A handler may quote the event as `body.decode("utf-8", "surrogateescape")` makes a text of it.
+# `body.decode("utf-8", "surrogateescape")` gives such texts, and handlers quote them.
 UNSENDABLE = DeadLetter(
     Event(b"bad\xff", {"key \udcff": "value \udcff"}, "k\udcff"),
     "0",
@@ -118,10 +118,10 @@ def test_a_cause_with_a_lone_surrogate_is_escaped() -> None:
 
 
 def test_a_text_with_a_lone_surrogate_is_escaped_in_a_file() -> None:
-    told = json.loads(as_line(UNSENDABLE).decode())
-    assert told["cause"] == UNSENDABLE.reason
-    assert (told["host"], told["partition_key"]) == ("host \udcff", "k\udcff")
-    assert told["properties"] == {"key \udcff": "value \udcff"}
+    fields = json.loads(as_line(UNSENDABLE).decode())
+    assert fields["cause"] == UNSENDABLE.reason
+    assert (fields["host"], fields["partition_key"]) == ("host \udcff", "k\udcff")
+    assert fields["properties"] == {"key \udcff": "value \udcff"}
 
 
 def test_valid_text_is_readable_in_a_file() -> None:
@@ -144,19 +144,19 @@ def test_an_event_whose_cause_has_a_lone_surrogate_is_dead_lettered(tmp_path: Pa
             if event.body.startswith(BAD):
                 raise ValueError(event.body.decode("utf-8", "surrogateescape"))
 
-    async def scene(dead_letters: Any) -> None:
+    async def host(dead_letters: Any) -> None:
         options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
-        async with Scene(quoting, options, dead_letters=dead_letters) as scene:
-            await scene.send(b"bad\xff", b"1")
-            await scene.until_checkpoint(1)
-            assert set(scene.kinds()) == {"ValueError", "PoisonEvent"}
+        async with HandlerHost(quoting, options, dead_letters=dead_letters) as host:
+            await host.send(b"bad\xff", b"1")
+            await host.until_checkpoint(1)
+            assert set(host.kinds()) == {"ValueError", "PoisonEvent"}
 
-    run(scene(DeadLetterFile(tmp_path / "dead.jsonl")))
-    run(scene(lambda hub: DeadLetterHub(hub.connection_string("dead"))))
+    run(host(DeadLetterFile(tmp_path / "dead.jsonl")))
+    run(host(lambda hub: DeadLetterHub(hub.connection_string("dead"))))
 
 
 class SlowClient:
-    """A client whose opening takes a while, and who remembers what became of it."""
+    """A client that opens slowly, and records whether it was opened and closed."""
 
     def __init__(self) -> None:
         self.sent: list[Event] = []
@@ -186,10 +186,10 @@ async def test_concurrent_letters_share_a_client() -> None:
     letters = DeadLetterHub(make)
     await asyncio.gather(*(letters.write(UNSENDABLE) for _ in range(3)))
     await letters.close()
-    assert [(len(one.sent), one.closed) for one in made] == [(3, 1)]
-    await letters.write(UNSENDABLE)  # as a host does that is registered again
+    assert [(len(each.sent), each.closed) for each in made] == [(3, 1)]
+    await letters.write(UNSENDABLE)  # as when a host is registered again
     await letters.close()
-    assert [(len(one.sent), one.closed) for one in made] == [(3, 1), (1, 1)]
+    assert [(len(each.sent), each.closed) for each in made] == [(3, 1), (1, 1)]
 
 
 async def test_a_hub_that_closes_while_it_opens_leaves_nothing_open() -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong around a host: stores that fall silent, answers lost, hands that stay."""
+"""An engine with a failing store: expired leases, lost responses, bounded stops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SILENT = {"before": 1.0, "failed": 1.0}
 
 
 class DeafStore(FlakyStore):
-    """Nothing is heard of ownership rows any more; checkpoints still arrive."""
+    """Ownership rows get no response any more; checkpoints are still written."""
 
     deaf = False
 
@@ -57,16 +57,16 @@ def silence(store: FlakyStore) -> None:
     store.plan = RandomFaults(Random(1), **SILENT)
 
 
-# -- leases that run out --------------------------------------------------------------------------
+# -- leases that expire ---------------------------------------------------------------------------
 
 
 OFTEN = replace(OPTIONS, checkpoints=CheckpointPolicy(every_s=2.0))
 
 
 def test_an_owner_that_cannot_renew_delivers_nothing_after_its_lease() -> None:
-    """Self-fencing, and I8: another host takes over, and nothing is lost."""
+    """Self-fencing, and I8: another host takes over, and no event is lost."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2, options=OFTEN) as fleet:
             cut_off = DeafStore(fleet.store, clock=fleet.clock)
             await fleet.add("a", store=cut_off, checkpoint=False)
@@ -82,21 +82,21 @@ def test_an_owner_that_cannot_renew_delivers_nothing_after_its_lease() -> None:
             await fleet.until_handled()
             last_s = max(h.at_s for h in fleet.record[lost] if h.host == "a")
             assert 10 < last_s - silent_s <= fleet.options.lease_s
-            # Checkpoints would still arrive: it is the owner itself that writes none.
+            # The store would still accept checkpoints: the owner itself writes none.
             assert 10 < max(cut_off.marked_s) - silent_s <= fleet.options.lease_s
-            assert ("a", "lost", lost) in fleet.words
+            assert ("a", "lost", lost) in fleet.changes
             assert fleet.hosts["b"].owned == tuple(fleet.partitions)
             assert fleet.record[lost][-1].host == "b"
             assert fleet.overlaps == []
             fleet.check_order()
 
-    run(scene())
+    run(scenario())
 
 
 def test_after_an_outage_longer_than_the_lease_partitions_are_claimed_again() -> None:
-    """What came after the last checkpoint is handled again, and nothing before it."""
+    """Events after the last checkpoint are handled again, and none before it."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2, options=OFTEN) as fleet:
             away = FlakyStore(fleet.store, clock=fleet.clock)
             await fleet.add("a", store=away, checkpoint=False)
@@ -114,14 +114,14 @@ def test_after_an_outage_longer_than_the_lease_partitions_are_claimed_again() ->
             again = {n for p in fleet.partitions for n in fleet.sequences(p)
                      if fleet.sequences(p).count(n) > 1}  # fmt: skip
             assert again
-            assert min(again) == 10  # the first behind the checkpoint
+            assert min(again) == 10  # the first event behind the checkpoint
             fleet.check_order()
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_batch_received_before_the_lease_expired_is_not_handed_out_after() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             cut_off = FlakyStore(fleet.store, clock=fleet.clock)
             await fleet.add("a", store=cut_off)
@@ -134,13 +134,13 @@ def test_a_batch_received_before_the_lease_expired_is_not_handed_out_after() -> 
             await asyncio.sleep(5)
             assert fleet.record["0"] == []
 
-    run(scene())
+    run(scenario())
 
 
 def test_an_owner_with_a_slow_clock_cannot_checkpoint_and_is_evicted() -> None:
-    """I1: a host that was stopped in its tracks wakes up and believes that no time has passed."""
+    """I1: a host that was suspended continues as if no time had passed."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             asleep, awake = asyncio.Event(), asyncio.Event()
             raised: list[Exception] = []
@@ -175,11 +175,11 @@ def test_an_owner_with_a_slow_clock_cannot_checkpoint_and_is_evicted() -> None:
             assert fleet.hosts["b"].owned == ("0",)
             fleet.check_order()
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_store_outage_shorter_than_the_lease_does_not_affect_handlers() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(4, options=OFTEN) as fleet:
             shaky = FlakyStore(fleet.store, clock=fleet.clock)
             for name in ("a", "b"):
@@ -193,19 +193,19 @@ def test_a_store_outage_shorter_than_the_lease_does_not_affect_handlers() -> Non
             assert set((await fleet.checkpoints()).values()) == {None}
             shaky.plan = NO_FAULTS
             await asyncio.sleep(5)
-            assert set((await fleet.checkpoints()).values()) == {14}  # they have waited
+            assert set((await fleet.checkpoints()).values()) == {14}  # they were delayed
             await asyncio.sleep(60)
             await fleet.send(1)
             await fleet.until_handled()
             fleet.check_clean()
-            assert [word for _, word, _ in fleet.words].count("lost") == 0
+            assert [change for _, change, _ in fleet.changes].count("lost") == 0
             assert {type(failed) for _, _, failed in fleet.errors} == {StoreError}
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_listing_that_hangs_does_not_block_renewals() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
 
             class Slow(FlakyStore):
@@ -221,11 +221,11 @@ def test_a_listing_that_hangs_does_not_block_renewals() -> None:
             assert max(ages) < fleet.options.lease_s / 2
             assert len(fleet.hosts["a"].owned) == 2
 
-    run(scene())
+    run(scenario())
 
 
 def test_leases_are_renewed_between_cycles_that_are_far_apart() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         options = ProcessorOptions(interval_s=300.0)
         async with Fleet(2, options=options, strategy="greedy") as fleet:
             await fleet.add("a")
@@ -236,16 +236,16 @@ def test_leases_are_renewed_between_cycles_that_are_far_apart() -> None:
                 assert max(ages) < options.lease_s / 2
             assert len(fleet.hosts["a"].owned) == 2
 
-    run(scene())
+    run(scenario())
 
 
-# -- answers that are lost ------------------------------------------------------------------------
+# -- lost responses -------------------------------------------------------------------------------
 
 
 def test_a_claim_without_a_response_is_ours_once_the_listing_shows_it() -> None:
-    """Unknown is not owned: nothing is handed out before, and no epoch is wasted."""
+    """Unknown is not owned: nothing is handed out before, and the epoch rises once."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1, strategy="greedy") as fleet:
             lossy = FlakyStore(fleet.store, ScriptedFaults(["after"]), fleet.clock)
             await fleet.send()
@@ -257,11 +257,11 @@ def test_a_claim_without_a_response_is_ours_once_the_listing_shows_it() -> None:
             assert (await fleet.rows())["0"].epoch == 1
             fleet.check_clean()
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_claim_that_never_arrived_is_retried() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1, strategy="greedy") as fleet:
             await fleet.add(
                 "a", store=FlakyStore(fleet.store, ScriptedFaults(["before"]), fleet.clock)
@@ -270,12 +270,12 @@ def test_a_claim_that_never_arrived_is_retried() -> None:
             await fleet.until_handled()
             assert (await fleet.rows())["0"].epoch == 1
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize("mishap", ["before", "after"])
 def test_a_handover_without_a_response_moves_the_partition_once(mishap: str) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
             lossy = FlakyStore(fleet.store, clock=fleet.clock)
             await fleet.add("a", store=lossy)
@@ -285,7 +285,7 @@ def test_a_handover_without_a_response_moves_the_partition_once(mishap: str) -> 
 
             async def lose_next_hand_over() -> None:
                 asked = {("a", "asked", partition) for partition in fleet.partitions}
-                await fleet.until(lambda: asked & set(fleet.words), "a to be asked")
+                await fleet.until(lambda: asked & set(fleet.changes), "a to be asked")
                 lossy.plan = ScriptedFaults([mishap])  # type: ignore[list-item]
 
             await asyncio.gather(fleet.add("b"), lose_next_hand_over())
@@ -296,7 +296,7 @@ def test_a_handover_without_a_response_moves_the_partition_once(mishap: str) -> 
             fleet.check_clean()
             assert sorted(row.epoch for row in (await fleet.rows()).values()) == [1, 2]
 
-    run(scene())
+    run(scenario())
 
 
 # -- stopping -------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_a_handover_without_a_response_moves_the_partition_once(mishap: str) -> 
 def test_stop_is_bounded_whatever_a_handler_does() -> None:
     """I13."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
 
             async def deaf(partition: PartitionClient, batch: list[Event]) -> None:
@@ -325,13 +325,13 @@ def test_stop_is_bounded_whatever_a_handler_does() -> None:
             assert fleet.clock.monotonic() - started_s <= options.stop_s + 6 * options.store_s
             assert {row.owner for row in (await fleet.rows()).values()} == {"a"}, "left to expire"
 
-    run(scene())
+    run(scenario())
 
 
 def test_stop_is_bounded_when_the_store_does_not_respond() -> None:
     """I13."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
             cut_off = FlakyStore(fleet.store, clock=fleet.clock)
             host = await fleet.add("a", store=cut_off)
@@ -347,4 +347,4 @@ def test_stop_is_bounded_when_the_store_does_not_respond() -> None:
             options = fleet.options
             assert fleet.clock.monotonic() - started_s <= options.stop_s + 6 * options.store_s
 
-    run(scene())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""Hosts that are stopped while they start, or started twice at once."""
+"""Starts of an engine: stopped meanwhile, cancelled, or concurrent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pumphouse.processor.engine import Engine
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.hub_and_store import Place, until
+from tests.processor.hub_and_store import HubAndStore, until
 from tests.processor.virtual_time import LoopClock, run
 
 
 class SlowStore(MemoryStore):
-    """It takes its time to open, and counts how often it is open."""
+    """Opens slowly, and counts how often it is open."""
 
     def __init__(self, opens_s: float) -> None:
         super().__init__(LoopClock())
@@ -34,7 +34,7 @@ class SlowStore(MemoryStore):
         self.open -= 1
 
 
-class Quiet:
+class IdleProcessor:
     async def open(self, context: PartitionContext) -> None: ...
 
     async def close(self, context: PartitionContext, reason: CloseReason) -> None: ...
@@ -49,37 +49,37 @@ async def serve(partition: PartitionClient) -> None:
         pass
 
 
-def make_engine(place: Place, store: MemoryStore) -> Engine:
-    return Engine(place.connection, serve, store=store, host="a", clock=place.clock)
+def make_engine(env: HubAndStore, store: MemoryStore) -> Engine:
+    return Engine(env.connection, serve, store=store, host="a", clock=env.clock)
 
 
-def make_host(place: Place, store: MemoryStore, **more: Any) -> EventProcessorHost:
-    return EventProcessorHost("a", place.connection, store=store, clock=place.clock, **more)
+def make_host(env: HubAndStore, store: MemoryStore, **more: Any) -> EventProcessorHost:
+    return EventProcessorHost("a", env.connection, store=store, clock=env.clock, **more)
 
 
 def test_an_engine_stopped_during_its_start_does_not_start() -> None:
-    async def scene() -> None:
-        async with Place(1) as place:
+    async def scenario() -> None:
+        async with HubAndStore(1) as env:
             store = SlowStore(1)
-            engine = make_engine(place, store)
+            engine = make_engine(env, store)
             starting = asyncio.create_task(engine.start())
             await asyncio.sleep(0.5)
             await engine.stop()
             with pytest.raises(OptionError, match="a was stopped while it started"):
                 await starting
             assert store.open == 0
-            await engine.start()  # as after any start that failed
+            await engine.start()  # as after any failed start
             await until(lambda: engine.owned == ("0",))
             await engine.stop()
             assert store.open == 0
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_stop_cancels_a_start_that_hangs() -> None:
-    async def scene() -> None:
-        async with Place(1) as place:
-            engine = make_engine(place, SlowStore(10_000))
+    async def scenario() -> None:
+        async with HubAndStore(1) as env:
+            engine = make_engine(env, SlowStore(10_000))
             starting = asyncio.create_task(engine.start())
             await asyncio.sleep(0.5)
             async with asyncio.timeout(engine.options.stop_s):
@@ -87,26 +87,26 @@ def test_a_stop_cancels_a_start_that_hangs() -> None:
             with pytest.raises(OptionError, match="was stopped while it started"):
                 await starting
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_cancelled_start_raises() -> None:
-    async def scene() -> None:
-        async with Place(1) as place:
-            engine = make_engine(place, SlowStore(10_000))
+    async def scenario() -> None:
+        async with HubAndStore(1) as env:
+            engine = make_engine(env, SlowStore(10_000))
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(1):
                     await engine.start()
             await engine.stop()
 
-    run(scene())
+    run(scenario())
 
 
 def test_two_concurrent_starts_are_refused() -> None:
-    async def scene() -> None:
-        async with Place(1) as place:
+    async def scenario() -> None:
+        async with HubAndStore(1) as env:
             store = SlowStore(1)
-            engine = make_engine(place, store)
+            engine = make_engine(env, store)
             starting = asyncio.create_task(engine.start())
             await asyncio.sleep(0.5)
             with pytest.raises(OptionError, match="a is being started already"):
@@ -115,34 +115,34 @@ def test_two_concurrent_starts_are_refused() -> None:
             await engine.stop()
             assert store.open == 0
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_host_unregistered_during_its_registration_does_not_start() -> None:
-    async def scene() -> None:
-        async with Place(1) as place:
+    async def scenario() -> None:
+        async with HubAndStore(1) as env:
             store = SlowStore(1)
-            host = make_host(place, store)
-            registering = asyncio.create_task(host.register(Quiet))
+            host = make_host(env, store)
+            registering = asyncio.create_task(host.register(IdleProcessor))
             await asyncio.sleep(0.5)
             await host.unregister()
             with pytest.raises(OptionError, match="was stopped while it started"):
                 await registering
             assert repr(host) == "<EventProcessorHost a | not registered>"
             assert store.open == 0
-            await host.register(Quiet)
+            await host.register(IdleProcessor)
             await until(lambda: host.owned == ("0",))
             await host.unregister()
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_host_with_invalid_options_can_be_registered_again() -> None:
-    async def scene() -> None:
-        async with Place(1) as place, make_host(place, place.store) as host:
+    async def scenario() -> None:
+        async with HubAndStore(1) as env, make_host(env, env.store) as host:
             nowhere = EventProcessorOptions(poison=PoisonPolicy(then="dead-letter"))
             with pytest.raises(OptionError, match="dead_letters is missing"):
-                await host.register(Quiet, nowhere)
-            await host.register(Quiet)
+                await host.register(IdleProcessor, nowhere)
+            await host.register(IdleProcessor)
 
-    run(scene())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""Event processors whose close raises, and hosts that are stopped from within."""
+"""Stops of an engine: a close that raises, and stops by handlers and callbacks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pumphouse.processor.options import (
     host_engine_options,
 )
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.hub_and_store import HUB, Place, until
+from tests.processor.hub_and_store import HUB, HubAndStore, until
 from tests.processor.virtual_time import run
 
 
-class Quiet:
+class IdleProcessor:
     async def open(self, context: PartitionContext) -> None: ...
 
     async def close(self, context: PartitionContext, reason: CloseReason) -> None: ...
@@ -39,16 +39,16 @@ class Quiet:
     async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
 
 
-def make_host(place: Place, **more: Any) -> EventProcessorHost:
-    return EventProcessorHost("a", place.connection, store=place.store, clock=place.clock, **more)
+def make_host(env: HubAndStore, **more: Any) -> EventProcessorHost:
+    return EventProcessorHost("a", env.connection, store=env.store, clock=env.clock, **more)
 
 
 def test_a_close_that_raises_does_not_hide_a_poison_event() -> None:
-    async def scene() -> None:
-        heard: list[Exception] = []
+    async def scenario() -> None:
+        errors: list[Exception] = []
         opened: list[str] = []
 
-        class Bad(Quiet):
+        class Bad(IdleProcessor):
             async def open(self, context: PartitionContext) -> None:
                 opened.append(context.partition_id)
 
@@ -58,31 +58,31 @@ def test_a_close_that_raises_does_not_hide_a_poison_event() -> None:
             async def process_events(self, context: PartitionContext, messages: list[Event]) -> Any:
                 raise ValueError("bad")
 
-        async def hear(received: ExceptionReceived) -> None:
-            heard.append(received.exception)
+        async def record(received: ExceptionReceived) -> None:
+            errors.append(received.exception)
 
         options = EventProcessorOptions(
-            poison=PoisonPolicy(retries=0, then="stop"), on_exception=hear
+            poison=PoisonPolicy(retries=0, then="stop"), on_exception=record
         )
-        async with Place(1) as place, make_host(place) as host:
-            await place.send("a")
+        async with HubAndStore(1) as env, make_host(env) as host:
+            await env.send("a")
             await host.register(Bad, options)
             await asyncio.sleep(300)
             assert opened == ["0"], "it waits for a resume"
-            kinds = [type(failed) for failed in heard]
+            kinds = [type(failed) for failed in errors]
             assert kinds == [ValueError, RuntimeError, PoisonEvent]
 
-    run(scene())
+    run(scenario())
 
 
 async def test_a_method_that_still_runs_at_stop_keeps_its_row_and_is_not_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In real time: a virtual loop would not wait for a thread."""
+    """In real time: a virtual loop does not wait for a thread."""
     began, go = threading.Event(), threading.Event()
     closed: list[str] = []
 
-    class Plain:
+    class PlainProcessor:
         def open(self, context: PartitionContext) -> None: ...
 
         def close(self, context: PartitionContext, reason: CloseReason) -> None:
@@ -101,7 +101,7 @@ async def test_a_method_that_still_runs_at_stop_keeps_its_row_and_is_not_closed(
         await (await client.sender()).send([Event(b"x")])
         store = MemoryStore()
         host = EventProcessorHost("a", hub.connection_string(HUB), store=store)
-        await host.register(Plain)
+        await host.register(PlainProcessor)
         try:
             assert await asyncio.to_thread(began.wait, 60)
             await host.unregister()
@@ -111,35 +111,35 @@ async def test_a_method_that_still_runs_at_stop_keeps_its_row_and_is_not_closed(
     assert (row.owner, closed) == ("a", [])
 
 
-# -- stopped from within --------------------------------------------------------------------------
+# -- stopped by a handler or a callback -----------------------------------------------------------
 
 
 def test_a_handler_may_stop_its_host() -> None:
-    async def scene() -> None:
-        class Last(Quiet):
+    async def scenario() -> None:
+        class Last(IdleProcessor):
             async def process_events(
                 self, context: PartitionContext, messages: list[Event]
             ) -> None:
                 await host.unregister()
                 await context.checkpoint()
 
-        async with Place(1) as place:
-            host = make_host(place)
-            await place.send("a")
+        async with HubAndStore(1) as env:
+            host = make_host(env)
+            await env.send("a")
             await host.register(Last)
             async with asyncio.timeout(5):
                 await host.run()
             await host.unregister()
             assert repr(host) == "<EventProcessorHost a | not registered>"
-            (row,) = (await place.store.list_ownership(place.group)).ownerships
+            (row,) = (await env.store.list_ownership(env.group)).ownerships
             assert row.owner == ""
-            await place.until_checkpoint(0)
+            await env.until_checkpoint(0)
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_callback_may_stop_its_engine_without_a_deadlock() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         took_s: list[float] = []
 
         async def serve(partition: PartitionClient) -> None:
@@ -147,24 +147,22 @@ def test_a_callback_may_stop_its_engine_without_a_deadlock() -> None:
 
         async def stop(partition: str | None, failed: Exception) -> None:
             if isinstance(failed, ValueError) and not took_s:
-                before_s = place.clock.monotonic()
+                before_s = env.clock.monotonic()
                 await engine.stop()
-                took_s.append(place.clock.monotonic() - before_s)
+                took_s.append(env.clock.monotonic() - before_s)
 
-        async with Place(1) as place:
-            engine = Engine(
-                place.connection, serve, store=place.store, clock=place.clock, on_error=stop
-            )
+        async with HubAndStore(1) as env:
+            engine = Engine(env.connection, serve, store=env.store, clock=env.clock, on_error=stop)
             async with engine:
                 await until(lambda: took_s)
             assert took_s[0] < 1
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_partition_claimed_during_a_stop_is_reported_as_released() -> None:
-    async def scene() -> None:
-        words: list[str] = []
+    async def scenario() -> None:
+        changes: list[str] = []
 
         class Slow(MemoryStore):
             async def claim_ownership(self, *given: Any) -> Any:
@@ -175,18 +173,18 @@ def test_a_partition_claimed_during_a_stop_is_reported_as_released() -> None:
             async for _ in partition.batches():
                 pass
 
-        async with Place(1) as place:
+        async with HubAndStore(1) as env:
             engine = Engine(
-                place.connection,
+                env.connection,
                 serve,
-                store=Slow(place.clock),
-                clock=place.clock,
+                store=Slow(env.clock),
+                clock=env.clock,
                 options=ProcessorOptions(),
-                on_ownership=lambda word, partition: words.append(word),
+                on_ownership=lambda change, partition: changes.append(change),
             )
             await engine.start()
             await asyncio.sleep(1)
             await engine.stop()
-            assert words == ["claimed", "released"]
+            assert changes == ["claimed", "released"]
 
-    run(scene())
+    run(scenario())

@@ -1,9 +1,10 @@
-"""Errors reach everybody who asked to hear of them, whatever handlers and listeners do."""
+"""Errors reach every callback, even if handlers hang or other callbacks raise."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,18 +17,19 @@ from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.fixed import FixedPartitionProcessor
+from pumphouse.processor.handlers import CallbackThreads
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.hub_and_store import HUB, Place, until
-from tests.processor.test_handlers import Scene
+from tests.processor.hub_and_store import HUB, HubAndStore, until
+from tests.processor.test_handlers import HandlerHost
 from tests.processor.virtual_time import run
 
 SKIP = PoisonPolicy(retries=0, then="skip")
 
 
-class Plain:
-    """An event processor without a coroutine."""
+class PlainProcessor:
+    """An event processor with plain methods."""
 
     def open(self, context: PartitionContext) -> None: ...
 
@@ -45,15 +47,15 @@ async def until_in_real_time(condition: Callable[[], object]) -> None:
 
 
 async def test_errors_are_reported_while_all_handler_threads_hang() -> None:
-    """In real time: a virtual loop would not wait for a thread."""
-    go, heard, names = threading.Event(), [], set()
+    """In real time: a virtual loop does not wait for a thread."""
+    go, errors, names = threading.Event(), [], set()
 
-    class Hangs(Plain):
+    class HangingProcessor(PlainProcessor):
         def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
             go.wait(60)
 
-    def hear(failed: Exception) -> None:
-        heard.append(failed)
+    def record(failed: Exception) -> None:
+        errors.append(failed)
         names.add(threading.current_thread().name)
 
     options = EventProcessorOptions(handler_timeout_s=0.2)
@@ -61,21 +63,21 @@ async def test_errors_are_reported_while_all_handler_threads_hang() -> None:
         for partition in range(8):
             await (await client.sender(str(partition))).send([Event(b"x")])
         host = EventProcessorHost(
-            "a", hub.connection_string(HUB), store=MemoryStore(), strategy="greedy", on_error=hear
+            "a", hub.connection_string(HUB), store=MemoryStore(), strategy="greedy", on_error=record
         )
         async with host:
-            await host.register(Hangs, options)
+            await host.register(HangingProcessor, options)
             try:
-                await until_in_real_time(lambda: len(heard) == 8)
+                await until_in_real_time(lambda: len(errors) == 8)
             finally:
                 go.set()
-    assert {type(failed) for failed in heard} == {HandlerStuck}
+    assert {type(failed) for failed in errors} == {HandlerStuck}
     assert all(name.startswith("pumphouse on_error") for name in names)
 
 
 def test_an_error_callback_that_raises_does_not_prevent_the_others() -> None:
-    async def scene() -> None:
-        heard: list[str] = []
+    async def scenario() -> None:
+        errors: list[str] = []
 
         class Bad:
             async def open(self, context: PartitionContext) -> None: ...
@@ -91,27 +93,27 @@ def test_an_error_callback_that_raises_does_not_prevent_the_others() -> None:
         async def raises(received: object) -> None:
             raise KeyError("in on_exception")
 
-        async def hear(failed: Exception) -> None:
-            heard.append(type(failed).__name__)
+        async def record(failed: Exception) -> None:
+            errors.append(type(failed).__name__)
 
-        async with Place(1) as place:
+        async with HubAndStore(1) as env:
             host = EventProcessorHost(
-                "a", place.connection, store=place.store, clock=place.clock, on_error=hear
+                "a", env.connection, store=env.store, clock=env.clock, on_error=record
             )
-            await place.send("a")
+            await env.send("a")
             async with host:
                 await host.register(Bad, EventProcessorOptions(poison=SKIP, on_exception=raises))
-                await until(lambda: heard == ["ValueError", "PoisonEvent"])
+                await until(lambda: errors == ["ValueError", "PoisonEvent"])
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_fixed_callback_that_raises_does_not_prevent_the_others() -> None:
-    async def scene() -> None:
-        heard: list[str] = []
-        async with Place(1) as place:
+    async def scenario() -> None:
+        errors: list[str] = []
+        async with HubAndStore(1) as env:
             processor = FixedPartitionProcessor(
-                place.connection, partitions=1, store=place.store, clock=place.clock, poison=SKIP
+                env.connection, partitions=1, store=env.store, clock=env.clock, poison=SKIP
             )
 
             async def raises(*given: object) -> None:
@@ -122,60 +124,80 @@ def test_a_fixed_callback_that_raises_does_not_prevent_the_others() -> None:
                 raise ValueError("bad")
 
             async def assigned(partition: str) -> None:
-                heard.append(f"assigned {partition}")
+                errors.append(f"assigned {partition}")
 
             async def failed(partition: str | None, error: Exception) -> None:
-                heard.append(type(error).__name__)
+                errors.append(type(error).__name__)
 
             processor.on_assigned(raises)
             processor.on_assigned(assigned)
             processor.on_error(raises)
             processor.on_error(failed)
-            await place.send("a")
+            await env.send("a")
             async with processor:
-                await until(lambda: heard == ["assigned 0", "ValueError", "PoisonEvent"])
+                await until(lambda: errors == ["assigned 0", "ValueError", "PoisonEvent"])
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize("face", ["class", "functions", "fixed"])
 async def test_stop_iteration_of_a_plain_handler_is_reported(face: str) -> None:
-    """In real time: a virtual loop would not wait for a thread."""
-    heard: list[str] = []
+    """In real time: a virtual loop does not wait for a thread."""
+    errors: list[str] = []
 
     def bad(*given: object) -> None:
         next(iter([]))
 
-    async def hear(*given: object) -> None:
-        heard.append(str(given[-1]))
+    async def record(*given: object) -> None:
+        errors.append(str(given[-1]))
 
     async with EmbeddedHub({HUB: 1}) as hub, open_client(hub.connection_string(HUB)) as client:
         await (await client.sender()).send([Event(b"x")])
-        async with await start(face, hub.connection_string(HUB), bad, hear):
-            await until_in_real_time(lambda: len(heard) == 2)
-    assert heard[0] == "the handler raised StopIteration"
+        async with await start(face, hub.connection_string(HUB), bad, record):
+            await until_in_real_time(lambda: len(errors) == 2)
+    assert errors[0] == "the handler raised StopIteration"
 
 
 async def test_stop_iteration_of_a_plain_function_is_reported() -> None:
     def bad(partition: PartitionClient, batch: list[Event]) -> None:
         next(iter([]))
 
-    async with Scene(bad, ProcessorOptions(poison=SKIP), clock=SystemClock()) as scene:
-        await scene.send(b"x")
-        await until_in_real_time(lambda: len(scene.errors) == 2)
-        assert scene.kinds() == ["RuntimeError", "PoisonEvent"]
+    async with HandlerHost(bad, ProcessorOptions(poison=SKIP), clock=SystemClock()) as host:
+        await host.send(b"x")
+        await until_in_real_time(lambda: len(host.errors) == 2)
+        assert host.kinds() == ["RuntimeError", "PoisonEvent"]
 
 
-async def start(face: str, connection: str, bad: Any, hear: Any) -> Any:
+async def start(face: str, connection: str, bad: Any, record: Any) -> Any:
     if face == "fixed":
         fixed = FixedPartitionProcessor(connection, partitions=1, store=MemoryStore(), poison=SKIP)
         fixed.on_batch(bad)
-        fixed.on_error(hear)
+        fixed.on_error(record)
         return fixed
-    host = EventProcessorHost("a", connection, store=MemoryStore(), on_error=hear)
+    host = EventProcessorHost("a", connection, store=MemoryStore(), on_error=record)
     options = EventProcessorOptions(poison=SKIP)
     if face == "functions":
         await host.start(bad, None, options)
     else:
-        await host.register(type("Bad", (Plain,), {"process_events": bad}), options)
+        await host.register(type("Bad", (PlainProcessor,), {"process_events": bad}), options)
     return host
+
+
+async def test_all_callbacks_get_the_errors_in_the_same_order() -> None:
+    """With two threads for all lanes, the second error would overtake the first."""
+    callbacks = CallbackThreads("a", "on_exception", "on_error")
+    first: list[int] = []
+    second: list[int] = []
+
+    def slow_at_first(error: int) -> None:
+        first.append(error)
+        if error == 0:
+            time.sleep(0.05)
+
+    async def report(error: int) -> None:
+        await callbacks.call("on_exception", slow_at_first, error)
+        await callbacks.call("on_error", second.append, error)
+
+    await asyncio.gather(*map(report, range(5)))
+    callbacks.close()
+    assert first == second == list(range(5))

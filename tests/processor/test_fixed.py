@@ -1,4 +1,4 @@
-"""The fixed-partition processor: every rule that its description states, as a test."""
+"""FixedPartitionProcessor: one test for every rule of its description."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.options import PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
 from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
-from tests.processor.hub_and_store import HUB, Place, until
+from tests.processor.hub_and_store import HUB, HubAndStore, until
 from tests.processor.virtual_time import run
 
 
-def make_processor(place: Place, partitions: int, **more: Any) -> FixedPartitionProcessor:
-    given: dict[str, Any] = {"store": place.store, "clock": place.clock} | more
-    return FixedPartitionProcessor(place.connection, partitions=partitions, **given)
+def make_processor(env: HubAndStore, partitions: int, **more: Any) -> FixedPartitionProcessor:
+    given: dict[str, Any] = {"store": env.store, "clock": env.clock} | more
+    return FixedPartitionProcessor(env.connection, partitions=partitions, **given)
 
 
-async def checkpoint_of(place: Place) -> Checkpoint:
-    found = await place.checkpoint()
-    assert found is not None
-    return found
+async def checkpoint_of(env: HubAndStore) -> Checkpoint:
+    stored = await env.checkpoint()
+    assert stored is not None
+    return stored
 
 
 def test_one_partition_is_assigned_per_second_up_to_the_number() -> None:
     async def scenario() -> None:
         at: list[float] = []
-        async with Place(8) as place:
-            processor = make_processor(place, 3)
+        async with HubAndStore(8) as env:
+            processor = make_processor(env, 3)
 
             @processor.on_assigned
             async def assigned(partition: str) -> None:
@@ -47,7 +47,7 @@ def test_one_partition_is_assigned_per_second_up_to_the_number() -> None:
             async with processor:
                 await until(lambda: len(processor.owned) == 3)
                 await asyncio.sleep(120)
-                assert len(processor.owned) == 3  # and no more, though others are free
+                assert len(processor.owned) == 3  # and no more, though other partitions are free
             gaps = [later - earlier for earlier, later in pairwise(at)]
             assert len(at) == 3
             assert all(gap > 0.8 for gap in gaps)
@@ -56,13 +56,13 @@ def test_one_partition_is_assigned_per_second_up_to_the_number() -> None:
 
 
 def test_partitions_are_never_reassigned_while_their_owner_lives() -> None:
-    """One that takes all leaves nothing for others, and they take nothing from it."""
+    """A second fixed host takes nothing from the first."""
 
     async def scenario() -> None:
-        async with Place(4) as place, make_processor(place, 4, host="a") as first:
+        async with HubAndStore(4) as env, make_processor(env, 4, host="a") as first:
             await until(lambda: len(first.owned) == 4)
-            async with make_processor(place, 4, host="b") as second:
-                await asyncio.sleep(300)
+            async with make_processor(env, 4, host="b") as second:
+                await asyncio.sleep(130)  # two leases
                 assert (len(first.owned), len(second.owned)) == (4, 0)
 
     run(scenario())
@@ -73,13 +73,13 @@ def test_nothing_is_given_to_a_host_that_balances(strategy: str) -> None:
     async def scenario() -> None:
         from pumphouse.processor.processor import Processor
 
-        async with Place(4) as place, make_processor(place, 4, host="a") as first:
+        async with HubAndStore(4) as env, make_processor(env, 4, host="a") as first:
             await until(lambda: len(first.owned) == 4)
             greedy = Processor(
-                place.connection, store=place.store, host="b", strategy=strategy, clock=place.clock
+                env.connection, store=env.store, host="b", strategy=strategy, clock=env.clock
             )
             async with greedy:
-                await asyncio.sleep(300)
+                await asyncio.sleep(130)  # two leases
                 assert (len(first.owned), greedy.owned) == (4, ())
 
     run(scenario())
@@ -87,16 +87,16 @@ def test_nothing_is_given_to_a_host_that_balances(strategy: str) -> None:
 
 def test_a_crashed_owner_is_replaced_after_its_lease() -> None:
     async def scenario() -> None:
-        async with Place(2) as place:
-            first = make_processor(place, 2, host="a", lease_s=30, renew_s=10)
+        async with HubAndStore(2) as env:
+            first = make_processor(env, 2, host="a", lease_s=30, renew_s=10)
             await first.start()
             await until(lambda: len(first.owned) == 2)
             first._engine.abandon()
             died_s = asyncio.get_running_loop().time()
-            async with make_processor(place, 2, host="b", lease_s=30, renew_s=10) as second:
+            async with make_processor(env, 2, host="b", lease_s=30, renew_s=10) as second:
                 await until(lambda: len(second.owned) == 2)
                 waited_s = asyncio.get_running_loop().time() - died_s
-                assert 19 < waited_s < 30 + 10  # its lease, and a second for each
+                assert 19 < waited_s < 30 + 10  # its lease, and one second per partition
             await first.stop()
 
     run(scenario())
@@ -105,9 +105,9 @@ def test_a_crashed_owner_is_replaced_after_its_lease() -> None:
 def test_batches_have_one_to_max_batch_size_events() -> None:
     async def scenario() -> None:
         sizes: list[int] = []
-        async with Place(1) as place:
-            await place.send(*map(str, range(25)))
-            processor = make_processor(place, 1, max_batch_size=10)
+        async with HubAndStore(1) as env:
+            await env.send(*map(str, range(25)))
+            processor = make_processor(env, 1, max_batch_size=10)
 
             @processor.on_batch
             async def handle(partition: PartitionClient, batch: list[Event]) -> None:
@@ -124,8 +124,8 @@ def test_batches_have_one_to_max_batch_size_events() -> None:
 def test_a_renewal_writes_a_checkpoint() -> None:
     async def scenario() -> None:
         renewed: list[str] = []
-        async with Place(1) as place:
-            processor = make_processor(place, 1, lease_s=30, renew_s=10)
+        async with HubAndStore(1) as env:
+            processor = make_processor(env, 1, lease_s=30, renew_s=10)
 
             @processor.on_batch
             async def handle(partition: PartitionClient, batch: list[Event]) -> None: ...
@@ -134,33 +134,33 @@ def test_a_renewal_writes_a_checkpoint() -> None:
             def note(partition: str) -> None:
                 renewed.append(partition)
 
-            await place.send("a", "b", "c")
+            await env.send("a", "b", "c")
             async with processor:
                 await until(lambda: processor.owned)
                 await asyncio.sleep(25)
-                assert (await checkpoint_of(place)).sequence == 2
+                assert (await checkpoint_of(env)).sequence == 2
                 assert renewed.count("0") >= 2
 
     run(scenario())
 
 
 def test_a_partition_that_cannot_be_renewed_is_released_after_the_lease() -> None:
-    """The fixed-partition processor: release what was held for longer than LEASE_FOR_X_SEC."""
+    """A partition held for longer than LEASE_FOR_X_SEC is released."""
 
     async def scenario() -> None:
         released: list[tuple[str, float]] = []
-        async with Place(1) as place:
-            store = FlakyStore(place.store, clock=place.clock)
-            processor = make_processor(place, 1, store=store, lease_s=30.0, renew_s=10.0)
+        async with HubAndStore(1) as env:
+            store = FlakyStore(env.store, clock=env.clock)
+            processor = make_processor(env, 1, store=store, lease_s=30.0, renew_s=10.0)
 
             @processor.on_released
             async def note(name: str) -> None:
-                released.append((name, place.clock.monotonic()))
+                released.append((name, env.clock.monotonic()))
 
             async with processor:
                 await until(lambda: processor.owned)
                 store.plan = RandomFaults(Random(1), before=1.0)  # no renewal arrives any more
-                since_s = place.clock.monotonic()
+                since_s = env.clock.monotonic()
                 await until(lambda: released)
                 assert processor.owned == ()
                 (name, at_s), *_ = released
@@ -172,41 +172,41 @@ def test_a_partition_that_cannot_be_renewed_is_released_after_the_lease() -> Non
 
 
 def test_without_checkpoints_every_start_reads_from_the_start_position() -> None:
-    """The stage that keeps a day in memory: it re-reads it each time."""
+    """For a stage that keeps a day in memory and reads it again at each start."""
 
     async def scenario() -> None:
-        async with Place(1) as place:
-            await place.send("a", "b")
+        async with HubAndStore(1) as env:
+            await env.send("a", "b")
             for _ in range(2):
-                assert await read_two(make_processor(place, 1, should_checkpoint=False)) == [
+                assert await read_two(make_processor(env, 1, should_checkpoint=False)) == [
                     b"a",
                     b"b",
                 ]
-            assert not (await checkpoint_of(place)).has_position
+            assert not (await checkpoint_of(env)).has_position
 
     run(scenario())
 
 
 async def read_two(processor: FixedPartitionProcessor) -> list[bytes]:
-    seen: list[bytes] = []
+    received: list[bytes] = []
 
     @processor.on_batch
     async def handle(partition: PartitionClient, batch: list[Event]) -> None:
-        seen.extend(event.body for event in batch)
+        received.extend(event.body for event in batch)
 
     async with processor:
-        await until(lambda: len(seen) == 2)
+        await until(lambda: len(received) == 2)
         await asyncio.sleep(60)
-    return seen
+    return received
 
 
 def test_stopping_waits_for_work_in_progress() -> None:
     async def scenario() -> None:
         began, ended = asyncio.Event(), asyncio.Event()
         released: list[str] = []
-        async with Place(1) as place:
-            await place.send("a")
-            processor = make_processor(place, 1)
+        async with HubAndStore(1) as env:
+            await env.send("a")
+            processor = make_processor(env, 1)
 
             @processor.on_batch
             async def handle(partition: PartitionClient, batch: list[Event]) -> None:
@@ -220,7 +220,7 @@ def test_stopping_waits_for_work_in_progress() -> None:
             await processor.stop()
             assert ended.is_set()
             assert released == ["0"]
-            assert (await checkpoint_of(place)).sequence == 0
+            assert (await checkpoint_of(env)).sequence == 0
 
     run(scenario())
 
@@ -228,10 +228,10 @@ def test_stopping_waits_for_work_in_progress() -> None:
 def test_every_error_reaches_on_error() -> None:
     async def scenario() -> None:
         errors: list[tuple[str | None, str]] = []
-        async with Place(1) as place:
-            await place.send("a", "b")
+        async with HubAndStore(1) as env:
+            await env.send("a", "b")
             poison = PoisonPolicy(retries=0, first_s=0.1, then="skip")
-            processor = make_processor(place, 1, poison=poison)
+            processor = make_processor(env, 1, poison=poison)
             handled: list[bytes] = []
 
             @processor.on_batch
@@ -253,21 +253,21 @@ def test_every_error_reaches_on_error() -> None:
 
 def test_a_partition_without_a_checkpoint_starts_at_the_start_position() -> None:
     async def scenario() -> None:
-        seen: list[bytes] = []
-        async with Place(1) as place:
-            await place.send("old")
-            processor = make_processor(place, 1, start=LATEST)
+        received: list[bytes] = []
+        async with HubAndStore(1) as env:
+            await env.send("old")
+            processor = make_processor(env, 1, start=LATEST)
 
             @processor.on_batch
             async def handle(partition: PartitionClient, batch: list[Event]) -> None:
-                seen.extend(event.body for event in batch)
+                received.extend(event.body for event in batch)
 
             async with processor:
                 await until(lambda: processor.owned)
                 await asyncio.sleep(5)
-                await place.send("new")
-                await until(lambda: seen)
-            assert seen == [b"new"]
+                await env.send("new")
+                await until(lambda: received)
+            assert received == [b"new"]
 
     run(scenario())
 
@@ -290,16 +290,16 @@ async def test_a_fixed_processor_from_the_environment(tmp_path: Path) -> None:
             hub.connection_string(HUB), tmp_path / "leases.db", INBOUND_EVENTHUB_MAX_BATCH_SIZE="7"
         )
         processor = FixedPartitionProcessor.from_env(environ=environ)
-        seen = asyncio.Event()
+        received = asyncio.Event()
 
         @processor.on_batch
         async def handle(partition: PartitionClient, batch: list[Event]) -> None:
-            seen.set()
+            received.set()
 
         async with processor, open_client(hub.connection_string(HUB)) as client:
             await (await client.sender("1")).send([Event(b"x")])
             async with asyncio.timeout(60):
-                await seen.wait()
+                await received.wait()
         assert processor._engine.options.batch_events_max == 7
 
 

@@ -1,4 +1,4 @@
-"""Fleets in bad weather: lost answers, old listings, crashes, slow handlers. Nothing is lost."""
+"""Fleets with random faults: lost responses, stale listings, crashes, slow handlers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ OPTIONS = ProcessorOptions(checkpoints=CheckpointPolicy(every_events=7))
 STRATEGIES = ["steady", "greedy", "balanced", "eph", "eph_js"]
 
 
-class Weather:
-    """One scene by a seed: hosts come and go while the store misbehaves, then it clears up."""
+class FaultyFleet:
+    """One run by a seed: hosts join and leave while the store has faults, then it recovers."""
 
     def __init__(self, seed: int, strategy: str) -> None:
         self.rng = Random(seed)
@@ -31,14 +31,21 @@ class Weather:
         self.store.handled_up_to = self.handled_up_to
         self.stores: list[FlakyStore] = []
         self.faults: list[str] = []
-        self.named = 0
+        self.hosts_made = 0
 
     def handled_up_to(self, partition: str) -> int:
-        seen = set(self.fleet.sequences(partition))
-        return next(number for number in range(len(seen) + 1) if number not in seen) - 1
+        handled_numbers = set(self.fleet.sequences(partition))
+        return (
+            next(
+                number
+                for number in range(len(handled_numbers) + 1)
+                if number not in handled_numbers
+            )
+            - 1
+        )
 
     async def work(self, partition: PartitionClient, batch: list[Event]) -> None:
-        """I1: nobody is handed anything once its lease has run out, whatever it believes."""
+        """I1: nothing is handed to a host whose lease has expired."""
         host = self.fleet.record[partition.id][-1].host
         written_s = self.store.written_s.get((host, partition.id))
         age_s = 0.0 if written_s is None else self.clock.monotonic() - written_s
@@ -50,31 +57,31 @@ class Weather:
         rates = {"before": 0.1, "after": 0.1, "failed": 0.1, "stale": 0.1, "delay_s_max": 3.0}
         store = FlakyStore(self.store, RandomFaults(Random(self.rng.random()), **rates), self.clock)
         self.stores.append(store)
-        self.named += 1
-        await self.fleet.add(f"h{self.named}", work=self.work, checkpoint=False, store=store)
+        self.hosts_made += 1
+        await self.fleet.add(f"h{self.hosts_made}", work=self.work, checkpoint=False, store=store)
 
-    async def turn(self) -> None:
-        """Something happens."""
+    async def change_hosts(self) -> None:
+        """Let a random host join, leave or crash, or drop the connections."""
         names = list(self.fleet.hosts)
-        what = self.rng.choice(["join", "leave", "crash", "drop", "calm", "calm"])
-        if what == "join" and len(names) < 5:
+        action = self.rng.choice(["join", "leave", "crash", "drop", "nothing", "nothing"])
+        if action == "join" and len(names) < 5:
             await self.join()
-        elif what == "leave" and len(names) > 1:
+        elif action == "leave" and len(names) > 1:
             await self.fleet.leave(self.rng.choice(names))
-        elif what == "crash" and len(names) > 1:
+        elif action == "crash" and len(names) > 1:
             await self.fleet.crash(self.rng.choice(names))
-        elif what == "drop":
+        elif action == "drop":
             self.fleet.hub.drop_connections()
 
-    async def storm(self) -> None:
+    async def inject_faults(self) -> None:
         for _ in range(2):
             await self.join()
         for _ in range(12):
-            await self.turn()
+            await self.change_hosts()
             await self.fleet.send(5)
             await asyncio.sleep(self.rng.uniform(1, 40))
 
-    async def clear_up(self) -> None:
+    async def recover(self) -> None:
         for store in self.stores:
             store.plan = NO_FAULTS
         await self.fleet.send(5)
@@ -87,23 +94,22 @@ class Weather:
             hosts = defaultdict(set)
             for handled in self.fleet.record[partition]:
                 hosts[handled.epoch].add(handled.host)
-            assert all(len(found) == 1 for found in hosts.values()), hosts
+            assert all(len(names_of_epoch) == 1 for names_of_epoch in hosts.values()), hosts
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "strategy"), list(enumerate(STRATEGIES)))
 def test_no_event_is_lost_with_store_faults_and_crashes(seed: int, strategy: str) -> None:
     """I1, I3, I4, I5, I7, I9."""
 
-    async def scene() -> None:
-        weather = Weather(seed, strategy)
-        async with weather.fleet:
-            await weather.storm()
-            await weather.clear_up()
-            weather.fleet.check_order()
-            weather.check_owners()
-            assert weather.store.faults == []
-            assert weather.faults == []
-            assert sum(store.injected.total() for store in weather.stores) > 20
+    async def scenario() -> None:
+        faulty = FaultyFleet(seed, strategy)
+        async with faulty.fleet:
+            await faulty.inject_faults()
+            await faulty.recover()
+            faulty.fleet.check_order()
+            faulty.check_owners()
+            assert faulty.store.faults == []
+            assert faulty.faults == []
+            assert sum(store.injected.total() for store in faulty.stores) > 20
 
-    run(scene())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""A fleet at work while its store is slow, or tells what was rather than what is."""
+"""Fleets with a slow store, with stale listings, and with calls that hang."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.processor.virtual_time import run
 
 
 def test_stale_listings_delay_the_fleet_and_lose_nothing() -> None:
-    """Every second listing is an old one: nobody is lost, nothing is handled twice."""
+    """Every second listing is stale: no lease is lost, no event is handled twice."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(6) as fleet:
             stores = [FlakyStore(fleet.store, clock=fleet.clock) for _ in range(3)]
             for name, store in zip("abc", stores, strict=True):
@@ -26,17 +26,17 @@ def test_stale_listings_delay_the_fleet_and_lose_nothing() -> None:
                 await asyncio.sleep(5)
             await fleet.until_handled()
             fleet.check_clean()
-            assert [word for _, word, _ in fleet.words].count("lost") == 0
+            assert [change for _, change, _ in fleet.changes].count("lost") == 0
             assert all(store.injected["stale"] > 5 for store in stores)
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_slow_store_delays_the_fleet_and_loses_no_lease() -> None:
     """Each call takes up to nine tenths of its deadline, while hosts join and leave."""
 
-    async def scene() -> None:
-        # It takes several calls to hear of a hand-off, so there is more time for it.
+    async def scenario() -> None:
+        # A request is noticed only after several calls, so it gets more time.
         async with Fleet(6, options=ProcessorOptions(hand_off_s=30)) as fleet:
             slow_s = 0.9 * fleet.options.store_s
             store = FlakyStore(
@@ -53,15 +53,15 @@ def test_a_slow_store_delays_the_fleet_and_loses_no_lease() -> None:
             await fleet.send(1)
             await fleet.until_handled()
             fleet.check_clean()
-            assert [word for _, word, _ in fleet.words].count("lost") == 0
+            assert [change for _, change, _ in fleet.changes].count("lost") == 0
 
-    run(scene())
+    run(scenario())
 
 
 def test_store_calls_that_hang_time_out_and_the_fleet_recovers() -> None:
     """Half of the calls take longer than their deadline: leases may be lost, events are not."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(4) as fleet:
             hangs_s = 2.0 * fleet.options.store_s
             store = FlakyStore(fleet.store, clock=fleet.clock)
@@ -78,4 +78,4 @@ def test_store_calls_that_hang_time_out_and_the_fleet_recovers() -> None:
             await fleet.until_even()
             fleet.check_order()
 
-    run(scene())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""Handlers that raise, hang, compute or run in threads, and what becomes of their events."""
+"""Handlers that raise, hang, or run in threads, and the poison policy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPTIONS = ProcessorOptions(
 BAD = b"bad"
 
 
-class Scene:
+class HandlerHost:
     """One host, one handler, one hub with partitions 0 and 1."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Scene:
         self.errors: list[tuple[str | None, Exception]] = []
         self.stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Scene:
+    async def __aenter__(self) -> HandlerHost:
         self.hub = await self.stack.enter_async_context(EmbeddedHub({"eh": 2, "dead": 1}))
         self.client = await self.stack.enter_async_context(
             open_client(self.hub.connection_string("eh"))
@@ -100,7 +100,7 @@ class Scene:
 
 
 class Picky:
-    """A handler that cannot stand bad events, and remembers what it was given."""
+    """A handler that raises on bad events, and records its calls."""
 
     def __init__(self) -> None:
         self.given: list[list[bytes]] = []
@@ -114,44 +114,44 @@ class Picky:
 
 
 def test_a_batch_is_retried_and_then_handled_one_by_one() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         picky = Picky()
-        async with Scene(picky) as scene:
-            await scene.send(b"1", BAD, b"2")
-            await scene.until_checkpoint(2)
+        async with HandlerHost(picky) as host:
+            await host.send(b"1", BAD, b"2")
+            await host.until_checkpoint(2)
             assert picky.handled == [b"1", b"2"]
             assert picky.given[:4] == [[b"1", BAD, b"2"]] * 4
             assert picky.given[4:] == [[b"1"], [BAD], [b"2"]]
-            assert scene.kinds() == ["ValueError"] * 5 + ["PoisonEvent"]
-            poison = scene.errors[-1][1]
+            assert host.kinds() == ["ValueError"] * 5 + ["PoisonEvent"]
+            poison = host.errors[-1][1]
             assert isinstance(poison, PoisonEvent)
             assert (poison.partition, poison.sequence) == ("0", 1)
             assert isinstance(poison.__cause__, ValueError)
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_checkpoint_during_one_by_one_covers_only_the_event_in_hand() -> None:
     """I5: `checkpoint()` without an event never passes one that was not handled."""
     marks: list[tuple[int | None, int | None]] = []
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async def handle(partition: PartitionClient, batch: list[Event]) -> None:
             if any(event.body == BAD for event in batch):
                 raise ValueError("it is bad")
             await partition.checkpoint()
-            marks.append((batch[-1].sequence, await place.checkpoint()))
+            marks.append((batch[-1].sequence, await env.checkpoint()))
 
-        async with Scene(handle, replace(OPTIONS, checkpoints=CheckpointPolicy())) as place:
-            await place.send(b"1", b"2", BAD, b"3")
-            await place.until(lambda: len(marks) == 3)
+        async with HandlerHost(handle, replace(OPTIONS, checkpoints=CheckpointPolicy())) as env:
+            await env.send(b"1", b"2", BAD, b"3")
+            await env.until(lambda: len(marks) == 3)
 
-    run(scene())
+    run(scenario())
     assert marks == [(0, 0), (1, 1), (3, 3)]
 
 
 def test_events_handled_one_by_one_are_not_repeated_after_a_stop() -> None:
-    """I6: the rest of the batch is the next owner's, its beginning is not."""
+    """I6: the next owner gets only the rest of the batch."""
     patient = PoisonPolicy(retries=0, then="dead-letter", first_s=5.0)
     options = replace(OPTIONS, poison=patient, checkpoints=CheckpointPolicy(every_s=600.0))
 
@@ -161,22 +161,22 @@ def test_events_handled_one_by_one_are_not_repeated_after_a_stop() -> None:
 
         async def close(self) -> None: ...
 
-    async def scene() -> None:
+    async def scenario() -> None:
         picky = Picky()
-        async with Scene(picky, options, dead_letters=Nowhere()) as scene:
-            await scene.send(b"1", b"2", BAD, b"3")
-            await scene.until(lambda: picky.given[-1:] == [[BAD]])
-            await scene.engine.stop()
+        async with HandlerHost(picky, options, dead_letters=Nowhere()) as host:
+            await host.send(b"1", b"2", BAD, b"3")
+            await host.until(lambda: picky.given[-1:] == [[BAD]])
+            await host.engine.stop()
             assert picky.handled == [b"1", b"2"]
-            assert await scene.checkpoint() == 1
+            assert await host.checkpoint() == 1
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_partly_handled_batch_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said event by event and then by the batch: the rate is not doubled."""
+    """Marked event by event and then by the batch: the rate is not doubled."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         counted: list[int] = []
 
         async def handle(partition: PartitionClient, batch: list[Event]) -> None:
@@ -184,54 +184,54 @@ def test_a_partly_handled_batch_counts_once(monkeypatch: pytest.MonkeyPatch) -> 
             for event in batch[:2]:
                 partition.mark_handled([event])
 
-        async with Scene(handle) as scene:
-            await scene.send(b"1", b"2", b"3")
-            await scene.until_checkpoint(2)
-            await scene.send(b"4")
-            await scene.until_checkpoint(3)
+        async with HandlerHost(handle) as host:
+            await host.send(b"1", b"2", b"3")
+            await host.until_checkpoint(2)
+            await host.send(b"4")
+            await host.until_checkpoint(3)
         assert sum(counted) == 4
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_poisoned_partition_stops_and_the_others_continue() -> None:
-    """I11 and I5: it is reported, stays ours, is not passed by, and can be resumed."""
+    """I11 and I5: it is reported, stays ours, is not skipped, and can be resumed."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         picky = Picky()
-        async with Scene(picky, replace(OPTIONS, poison=PoisonPolicy(retries=1))) as scene:
-            await scene.send(BAD)
-            await scene.until(lambda: "PoisonEvent" in scene.kinds())
-            await scene.send(b"1", partition="1")
-            await scene.until_checkpoint(0, "1")
+        async with HandlerHost(picky, replace(OPTIONS, poison=PoisonPolicy(retries=1))) as host:
+            await host.send(BAD)
+            await host.until(lambda: "PoisonEvent" in host.kinds())
+            await host.send(b"1", partition="1")
+            await host.until_checkpoint(0, "1")
             tried = len(picky.given)
             await asyncio.sleep(600)
             assert len(picky.given) == tried, "no silent loop"
-            assert await scene.checkpoint() is None
-            assert scene.engine.owned == ("0", "1")
-            scene.engine.resume("0")
-            await scene.until(lambda: scene.kinds().count("PoisonEvent") == 2)
+            assert await host.checkpoint() is None
+            assert host.engine.owned == ("0", "1")
+            host.engine.resume("0")
+            await host.until(lambda: host.kinds().count("PoisonEvent") == 2)
 
-    run(scene())
+    run(scenario())
 
 
 def test_events_handled_before_the_poison_are_checkpointed() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         options = ProcessorOptions(
             checkpoints=CheckpointPolicy(every_events=1000),
             poison=PoisonPolicy(retries=0),
             batch_events_max=1,
         )
-        async with Scene(Picky(), options) as scene:
-            await scene.send(b"1", b"2", BAD)
-            await scene.until(lambda: "PoisonEvent" in scene.kinds())
-            assert await scene.checkpoint() == 1
+        async with HandlerHost(Picky(), options) as host:
+            await host.send(b"1", b"2", BAD)
+            await host.until(lambda: "PoisonEvent" in host.kinds())
+            assert await host.checkpoint() == 1
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_lost_partition_hands_nothing_more_to_the_handler() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         given: list[list[bytes]] = []
 
         async def unlucky(partition: PartitionClient, batch: list[Event]) -> None:
@@ -239,19 +239,19 @@ def test_a_lost_partition_hands_nothing_more_to_the_handler() -> None:
             if len(batch) > 1:
                 raise ValueError("not all at once")
             if len(given) == 2:
-                stage.engine.leases.lose("0")
+                host.engine.leases.lose("0")
 
-        async with Scene(unlucky, replace(OPTIONS, poison=PoisonPolicy(retries=0))) as stage:
-            await stage.send(b"1", b"2", b"3")
-            await stage.until_checkpoint(2)
+        async with HandlerHost(unlucky, replace(OPTIONS, poison=PoisonPolicy(retries=0))) as host:
+            await host.send(b"1", b"2", b"3")
+            await host.until_checkpoint(2)
             whole = [b"1", b"2", b"3"]
             assert given == [whole, [b"1"], whole, [b"1"], [b"2"], [b"3"]]
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_handler_that_recovers_gets_no_poison_report() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         calls = 0
 
         async def shaky(partition: PartitionClient, batch: list[Event]) -> None:
@@ -260,13 +260,13 @@ def test_a_handler_that_recovers_gets_no_poison_report() -> None:
             if calls < 3:
                 raise OSError("the database is away")
 
-        async with Scene(shaky) as scene:
-            await scene.send(b"1", b"2")
-            await scene.until_checkpoint(1)
+        async with HandlerHost(shaky) as host:
+            await host.send(b"1", b"2")
+            await host.until_checkpoint(1)
             assert calls == 3
-            assert scene.kinds() == ["OSError", "OSError"]
+            assert host.kinds() == ["OSError", "OSError"]
 
-    run(scene())
+    run(scenario())
 
 
 def test_the_dead_letter_policy_needs_dead_letters() -> None:
@@ -278,24 +278,24 @@ def test_the_dead_letter_policy_needs_dead_letters() -> None:
 def test_a_handler_that_hangs_is_reported_once_and_not_interrupted() -> None:
     """I11."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         ended = []
 
         async def slow(partition: PartitionClient, batch: list[Event]) -> None:
             await asyncio.sleep(100)
             ended.append(len(batch))
 
-        async with Scene(slow, replace(OPTIONS, handler_timeout_s=5.0)) as scene:
-            await scene.send(b"1")
-            await scene.until(lambda: ended)
-            (stuck,) = [failed for _, failed in scene.errors if isinstance(failed, HandlerStuck)]
+        async with HandlerHost(slow, replace(OPTIONS, handler_timeout_s=5.0)) as host:
+            await host.send(b"1")
+            await host.until(lambda: ended)
+            (stuck,) = [failed for _, failed in host.errors if isinstance(failed, HandlerStuck)]
             assert 5 <= stuck.seconds <= 10
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_slow_handler_slows_only_its_own_partition() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         handled: list[tuple[str, bytes]] = []
 
         async def slow(partition: PartitionClient, batch: list[Event]) -> None:
@@ -303,15 +303,15 @@ def test_a_slow_handler_slows_only_its_own_partition() -> None:
                 await asyncio.sleep(200)
             handled.extend((partition.id, event.body) for event in batch)
 
-        async with Scene(slow) as scene:
-            await scene.send(b"slow")
+        async with HandlerHost(slow) as host:
+            await host.send(b"slow")
             for number in range(20):
-                await scene.send(b"%d" % number, partition="1")
+                await host.send(b"%d" % number, partition="1")
                 await asyncio.sleep(1)
-            assert [place for place, _ in handled] == ["1"] * 20
-            await scene.until(lambda: ("0", b"slow") in handled)
+            assert [env for env, _ in handled] == ["1"] * 20
+            await host.until(lambda: ("0", b"slow") in handled)
 
-    run(scene())
+    run(scenario())
 
 
 # -- in real time: threads ------------------------------------------------------------------------
@@ -327,21 +327,21 @@ async def test_a_plain_function_runs_in_a_thread_and_blocks_nothing() -> None:
         release.wait(60)
 
     options = replace(OPTIONS, interval_s=0.05, renew_s=0.05, lease_s=60.0)
-    async with Scene(compute, options, clock=SystemClock()) as scene:
-        await scene.send(b"1")
-        await scene.until(busy.is_set)
-        before = scene.engine.leases.held["0"].row.etag
-        await scene.until(lambda: scene.engine.leases.held["0"].row.etag != before)
+    async with HandlerHost(compute, options, clock=SystemClock()) as host:
+        await host.send(b"1")
+        await host.until(busy.is_set)
+        before = host.engine.leases.held["0"].row.etag
+        await host.until(lambda: host.engine.leases.held["0"].row.etag != before)
         release.set()
-        await scene.until_checkpoint(0)
+        await host.until_checkpoint(0)
     assert names[0].startswith("pumphouse handler")
 
 
 def test_coroutine_functions_are_recognised() -> None:
-    class Plain:
+    class PlainProcessor:
         def __call__(self, partition: PartitionClient, batch: list[Event]) -> None: ...
 
     assert is_async(Picky())
     assert is_async(Picky().__call__)
-    assert not is_async(Plain())
+    assert not is_async(PlainProcessor())
     assert not is_async(time.sleep)

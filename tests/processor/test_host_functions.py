@@ -1,4 +1,4 @@
-"""The Event Processor Host with functions: one event at a time, in place of a class."""
+"""EventProcessorHost with two functions in place of a class: one event per call."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pumphouse.events import Event
 from pumphouse.processor.host import EventProcessorHost, PartitionContext
 from pumphouse.processor.options import CheckpointPolicy, EventProcessorOptions, PoisonPolicy
 from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
-from tests.processor.hub_and_store import Place, until
+from tests.processor.hub_and_store import HubAndStore, until
 from tests.processor.virtual_time import run
 
 QUICK = PoisonPolicy(retries=1, first_s=0.1, then="skip")
 
 
-def make_host(place: Place) -> EventProcessorHost:
-    return EventProcessorHost("host-a", place.connection, store=place.store, clock=place.clock)
+def make_host(env: HubAndStore) -> EventProcessorHost:
+    return EventProcessorHost("host-a", env.connection, store=env.store, clock=env.clock)
 
 
 def test_two_functions_replace_an_event_processor() -> None:
     async def scenario() -> None:
-        seen: list[bytes] = []
+        received: list[bytes] = []
         errors: list[Exception] = []
         failures = 0
 
@@ -32,19 +32,19 @@ def test_two_functions_replace_an_event_processor() -> None:
             if event.body == b"3" and failures == 0:
                 failures += 1
                 raise ValueError("once")
-            seen.append(event.body)
+            received.append(event.body)
             if event.body == b"5":
-                await context.checkpoint()  # of the event in hand, not of its batch
+                await context.checkpoint()  # up to the event in hand, not to the end of its batch
 
-        async with Place(1) as place:
-            await place.send(*map(str, range(8)))
-            host = make_host(place)
+        async with HubAndStore(1) as env:
+            await env.send(*map(str, range(8)))
+            host = make_host(env)
             await host.start(on_message, errors.append, EventProcessorOptions(poison=QUICK))
-            await until(lambda: len(seen) >= 8)
+            await until(lambda: len(received) >= 8)
             await host.stop()
-            assert seen == [b"%d" % number for number in range(8)]  # none of them twice
+            assert received == [b"%d" % number for number in range(8)]  # each exactly once
             assert [str(error) for error in errors] == ["once"]
-            mark = await place.checkpoint()
+            mark = await env.checkpoint()
             assert mark is not None
             assert mark.sequence == 5
 
@@ -53,12 +53,12 @@ def test_two_functions_replace_an_event_processor() -> None:
 
 @pytest.mark.parametrize(("takes_s", "calls"), [(35, 2), (1, 4)])
 def test_a_function_gets_no_event_after_the_lease_expired(takes_s: float, calls: int) -> None:
-    """Each event is handed out by itself, so it is asked before each whether we still may."""
+    """The lease is checked before each event."""
 
     async def scenario() -> None:
         called: list[bytes] = []
-        async with Place(1) as place:
-            store = FlakyStore(place.store, clock=place.clock)
+        async with HubAndStore(1) as env:
+            store = FlakyStore(env.store, clock=env.clock)
 
             async def on_message(context: PartitionContext, event: Event) -> None:
                 called.append(event.body)
@@ -66,8 +66,8 @@ def test_a_function_gets_no_event_after_the_lease_expired(takes_s: float, calls:
                     store.plan = RandomFaults(Random(1), before=1.0)  # no renewal arrives any more
                     await asyncio.sleep(takes_s)
 
-            await place.send("1", "2", "3", "4")
-            host = EventProcessorHost("a", place.connection, store=store, clock=place.clock)
+            await env.send("1", "2", "3", "4")
+            host = EventProcessorHost("a", env.connection, store=store, clock=env.clock)
             await host.start(on_message)
             await until(lambda: len(called) == 2)
             await asyncio.sleep(60)
@@ -79,7 +79,7 @@ def test_a_function_gets_no_event_after_the_lease_expired(takes_s: float, calls:
 
 
 def test_events_that_functions_handled_are_not_repeated() -> None:
-    """I6: they were called for some events of a batch when the host was stopped."""
+    """I6: the host is stopped after some events of a batch."""
 
     async def scenario() -> None:
         called: list[bytes] = []
@@ -89,14 +89,12 @@ def test_events_that_functions_handled_are_not_repeated() -> None:
                 raise ValueError("not now")
             called.append(event.body)
 
-        async with Place(1) as place:
-            await place.send("1", "2", "3", "4")
+        async with HubAndStore(1) as env:
+            await env.send("1", "2", "3", "4")
             slow = PoisonPolicy(retries=5, first_s=20.0)
             often = CheckpointPolicy(every_s=600.0)
             for name in ("a", "b"):
-                host = EventProcessorHost(
-                    name, place.connection, store=place.store, clock=place.clock
-                )
+                host = EventProcessorHost(name, env.connection, store=env.store, clock=env.clock)
                 await host.start(
                     on_message, None, EventProcessorOptions(poison=slow, checkpoints=often)
                 )
@@ -106,3 +104,9 @@ def test_events_that_functions_handled_are_not_repeated() -> None:
         assert called == [b"1", b"2", b"again", b"3", b"4", b"again"]
 
     run(scenario())
+
+
+def test_host_names_are_unique() -> None:
+    names = {EventProcessorHost.create_host_name("vm") for _ in range(100)}
+    assert len(names) == 100
+    assert all(name.startswith("vm-") for name in names)

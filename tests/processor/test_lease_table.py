@@ -1,4 +1,4 @@
-"""What a host holds, write by write, on the strict store."""
+"""LeaseTable: each write and each listing, with the strict memory store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OPTIONS = ProcessorOptions()
 
 
 class ManualClock:
-    """A clock that is moved by hand."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -50,7 +50,7 @@ class ManualClock:
 
 
 class Table:
-    """One host's leases on a store that others write too."""
+    """The leases of one host, in a store that the test writes too."""
 
     def __init__(self) -> None:
         self.clock, self.listener = ManualClock(), RecordingListener()
@@ -72,8 +72,8 @@ class Table:
 
     async def list(self) -> list[str]:
         sent_s = self.clock.monotonic()
-        named = self.leases.apply_listing(await self.flaky.list_ownership(GROUP), sent_s)
-        return await self.leases.confirm(named)
+        unheld = self.leases.apply_listing(await self.flaky.list_ownership(GROUP), sent_s)
+        return await self.leases.confirm(unheld)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def test_a_lease_is_valid_for_its_epoch_and_its_duration_only(table: Table
 async def test_a_renewal_skips_a_partition_that_was_given_up_meanwhile(
     table: Table,
 ) -> None:
-    """A lock that was released and goes to a waiter says that it is free."""
+    """A lock that is passed to a waiter looks free for a moment."""
     await table.own("0")
     await table.own("1")
     gate = asyncio.Event()
@@ -110,7 +110,7 @@ async def test_a_renewal_skips_a_partition_that_was_given_up_meanwhile(
     second: list[asyncio.Task[None]] = []
 
     class Hasty(RecordingListener):
-        """Renews once more, as soon as the answer is there."""
+        """Renews again as soon as the response has arrived."""
 
         def renewed(self, lease: Lease) -> None:
             if not second:
@@ -132,7 +132,7 @@ async def test_a_renewal_skips_a_partition_that_was_given_up_meanwhile(
 async def test_a_renewal_response_after_expiry_does_not_restore_the_lease(
     table: Table,
 ) -> None:
-    """Whatever the store says later."""
+    """The response comes too late."""
     await table.own()
     gate = asyncio.Event()
 
@@ -239,7 +239,7 @@ async def test_giving_up_ends_without_any_response(table: Table) -> None:
 
 
 async def test_a_requested_row_is_claimed_once(table: Table) -> None:
-    """An old listing must not bring back what was given up."""
+    """A stale listing must not restore a partition that was given up."""
     await table.write(claim(None, "0", "b"))
     assert await table.leases.nominate([nominate(await table.row(), "me", 20.0)]) == ["0"]
     await table.write(hand_over(await table.row()))
@@ -258,7 +258,7 @@ async def test_an_unknown_claim_that_has_expired_is_not_confirmed(table: Table) 
 
 
 class Ageless(FlakyStore):
-    """Tells that a lease is held, and not since when, as a blob's lease does."""
+    """Reports that a lease is held, but not since when, like a blob lease."""
 
     async def list_ownership(self, group: Group) -> Listing:
         listing = await super().list_ownership(group)
@@ -270,7 +270,7 @@ class Ageless(FlakyStore):
 async def test_a_handed_over_row_is_written_before_its_lease_is_valid(
     table: Table, kind: type[FlakyStore]
 ) -> None:
-    """Its lease counts from our write: how old the row was, a store may not be able to tell."""
+    """The lease counts from our write: a store may not know the age of the row."""
     table.flaky = table.leases.store = kind(table.store, clock=table.clock)
     await table.write(claim(None, "0", "b"))
     await table.leases.nominate([nominate(await table.row(), "me", 60.0)])
@@ -315,7 +315,7 @@ async def test_a_renewal_without_a_response_is_repeated_at_once(table: Table) ->
     assert (await table.row()).rate == 5.0, "half of the ten a second that were told in vain"
 
 
-# -- raising --------------------------------------------------------------------------------------
+# -- raising epochs -------------------------------------------------------------------------------
 
 
 async def test_only_the_owner_can_raise_the_epoch(table: Table) -> None:

@@ -1,4 +1,4 @@
-"""Beside an unmodified official client in the same consumer group."""
+"""Processors with an unmodified official client in the same consumer group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = ProcessorOptions(interval_s=0.2, renew_s=0.2, lease_s=60.0)
 
 @pytest.fixture(autouse=True)
 def forgotten_sockets() -> Iterator[None]:
-    """What the official client forgets is collected here, not in a later test."""
+    """Collects the official client's garbage here, not in a later test."""
     yield
     gc.collect()
 
@@ -66,10 +66,10 @@ async def test_events_of_the_official_producer_keep_all_their_fields() -> None:
     from azure.eventhub import EventData
     from azure.eventhub.aio import EventHubProducerClient
 
-    seen: list[Event] = []
+    received: list[Event] = []
 
     async def work(partition: Any, batch: list[Event]) -> None:
-        seen.extend(batch)
+        received.extend(batch)
 
     async with Fleet(1, store=MemoryStore(), options=QUICK) as fleet:
         await fleet.add("a", work=work)
@@ -77,6 +77,6 @@ async def test_events_of_the_official_producer_keep_all_their_fields() -> None:
             data = EventData(b"door open")
             data.properties = {"home": 7}
             await producer.send_batch([data], partition_key="home-7")
-        await fleet.until(lambda: seen, "the event")
-        assert (seen[0].body, seen[0].partition_key) == (b"door open", "home-7")
-        assert {str(key): value for key, value in seen[0].properties.items()} == {"home": 7}
+        await fleet.until(lambda: received, "the event")
+        assert (received[0].body, received[0].partition_key) == (b"door open", "home-7")
+        assert {str(key): value for key, value in received[0].properties.items()} == {"home": 7}

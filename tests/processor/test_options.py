@@ -1,21 +1,27 @@
-"""Options that cannot work are refused with a sentence that says why."""
+"""Options of the processors: invalid ones are refused with the reason."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pumphouse.errors import OptionError
-from pumphouse.events import EARLIEST, LATEST, Event
+from pumphouse.events import EARLIEST, LATEST
+from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.processor.host import EventProcessorHost
 from pumphouse.processor.options import (
     RELAXED,
     CheckpointPolicy,
+    EventProcessorOptions,
+    FixedPartitionOptions,
+    PartitionManagerOptions,
     PoisonPolicy,
     ProcessorOptions,
+    fixed_engine_options,
+    host_engine_options,
 )
-from pumphouse.processor.plan import Pending, add_pending, checkpoint_due_in, sequence_of
-from pumphouse.processor.pump import cut
 
 
 @pytest.mark.parametrize(
@@ -71,44 +77,44 @@ def test_the_start_position_of_a_partition() -> None:
     assert (options.start_of("3"), options.start_of("4")) == (EARLIEST, LATEST)
 
 
-# -- checkpoint policies, and the bounds of a batch -----------------------------------------------
-
-
-def event(sequence: int, size: int = 1) -> Event:
-    return Event(b"x" * size, sequence=sequence)
-
-
 @pytest.mark.parametrize(
-    ("policy", "now_s", "expected"),
+    ("invalid", "reason"),
     [
-        (CheckpointPolicy(), 1e9, float("inf")),
-        (CheckpointPolicy(every_events=3), 100.0, 0.0),
-        (CheckpointPolicy(every_events=4), 1e9, float("inf")),
-        (CheckpointPolicy(every_s=5.0), 103.0, 2.0),
-        (CheckpointPolicy(every_s=5.0), 109.0, 0.0),
-        (CheckpointPolicy(every_events=4, every_s=5.0), 103.0, 2.0),
-        (CheckpointPolicy(every_events=3, every_s=5.0), 101.0, 0.0),
+        (
+            lambda: EventProcessorOptions(max_batch_size=20, prefetch_count=10),
+            "prefetch_count must",
+        ),
+        (
+            lambda: PartitionManagerOptions(10, 10),
+            "lease_duration_s must be above renew_interval_s",
+        ),
+        (lambda: EventProcessorHost("", "x", store=MemoryStore()), "host_name is empty"),
     ],
 )
-def test_when_a_checkpoint_is_due(policy: CheckpointPolicy, now_s: float, expected: float) -> None:
-    pending = add_pending(add_pending(None, [event(0), event(1)], 100.0), [event(2)], 102.0)
-    assert pending == Pending(event(2), 3, 100.0)
-    assert checkpoint_due_in(policy, pending, now_s) == expected
-    assert checkpoint_due_in(policy, None, now_s) == float("inf")
+def test_invalid_host_options_are_refused(invalid: Callable[[], object], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        invalid()
 
 
-def test_an_event_that_was_not_read_cannot_be_checkpointed() -> None:
-    assert sequence_of(event(0)) == 0
-    with pytest.raises(OptionError):
-        sequence_of(Event(b"x"))
+def test_the_defaults_are_those_of_the_event_processor_host() -> None:
+    events, leases = EventProcessorOptions(), PartitionManagerOptions()
+    assert (events.max_batch_size, events.prefetch_count, events.receive_timeout_s) == (10, 300, 60)
+    assert (leases.lease_duration_s, leases.renew_interval_s) == (30, 10)
+    options = host_engine_options(events, leases)
+    assert (options.lease_s, options.renew_s, options.interval_s) == (30, 10, 10)
+    assert options.max_wait_s is None
 
 
-@pytest.mark.parametrize(
-    ("sizes", "taken"),
-    [([], 0), ([200], 1), ([200, 1], 1), ([50, 50, 1], 2), ([50, 51], 1), ([1, 1, 1], 3)],
-)
-def test_a_batch_is_cut_at_its_byte_limit(sizes: list[int], taken: int) -> None:
-    events = [event(number, size) for number, size in enumerate(sizes)]
-    batch, rest = cut(events, 100)
-    assert len(batch) == taken
-    assert batch + rest == events
+def test_a_fixed_processor_needs_a_lease_of_three_renewals() -> None:
+    with pytest.raises(OptionError, match=r"at least 3 x renew_s.*lease_s=50, renew_s=20"):
+        FixedPartitionOptions(lease_s=50.0)
+
+
+@pytest.mark.parametrize(("should_checkpoint", "every_s"), [(True, 20.0), (False, None)])
+def test_a_fixed_processor_checkpoints_with_every_renewal(
+    should_checkpoint: bool, every_s: float | None
+) -> None:
+    fixed = FixedPartitionOptions(should_checkpoint=should_checkpoint, max_batch_size=500)
+    options = fixed_engine_options(fixed, 4)
+    assert options.checkpoints == CheckpointPolicy(every_s=every_s)
+    assert (options.max_partitions, options.prefetch, options.interval_s) == (4, 500, 1.0)

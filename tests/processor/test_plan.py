@@ -1,4 +1,4 @@
-"""What a host does next, as tables."""
+"""The pure decisions of a host, as tables."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from random import Random
 
 import pytest
 
-from pumphouse.events import EARLIEST, Position
+from pumphouse.errors import OptionError
+from pumphouse.events import EARLIEST, Event, Position
 from pumphouse.leases.census import take_census
 from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership, aged, nominate
-from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.plan import (
     RERUN_S,
     Lease,
     Outcome,
+    Pending,
     Situation,
+    add_pending,
     backoff,
+    checkpoint_due_in,
     choose,
     due_in_cycle,
     due_on_watch,
@@ -30,6 +34,7 @@ from pumphouse.processor.plan import (
     pumps_to_start,
     renewal_row,
     row_at,
+    sequence_of,
     smoothed_rate,
     start_position,
 )
@@ -39,15 +44,15 @@ MINE = Ownership("7", "me", epoch=5, etag="e1")
 HELD = granted_lease(MINE, sent_s=100.0, now_s=101.0)
 
 
-# -- what a row means for a lease ---------------------------------------------------------------
+# -- leases and rows ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("row", "ours"),
     [
         (MINE, True),
-        (None, True),  # an old listing, from before there was a row
-        (replace(MINE, etag="e2"), True),  # our own renewal, of which we never heard
+        (None, True),  # a stale listing, from before there was a row
+        (replace(MINE, etag="e2"), True),  # our own renewal, whose response was lost
         (replace(MINE, etag="e2", successor="b", deadline_s=9.0), True),
         (replace(MINE, etag="e2", owner="b", epoch=6), False),
         (replace(MINE, etag="e2", owner="", epoch=5), False),
@@ -70,8 +75,8 @@ def test_a_listing_requested_before_our_write_is_ignored() -> None:
     [
         (replace(MINE, etag="e0", age_s=11.0), True),  # written before our last write was sent
         (replace(MINE, etag="e0", age_s=11.0, successor="b", deadline_s=1.0), True),
-        (replace(MINE, etag="e2", age_s=9.0), False),  # ours, and we never heard of it
-        (replace(MINE, age_s=11.0), False),  # it is what we know
+        (replace(MINE, etag="e2", age_s=9.0), False),  # our own write, whose response was lost
+        (replace(MINE, age_s=11.0), False),  # the row that we know
         (replace(MINE, etag="e2", owner="b", epoch=6, age_s=11.0), False),
         (None, False),
     ],
@@ -87,7 +92,7 @@ def test_a_lease_counts_from_before_the_write_was_sent() -> None:
 
 @pytest.mark.parametrize("age_s", [0.0, 4.0, 50.0])
 def test_a_write_without_a_response_does_not_extend_the_lease(age_s: float) -> None:
-    """Its age may be told in whole seconds, or not at all: only a granted write counts."""
+    """Its age may be in whole seconds, or unknown: only a granted write counts."""
     after = next_lease(HELD, replace(MINE, etag="e2", age_s=age_s), 102.0, 103.0)
     assert after is not None
     assert after.valid_until(30.0) == 130.0
@@ -138,7 +143,7 @@ def test_a_doubtful_lease_is_settled_by_its_row() -> None:
 @pytest.mark.parametrize(
     ("age_s", "interval_s", "renew_s", "in_cycle", "on_watch"),
     [
-        (9.5, 10, 10, True, False),  # at rest the cycle renews, and only it
+        (9.5, 10, 10, True, False),  # in a settled fleet only the cycle renews
         (1.0, 10, 10, False, False),  # a cycle that follows at once does not renew again
         (11.0, 10, 10, True, True),
         (8.0, 1, 10, False, False),  # many cycles per renewal
@@ -177,10 +182,10 @@ def listing(picture: str, **changes: Ownership) -> Listing:
     return Listing(tuple(rows))
 
 
-def situation(found: Listing, partitions: int, **changes: object) -> Situation:
+def situation(listing: Listing, partitions: int, **changes: object) -> Situation:
     names = [str(number) for number in range(partitions)]
-    census = take_census("m", names, found, OPTIONS.lease_s)
-    plain = Situation(census, found, frozenset(), frozenset(), (), grabs=False)
+    census = take_census("m", names, listing, OPTIONS.lease_s)
+    plain = Situation(census, listing, frozenset(), frozenset(), (), grabs=False)
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
@@ -201,14 +206,14 @@ def test_free_partitions_are_claimed_and_held_ones_requested() -> None:
 def test_a_request_does_not_extend_the_lease_of_a_dead_owner(
     hand_off_s: float | None, granted_s: float
 ) -> None:
-    """Found by the simulation: a partition of a host that had crashed rested for twice a lease."""
+    """Found by the simulation: the partition of a crashed host was idle for two leases."""
     options = replace(OPTIONS, hand_off_s=hand_off_s)
     choice = choose(situation(listing("a"), 1, targets=("0",)), options, {})
     assert choice.nominations[0].deadline_s == granted_s
 
 
 def test_a_requested_row_in_our_name_is_given_away_and_not_claimed_again() -> None:
-    """Found by the simulation: a host that had lost its row to the clock forgot who had asked."""
+    """Found by the simulation: a host with an expired lease ignored the request."""
     row = Ownership("0", "m", 3, "e0", age_s=99.0, successor="b", deadline_s=-1.0)
     now = situation(Listing((row,)), 1, targets=("0",))
     choice = choose(now, OPTIONS, {})
@@ -223,7 +228,7 @@ def test_a_strategy_that_grabs_claims_held_partitions() -> None:
 
 
 def test_a_row_of_an_official_sdk_is_claimed_at_once() -> None:
-    """It knows no epochs and no hand-offs: to be asked would only make it leave early."""
+    """It does not know epochs and hand-overs: a request would only make it leave early."""
     theirs = Ownership("0", "a", epoch=0, etag="e0", age_s=1.0)
     choice = choose(situation(listing("a", p0=theirs), 1, targets=("0",)), OPTIONS, {"0": 8})
     assert written(choice.claims) == {"0": ("m", 9, "")}
@@ -233,9 +238,9 @@ def test_a_row_of_an_official_sdk_is_claimed_at_once() -> None:
 @pytest.mark.parametrize(
     ("age_s", "checkpoint_epoch", "claimed"),
     [
-        (1.0, 8, ()),  # it took the partition, our reader kept it out, and it will come back
-        (OPTIONS.lease_s, 8, ("0",)),  # it did not
-        (1.0, 0, ("0",)),  # it has been in, and has left: the checkpoint is its own
+        (1.0, 8, ()),  # it took the row, our reader refused it, and it will retry
+        (OPTIONS.lease_s, 8, ("0",)),  # it did not retry
+        (1.0, 0, ("0",)),  # it has read the partition: the checkpoint is its own
     ],
 )
 def test_a_partition_that_an_official_sdk_retries_is_left_to_it(
@@ -297,7 +302,7 @@ def test_checkpoints_are_read_only_if_a_row_has_no_epoch(epoch: int, needed: boo
     ("sequence", "offset", "position"),
     [
         (None, None, EARLIEST),
-        (0, None, Position("sequence", "0")),  # zero is a place
+        (0, None, Position("sequence", "0")),  # zero is a position
         (0, "0", Position("offset", "0")),
         (None, "17", Position("offset", "17")),
     ],
@@ -339,3 +344,35 @@ def test_the_delay_of_the_next_cycle(came: Outcome, least_s: float, most_s: floa
 
 def test_a_lease_without_a_successor_has_no_deadline() -> None:
     assert Lease(MINE, 1.0, 1.0, 1.0).deadline_s == math.inf
+
+
+# -- checkpoints of the policy --------------------------------------------------------------------
+
+
+def event(sequence: int) -> Event:
+    return Event(b"x", sequence=sequence)
+
+
+@pytest.mark.parametrize(
+    ("policy", "now_s", "expected"),
+    [
+        (CheckpointPolicy(), 1e9, float("inf")),
+        (CheckpointPolicy(every_events=3), 100.0, 0.0),
+        (CheckpointPolicy(every_events=4), 1e9, float("inf")),
+        (CheckpointPolicy(every_s=5.0), 103.0, 2.0),
+        (CheckpointPolicy(every_s=5.0), 109.0, 0.0),
+        (CheckpointPolicy(every_events=4, every_s=5.0), 103.0, 2.0),
+        (CheckpointPolicy(every_events=3, every_s=5.0), 101.0, 0.0),
+    ],
+)
+def test_when_a_checkpoint_is_due(policy: CheckpointPolicy, now_s: float, expected: float) -> None:
+    pending = add_pending(add_pending(None, [event(0), event(1)], 100.0), [event(2)], 102.0)
+    assert pending == Pending(event(2), 3, 100.0)
+    assert checkpoint_due_in(policy, pending, now_s) == expected
+    assert checkpoint_due_in(policy, None, now_s) == float("inf")
+
+
+def test_an_event_that_was_not_read_cannot_be_checkpointed() -> None:
+    assert sequence_of(event(0)) == 0
+    with pytest.raises(OptionError):
+        sequence_of(Event(b"x"))

@@ -1,4 +1,4 @@
-"""The pull face, and what a processor can be told while it runs."""
+"""Processor, the pull API, and its options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.processor.term import StopReason
 from tests.processor.fleet import HUB, Fleet
-from tests.processor.virtual_time import LoopClock, run
+from tests.processor.virtual_time import run
 
 DEADLINE_S = 60.0
 
@@ -36,7 +36,7 @@ async def take(processor: Processor, count: int) -> list[PartitionClient]:
 
 
 async def first(partition: PartitionClient) -> list[Event]:
-    """The next batch; leaving the loop lets the partition go."""
+    """The next batch; the loop ends then, so the partition is given up."""
     async with asyncio.timeout(DEADLINE_S):
         async for batch in partition.batches():
             return batch
@@ -47,7 +47,7 @@ async def first(partition: PartitionClient) -> list[Event]:
 
 
 def test_partitions_are_yielded_as_they_are_claimed() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(3) as fleet:
             await fleet.send(5)
             processor = Processor(
@@ -55,18 +55,18 @@ def test_partitions_are_yielded_as_they_are_claimed() -> None:
             )
             assert repr(processor) == "<Processor host-a | owns nothing | 0 pumps | unsettled>"
             async with processor:
-                found = await take(processor, 3)
-                assert sorted(partition.id for partition in found) == ["0", "1", "2"]
-                assert [event.sequence for event in await first(found[0])] == [0, 1, 2, 3, 4]
+                clients = await take(processor, 3)
+                assert sorted(partition.id for partition in clients) == ["0", "1", "2"]
+                assert [event.sequence for event in await first(clients[0])] == [0, 1, 2, 3, 4]
                 await fleet.until(lambda: processor.settled, "rest")
                 assert repr(processor) == "<Processor host-a | owns 0 1 2 | 3 pumps | settled>"
-            assert {partition.reason for partition in found[1:]} == {StopReason.SHUTDOWN}
+            assert {partition.reason for partition in clients[1:]} == {StopReason.SHUTDOWN}
 
-    run(scene())
+    run(scenario())
 
 
 def test_the_iteration_ends_when_the_processor_stops() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
             async with Processor(
                 fleet.connection, store=fleet.store, clock=fleet.clock
@@ -80,11 +80,11 @@ def test_the_iteration_ends_when_the_processor_stops() -> None:
                 await processor.stop()
             assert serving.result() == 2
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_partition_whose_loop_was_left_is_offered_again_behind_the_checkpoint() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             await fleet.send(10)
             options = ProcessorOptions(batch_events_max=4)
@@ -100,13 +100,13 @@ def test_a_partition_whose_loop_was_left_is_offered_again_behind_the_checkpoint(
                 assert [event.sequence for event in await first(again)] == [2, 3, 4, 5]
                 assert await first(partition) == [], "a client that ended stays ended"
 
-    run(scene())
+    run(scenario())
 
 
 def test_the_batch_in_hand_is_finished_before_the_row_is_released() -> None:
     """I2: a release waits for the loop to ask for the next batch."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             await fleet.send(10)
             in_hand, done = asyncio.Event(), asyncio.Event()
@@ -131,11 +131,11 @@ def test_the_batch_in_hand_is_finished_before_the_row_is_released() -> None:
                 assert (await fleet.rows())["0"].owner == ""
                 assert (await fleet.checkpoints())["0"] == 9
 
-    run(scene())
+    run(scenario())
 
 
 def test_batches_cannot_be_iterated_twice_at_once() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             await fleet.send(1)
             async with Processor(
@@ -147,13 +147,13 @@ def test_batches_cannot_be_iterated_twice_at_once() -> None:
                         await first(partition)
                     break
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_checkpoint_cannot_pass_the_last_event_handed_out() -> None:
     """I5."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             await fleet.send(10)
             options = ProcessorOptions(batch_events_max=3)
@@ -161,7 +161,7 @@ def test_a_checkpoint_cannot_pass_the_last_event_handed_out() -> None:
                 fleet.connection, store=fleet.store, clock=fleet.clock, options=options
             ) as processor:
                 (partition,) = await take(processor, 1)
-                await partition.checkpoint()  # nothing was handed out: nothing to say
+                await partition.checkpoint()  # nothing was handed out: no effect
                 batches = partition.batches()
                 batch = await anext(batches)
                 with pytest.raises(OptionError, match="not handed out yet"):
@@ -170,11 +170,11 @@ def test_a_checkpoint_cannot_pass_the_last_event_handed_out() -> None:
                     await partition.checkpoint(Event(b"made up"))
                 await batches.aclose()
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_lost_partition_cannot_be_checkpointed() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             await fleet.send(1)
             async with Processor(
@@ -188,14 +188,14 @@ def test_a_lost_partition_cannot_be_checkpointed() -> None:
                         await partition.checkpoint()
                 assert (await fleet.checkpoints())["0"] is None
 
-    run(scene())
+    run(scenario())
 
 
-# -- what it can be told --------------------------------------------------------------------------
+# -- pausing, limits and positions ----------------------------------------------------------------
 
 
 def test_a_paused_partition_stays_ours() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
             host = await fleet.add("a")
             await fleet.until_even()
@@ -214,11 +214,11 @@ def test_a_paused_partition_stays_ours() -> None:
             await fleet.until_handled()
             fleet.check_clean()
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_paused_partition_can_be_handed_over() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
             (await fleet.add("a")).pause()
             await fleet.until_even()
@@ -228,11 +228,11 @@ def test_a_paused_partition_can_be_handed_over() -> None:
             moved = fleet.hosts["b"].owned[0]
             await fleet.until(lambda: len(fleet.record[moved]) == 10, "b to handle it")
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_host_owns_at_most_max_partitions() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(8) as fleet:
             few = replace(fleet.options, max_partitions=2)
             await fleet.add("a", options=few)
@@ -246,11 +246,11 @@ def test_a_host_owns_at_most_max_partitions() -> None:
             assert fleet.counts() == {"a": 2, "b": 6}
             fleet.check_clean()
 
-    run(scene())
+    run(scenario())
 
 
 def test_partitions_added_at_run_time_are_served() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(2) as fleet:
             for name in ("a", "b"):
                 await fleet.add(name)
@@ -265,7 +265,7 @@ def test_partitions_added_at_run_time_are_served() -> None:
             await fleet.until_even()
             assert fleet.counts() == {"a": 3, "b": 3}
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -282,20 +282,20 @@ def test_partitions_added_at_run_time_are_served() -> None:
 def test_the_start_position_without_a_checkpoint(
     settings: dict[str, Any], expected: list[int]
 ) -> None:
-    """I15: the position is settled before the first event is asked for."""
+    """I15: the position is fixed before the first event is requested."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1, options=ProcessorOptions(**settings)) as fleet:
             await fleet.send(10)
             await fleet.add("a")
             await fleet.until(lambda: fleet.sequences("0")[-1:] == [9], "the last one")
             assert fleet.sequences("0") == expected
 
-    run(scene())
+    run(scenario())
 
 
 def test_the_checkpoint_takes_precedence_over_the_start_position() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             await fleet.add("a")
             await fleet.send(10)
@@ -306,11 +306,11 @@ def test_the_checkpoint_takes_precedence_over_the_start_position() -> None:
             await fleet.until_handled()
             fleet.check_clean()
 
-    run(scene())
+    run(scenario())
 
 
 def test_batches_have_bounds() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         sizes: list[list[int]] = []
 
         async def work(partition: PartitionClient, batch: list[Event]) -> None:
@@ -328,11 +328,11 @@ def test_batches_have_bounds() -> None:
             assert all(len(batch) <= 4 for batch in sizes)
             assert all(sum(batch) <= 100 or len(batch) == 1 for batch in sizes)
 
-    run(scene())
+    run(scenario())
 
 
 def test_an_empty_batch_is_delivered_after_max_wait() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         empty: list[float] = []
 
         async def work(partition: PartitionClient, batch: list[Event]) -> None:
@@ -345,7 +345,7 @@ def test_an_empty_batch_is_delivered_after_max_wait() -> None:
             gaps = [later - sooner for sooner, later in pairwise(empty)]
             assert all(6.9 <= gap <= 8 for gap in gaps)
 
-    run(scene())
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_an_empty_batch_is_delivered_after_max_wait() -> None:
     [(CheckpointPolicy(every_events=7), 97), (CheckpointPolicy(every_s=5.0), 99)],
 )
 def test_checkpoints_by_policy(policy: CheckpointPolicy, at_least: int) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         options = ProcessorOptions(checkpoints=policy, batch_events_max=5)
         async with Fleet(1, options=options) as fleet:
             await fleet.add("a", checkpoint=False)
@@ -364,7 +364,7 @@ def test_checkpoints_by_policy(policy: CheckpointPolicy, at_least: int) -> None:
             await fleet.leave("a")
             assert (await fleet.checkpoints())["0"] == 102, "all of it, on a clean stop"
 
-    run(scene())
+    run(scenario())
 
 
 # -- starting -------------------------------------------------------------------------------------
@@ -410,22 +410,3 @@ async def test_hosts_share_a_sqlite_file(tmp_path: Path) -> None:
         await fleet.send()
         await fleet.until_handled()
         fleet.check_clean()
-
-
-async def test_a_failing_callback_stops_nothing() -> None:
-    def fail(partition: str | None, failed: Exception) -> None:
-        raise RuntimeError("the callback has a bug")
-
-    async def slow(partition: str | None, failed: Exception) -> None:
-        heard.append(failed)
-        raise RuntimeError("so has this one")
-
-    heard: list[Exception] = []
-    async with EmbeddedHub({"eh": 1}) as hub:
-        for callback in (fail, slow):
-            async with Processor(
-                hub.connection_string("eh"), store=MemoryStore(LoopClock()), on_error=callback
-            ) as processor:
-                processor.engine.reporter.failed("pump_failed", "0", ValueError("something"))
-                await asyncio.sleep(0)
-    assert [str(failed) for failed in heard] == ["something"]

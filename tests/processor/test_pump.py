@@ -1,4 +1,4 @@
-"""Others at our partitions: readers that push in, hubs that go away, hands that write our rows."""
+"""Pump: refused and evicted readers, hub outages, rows and checkpoints written by others."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import pytest
 
 from pumphouse.client.base import ReaderOptions
 from pumphouse.errors import ReaderEvicted
+from pumphouse.events import Event
 from pumphouse.leases.model import Checkpoint
 from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.processor.pump import cut
 from tests.leases.sdk_writes import claim_as_sdk
 from tests.processor.fleet import Fleet
 from tests.processor.virtual_time import LoopClock, run
 
-# -- readers that push in -------------------------------------------------------------------------
+# -- other readers and outages --------------------------------------------------------------------
 
 
 def test_the_owner_raises_its_epoch_above_a_reader_that_refuses_it() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             intruder = await fleet.client.reader(ReaderOptions("0", epoch=50))
             await fleet.send()
@@ -32,7 +34,7 @@ def test_the_owner_raises_its_epoch_above_a_reader_that_refuses_it() -> None:
                 await drain(intruder)
             fleet.check_clean()
 
-    run(scene())
+    run(scenario())
 
 
 async def drain(reader: object) -> None:
@@ -42,7 +44,7 @@ async def drain(reader: object) -> None:
 
 
 def test_an_evicted_owner_reads_again_without_a_duplicate() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             await fleet.add("a", checkpoint=False)
             await fleet.send()
@@ -54,11 +56,11 @@ def test_an_evicted_owner_reads_again_without_a_duplicate() -> None:
             assert any(type(failed) is ReaderEvicted for _, _, failed in fleet.errors)
             fleet.check_clean()
 
-    run(scene())
+    run(scenario())
 
 
 def test_reading_continues_after_the_hub_was_unavailable() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(4) as fleet:
             await fleet.add("a", checkpoint=False)
             for _ in range(5):
@@ -68,16 +70,16 @@ def test_reading_continues_after_the_hub_was_unavailable() -> None:
             await fleet.until_handled()
             fleet.check_clean()
 
-    run(scene())
+    run(scenario())
 
 
-# -- others who write -----------------------------------------------------------------------------
+# -- rows and checkpoints written by others -------------------------------------------------------
 
 
 def test_after_an_official_sdk_rewrote_the_row_the_epoch_is_raised() -> None:
-    """I1 in a mixed fleet: the checkpoint remembers the epoch that the row forgot."""
+    """I1 in a mixed fleet: the checkpoint has the epoch that the row has lost."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         store = MemoryStore(LoopClock())
         async with Fleet(1, store=store) as fleet:
             await fleet.add("a")
@@ -92,11 +94,11 @@ def test_after_an_official_sdk_rewrote_the_row_the_epoch_is_raised() -> None:
             await fleet.until_handled()
             fleet.check_clean()
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_checkpoint_reset_by_an_operator_is_followed() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             await fleet.add("a")
             await fleet.send(20)
@@ -109,4 +111,15 @@ def test_a_checkpoint_reset_by_an_operator_is_followed() -> None:
             await fleet.until_handled()
             assert fleet.hosts["a"].owned == ("0",)
 
-    run(scene())
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "taken"),
+    [([], 0), ([200], 1), ([200, 1], 1), ([50, 50, 1], 2), ([50, 51], 1), ([1, 1, 1], 3)],
+)
+def test_a_batch_is_cut_at_its_byte_limit(sizes: list[int], taken: int) -> None:
+    events = [Event(b"x" * size, sequence=number) for number, size in enumerate(sizes)]
+    batch, rest = cut(events, 100)
+    assert len(batch) == taken
+    assert batch + rest == events

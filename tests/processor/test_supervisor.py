@@ -1,4 +1,4 @@
-"""What the code of a partition may do, and what may be done to it meanwhile."""
+"""PartitionSupervisor: retries, pauses, cancelled awaits, resets during a term."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.options import PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.fleet import HUB, Fleet
-from tests.processor.test_handlers import Scene
+from tests.processor.test_handlers import HandlerHost
 from tests.processor.virtual_time import LoopClock, run
 
 Work = Callable[[PartitionClient, list[Event]], Awaitable[None]]
@@ -26,9 +26,9 @@ Work = Callable[[PartitionClient, list[Event]], Awaitable[None]]
 
 @pytest.mark.parametrize("then", ["stop", "skip"])
 def test_a_retried_batch_may_repeat_its_checkpoints(then: str) -> None:
-    """Event by event is how many checkpoint. What was handled before it failed is no poison."""
+    """Many handlers checkpoint event by event: a retry repeats the checkpoints too."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         failed: list[Event] = []
 
         async def handler(partition: PartitionClient, batch: list[Event]) -> None:
@@ -39,19 +39,19 @@ def test_a_retried_batch_may_repeat_its_checkpoints(then: str) -> None:
                 await partition.checkpoint(event)
 
         options = ProcessorOptions(poison=PoisonPolicy(then=then))
-        async with Scene(handler, options) as host:
+        async with HandlerHost(handler, options) as host:
             await host.send(*[b"%d" % number for number in range(10)])
             await host.until_checkpoint(9)
             assert host.kinds() == ["ValueError"]
 
-    run(scene())
+    run(scenario())
 
 
 # -- pausing --------------------------------------------------------------------------------------
 
 
 class SlowMarks(MemoryStore):
-    """So slow that a pump takes a while to stamp."""
+    """So slow that stamping takes a while."""
 
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
         await asyncio.sleep(2)
@@ -60,7 +60,7 @@ class SlowMarks(MemoryStore):
 
 @pytest.mark.parametrize("pauses", [True, False])
 def test_pause_and_resume_take_effect_while_a_pump_starts(pauses: bool) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1, store=SlowMarks(LoopClock())) as fleet:
             await fleet.send()
             host = await fleet.add("a")
@@ -72,11 +72,11 @@ def test_pause_and_resume_take_effect_while_a_pump_starts(pauses: bool) -> None:
             await asyncio.sleep(60)
             assert len(fleet.record["0"]) == (0 if pauses else 10)
 
-    run(scene())
+    run(scenario())
 
 
 def test_the_error_callback_may_resume_a_poisoned_partition() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         calls: list[bytes] = []
 
         async def handler(partition: PartitionClient, batch: list[Event]) -> None:
@@ -89,36 +89,36 @@ def test_the_error_callback_may_resume_a_poisoned_partition() -> None:
                 host.engine.resume(partition)
 
         options = ProcessorOptions(poison=PoisonPolicy(retries=0))
-        async with Scene(handler, options, on_error=resume) as host:
+        async with HandlerHost(handler, options, on_error=resume) as host:
             await host.send(b"x")
             await host.until(lambda: len(calls) == 3)
 
-    run(scene())
+    run(scenario())
 
 
 # -- things that are cancelled --------------------------------------------------------------------
 
 
 def test_a_handler_whose_awaited_task_is_cancelled_has_failed() -> None:
-    """It is no end of ours: it is told, tried again, and meets the policy like any other."""
+    """It does not end the partition: it is reported and retried by the poison policy."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async def handler(partition: PartitionClient, batch: list[Event]) -> None:
             other = asyncio.create_task(asyncio.sleep(60))
             other.cancel()
             await other
 
         options = ProcessorOptions(poison=PoisonPolicy(retries=1, then="skip"))
-        async with Scene(handler, options) as host:
+        async with HandlerHost(handler, options) as host:
             await host.send(b"x")
             await host.until(lambda: "PoisonEvent" in host.kinds())
             assert host.kinds() == ["RuntimeError", "RuntimeError", "PoisonEvent"]
 
-    run(scene())
+    run(scenario())
 
 
 def test_a_loop_whose_awaited_task_is_cancelled_is_reported_and_restarted() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async def work(partition: PartitionClient, batch: list[Event]) -> None:
             if not fleet.errors:
                 other = asyncio.create_task(asyncio.sleep(60))
@@ -131,14 +131,14 @@ def test_a_loop_whose_awaited_task_is_cancelled_is_reported_and_restarted() -> N
             await fleet.until(lambda: len(fleet.record["0"]) == 20, "it to be tried again")
             assert [type(failed) for _, _, failed in fleet.errors] == [RuntimeError]
 
-    run(scene())
+    run(scenario())
 
 
-# -- moved under its feet -------------------------------------------------------------------------
+# -- checkpoints that are reset meanwhile ---------------------------------------------------------
 
 
 def test_a_recreated_hub_is_read_once_its_checkpoint_is_reset() -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Fleet(1) as fleet:
             await fleet.add("a")
             await fleet.send(10)
@@ -159,13 +159,13 @@ def test_a_recreated_hub_is_read_once_its_checkpoint_is_reset() -> None:
             await fleet.until(lambda: len(fleet.record["0"]) == 13, "the new events")
             assert fleet.sequences("0")[10:] == [0, 1, 2]
 
-    run(scene())
+    run(scenario())
 
 
 def test_an_ended_client_hands_out_nothing_more_and_wakes_its_waiters() -> None:
-    """Its checkpoint was moved by hand, and another task of the user's has met that."""
+    """Its checkpoint was reset, and another task of the user has noticed that."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         clients: list[PartitionClient] = []
         given: list[tuple[int, int]] = []
 
@@ -190,4 +190,4 @@ def test_an_ended_client_hands_out_nothing_more_and_wakes_its_waiters() -> None:
             await fleet.until_handled()
             assert given == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3), (1, 4)]
 
-    run(scene())
+    run(scenario())

@@ -1,7 +1,7 @@
-"""Real sockets in virtual time: a minute of leases and back-offs passes while nothing happens.
+"""VirtualLoop: real sockets in virtual time. Waits for leases and back-offs take no time.
 
-Time stands still while there is anything to do, so a busy machine lets no lease run out; and it
-jumps to the next timer as soon as every socket is quiet, so nobody waits for one.
+Time stands still while there is work to do, so no lease expires on a busy machine. It jumps to the
+next timer as soon as every socket is quiet.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# What is written to a socket of this machine can be read at once, or very nearly so. A thread
-# needs a moment longer.
+# Data written to a loopback socket can be read almost at once. A thread takes longer to respond.
 QUIET_S, THREADS_QUIET_S = 0.0002, 0.002
 
 
 class JumpingSelector(selectors.DefaultSelector):
-    """Does not wait for a timer, but moves the clock to it."""
+    """Moves the clock to the next timer instead of waiting for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +30,7 @@ class JumpingSelector(selectors.DefaultSelector):
         ready = super().select(0) or (super().select(quiet_s) if timeout != 0 else [])
         if ready or timeout == 0:
             return ready
-        if timeout is None:  # no timer at all: whatever comes, comes from outside
+        if timeout is None:  # without a timer only a socket or a thread can continue
             return super().select(None)
         self.now += timeout
         return []
@@ -61,7 +60,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock:
-    """The virtual loop's time, for everybody who takes a clock. A host may have its own drift."""
+    """A clock with the time of the virtual loop. A host may be ahead of it."""
 
     def __init__(self, ahead_s: float = 0.0) -> None:
         self.ahead_s = ahead_s

@@ -1,4 +1,4 @@
-"""The ownership table: every verdict, and what it is given for."""
+"""The overview of a consumer group: every verdict, lag and totals."""
 
 from dataclasses import replace
 
@@ -33,84 +33,92 @@ def row(owner: str = "a", age_s: float = 5.0, name: str = "0", successor: str = 
     return Ownership(name, owner, epoch=4, etag="x", age_s=age_s, successor=successor)
 
 
-def mark(sequence: int | None, name: str = "0", enqueued_ms: int | None = None) -> Checkpoint:
+def checkpoint_at(
+    sequence: int | None, name: str = "0", enqueued_ms: int | None = None
+) -> Checkpoint:
     offset = None if sequence is None else str(sequence * 10)
     return Checkpoint(GROUP, name, sequence, offset, epoch=4, enqueued_ms=enqueued_ms)
 
 
-def look(
-    found: PartitionProperties,
+def overview_of(
+    properties: PartitionProperties,
     owned: Ownership | None,
     checkpoint: Checkpoint | None,
     before: Overview | None = None,
 ) -> Overview:
     listing = Listing((owned,) if owned else ())
-    marks = [checkpoint] if checkpoint else []
-    return overview("$Default", "sensors", [found], listing, marks, LEASE_S, before)
+    checkpoints = [checkpoint] if checkpoint else []
+    return overview("$Default", "sensors", [properties], listing, checkpoints, LEASE_S, before)
 
 
 @pytest.mark.parametrize(
-    ("found", "owned", "checkpoint", "verdict"),
+    ("properties", "owned", "checkpoint", "verdict"),
     [
-        (partition(), row(), mark(99), OK),
-        (partition(), row(), mark(50), OK),  # one look cannot tell whether lag grows
+        (partition(), row(), checkpoint_at(99), OK),
+        (partition(), row(), checkpoint_at(50), OK),  # growth of lag needs two overviews
         (partition(0, -1), row(), None, IDLE),
         (partition(), row(), None, UNREAD),
-        (partition(), row(), mark(None), UNREAD),  # a bare stamp says nothing
-        (partition(), row(successor="b"), mark(50), MOVING),
-        (partition(), None, mark(50), NO_OWNER),
-        (partition(), row(""), mark(50), NO_OWNER),  # released
-        (partition(), row(age_s=30.0), mark(50), NO_OWNER),  # expired
-        (partition(first=60), row(), mark(58), LOST),
-        (partition(first=60), row(), mark(59), OK),  # the next one is the oldest
-        (partition(), row(), mark(100), AHEAD),
-        (partition(), None, mark(100), AHEAD),  # worse than having no owner
+        (partition(), row(), checkpoint_at(None), UNREAD),  # a stamp without a position
+        (partition(), row(successor="b"), checkpoint_at(50), MOVING),
+        (partition(), None, checkpoint_at(50), NO_OWNER),
+        (partition(), row(""), checkpoint_at(50), NO_OWNER),  # released
+        (partition(), row(age_s=30.0), checkpoint_at(50), NO_OWNER),  # expired
+        (partition(first=60), row(), checkpoint_at(58), LOST),
+        (partition(first=60), row(), checkpoint_at(59), OK),  # the next event is the oldest
+        (partition(), row(), checkpoint_at(100), AHEAD),
+        (partition(), None, checkpoint_at(100), AHEAD),  # worse than having no owner
     ],
 )
 def test_the_verdict_of_one_overview(
-    found: PartitionProperties, owned: Ownership | None, checkpoint: Checkpoint | None, verdict: str
+    properties: PartitionProperties,
+    owned: Ownership | None,
+    checkpoint: Checkpoint | None,
+    verdict: str,
 ) -> None:
-    assert look(found, owned, checkpoint).lines[0].verdict == verdict
+    assert overview_of(properties, owned, checkpoint).lines[0].verdict == verdict
     assert verdict in MEANING
 
 
 @pytest.mark.parametrize(
     ("was", "last", "now", "verdict"),
     [
-        (50, 99, 50, STUCK),  # events wait and nothing moves
-        (50, 200, 90, BEHIND),  # 49 waited, now 110
+        (50, 99, 50, STUCK),  # a lag, and the same checkpoint
+        (50, 200, 90, BEHIND),  # the lag grew from 49 to 110
         (50, 120, 90, OK),  # catching up
-        (99, 200, 99, OK),  # nothing waited before: it may have just arrived
+        (99, 200, 99, OK),  # there was no lag before: the events may have just arrived
         (50, 99, 99, OK),
     ],
 )
 def test_the_verdict_compared_with_the_overview_before(
     was: int, last: int, now: int, verdict: str
 ) -> None:
-    before = look(partition(), row(), mark(was))
-    assert look(partition(last=last), row(), mark(now), before).lines[0].verdict == verdict
+    before = overview_of(partition(), row(), checkpoint_at(was))
+    assert (
+        overview_of(partition(last=last), row(), checkpoint_at(now), before).lines[0].verdict
+        == verdict
+    )
 
 
 def test_lag_in_events_and_seconds() -> None:
-    line = look(partition(), row(), mark(89, enqueued_ms=55_500)).lines[0]
+    line = overview_of(partition(), row(), checkpoint_at(89, enqueued_ms=55_500)).lines[0]
     assert (line.lag, line.lag_s) == (10, 4.5)
-    line = look(partition(), row(), mark(99, enqueued_ms=55_500)).lines[0]
-    assert (line.lag, line.lag_s) == (0, 0.0)  # nothing waits, however old the newest is
-    line = look(partition(first=40), row(), None).lines[0]
-    assert (line.lag, line.lag_s) == (60, None)  # all that is there
+    line = overview_of(partition(), row(), checkpoint_at(99, enqueued_ms=55_500)).lines[0]
+    assert (line.lag, line.lag_s) == (0, 0.0)  # no lag, however old the newest event is
+    line = overview_of(partition(first=40), row(), None).lines[0]
+    assert (line.lag, line.lag_s) == (60, None)  # all events of the log
 
 
 def test_a_checkpoint_with_only_an_offset_has_no_lag() -> None:
-    known = replace(mark(50), sequence=None)
-    assert look(partition(), row(), known).lines[0].lag is None
+    known = replace(checkpoint_at(50), sequence=None)
+    assert overview_of(partition(), row(), known).lines[0].lag is None
     at_end = replace(known, offset="990")
-    assert look(partition(), row(), at_end).lines[0].lag == 0
+    assert overview_of(partition(), row(), at_end).lines[0].lag == 0
 
 
 def test_the_remaining_time_of_a_lease() -> None:
-    assert look(partition(), row(age_s=8), None).lines[0].lease_left_s == 22
-    assert look(partition(), row(age_s=34), None).lines[0].lease_left_s == -4
-    assert look(partition(), row(""), None).lines[0].lease_left_s is None
+    assert overview_of(partition(), row(age_s=8), None).lines[0].lease_left_s == 22
+    assert overview_of(partition(), row(age_s=34), None).lines[0].lease_left_s == -4
+    assert overview_of(partition(), row(""), None).lines[0].lease_left_s is None
 
 
 @pytest.mark.parametrize(
@@ -130,19 +138,23 @@ def test_the_state_of_a_fleet(
     names = [str(number) for number in range(len(fleet))]
     rows = [row(owner, name=name) for name, owner in zip(names, fleet, strict=True) if owner != "."]
     listing = Listing(tuple(rows), tuple(Member(name) for name in waiting))
-    found = overview(
+    properties = overview(
         "$Default", "sensors", [partition(name=name) for name in names], listing, [], LEASE_S
     )
-    assert (found.state, found.shares()) == (state, shares)
+    assert (properties.state, properties.shares()) == (state, shares)
 
 
 def test_partitions_are_sorted_by_number() -> None:
     names = ["10", "9", "0"]
-    found = overview("g", "h", [partition(name=name) for name in names], Listing(), [], LEASE_S)
-    assert [line.partition for line in found.lines] == ["0", "9", "10"]
+    properties = overview(
+        "g", "h", [partition(name=name) for name in names], Listing(), [], LEASE_S
+    )
+    assert [line.partition for line in properties.lines] == ["0", "9", "10"]
 
 
 def test_totals() -> None:
-    marks = [mark(89, "0", 58_000), mark(79, "1", 50_000)]
-    found = overview("g", "h", [partition(), partition(name="1")], Listing(), marks, LEASE_S)
-    assert (found.lag, found.lag_max, found.lag_s_max) == (30, 20, 10.0)
+    checkpoints = [checkpoint_at(89, "0", 58_000), checkpoint_at(79, "1", 50_000)]
+    properties = overview(
+        "g", "h", [partition(), partition(name="1")], Listing(), checkpoints, LEASE_S
+    )
+    assert (properties.lag, properties.lag_max, properties.lag_s_max) == (30, 20, 10.0)

@@ -1,4 +1,4 @@
-"""Moving a checkpoint: it names the event before the one to be read next."""
+"""Resets of a checkpoint: it names the event before the one to be read next."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from pumphouse.processor.admin.resets import (
 )
 
 GROUP = Group("hub.example", "sensors")
-FOUND = PartitionProperties("sensors", "0", 10, 99, "990", 60_000, empty=False)
+PROPERTIES = PartitionProperties("sensors", "0", 10, 99, "990", 60_000, empty=False)
 OLDEST, NEWEST = ResetPosition(9, BEGINNING), ResetPosition(99, "990", 60_000)
 
 
@@ -25,33 +25,33 @@ def sequence(number: int, inclusive: bool = True) -> Position:
     return Position("sequence", str(number), inclusive)
 
 
-def mark(number: int | None) -> Checkpoint:
+def checkpoint_at(number: int | None) -> Checkpoint:
     return Checkpoint(GROUP, "0", number, None if number is None else str(number * 10), epoch=3)
 
 
 @pytest.mark.parametrize(
-    ("position", "place"),
+    ("position", "reset"),
     [
         (EARLIEST, OLDEST),
         (LATEST, NEWEST),
         (sequence(10), OLDEST),
         (sequence(9, inclusive=False), OLDEST),
-        (sequence(3), OLDEST),  # gone already: the oldest that is left
-        (sequence(11), None),  # the offset of event 10 must be looked up
+        (sequence(3), OLDEST),  # removed by retention: the oldest event instead
+        (sequence(11), None),  # the offset of event 10 must be read
         (sequence(99), None),
         (sequence(100), NEWEST),
         (sequence(99, inclusive=False), NEWEST),
         (sequence(500), NEWEST),
         (Position("time", "50000", True), None),
-        (Position("time", "60000", False), NEWEST),  # the newest came at it
+        (Position("time", "60000", False), NEWEST),  # the time of the newest event
         (Position("time", "60001", True), NEWEST),
         (Position("offset", "990", False), NEWEST),
-        (Position("offset", "ab-12", True), None),  # no number: only reading can tell
+        (Position("offset", "ab-12", True), None),  # not a number: it must be read
         (Position("offset", "500", True), None),
     ],
 )
-def test_resets_that_need_no_reading(position: Position, place: ResetPosition | None) -> None:
-    assert edge_position(position, FOUND) == place
+def test_resets_that_need_no_reading(position: Position, reset: ResetPosition | None) -> None:
+    assert edge_position(position, PROPERTIES) == reset
 
 
 @pytest.mark.parametrize("position", [EARLIEST, LATEST, sequence(5), Position("time", "1", True)])
@@ -67,9 +67,9 @@ def test_the_reset_position_before_an_event() -> None:
         Event(b"", sequence=40, offset="400", enqueued_ms=7),
         Event(b"", sequence=41, offset="410"),
     )
-    assert position_before(FOUND, following, earlier) == ResetPosition(40, "400", 7)
-    assert position_before(FOUND, following, None) == ResetPosition(40, BEGINNING)
-    assert position_before(FOUND, None, None) == NEWEST
+    assert position_before(PROPERTIES, following, earlier) == ResetPosition(40, "400", 7)
+    assert position_before(PROPERTIES, following, None) == ResetPosition(40, BEGINNING)
+    assert position_before(PROPERTIES, None, None) == NEWEST
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_the_reset_position_before_an_event() -> None:
     [(40, 5, 46), (40, -5, 36), (40, 0, 41), (40, -500, 10), (40, 500, 100), (2, 1, 10)],
 )
 def test_a_shift_stays_within_the_events_of_the_log(at: int, by: int, following: int) -> None:
-    assert shifted_position(mark(at), by, FOUND) == sequence(following)
+    assert shifted_position(checkpoint_at(at), by, PROPERTIES) == sequence(following)
 
 
-@pytest.mark.parametrize("current", [None, mark(None)])
+@pytest.mark.parametrize("current", [None, checkpoint_at(None)])
 def test_a_checkpoint_without_a_sequence_cannot_be_shifted(current: Checkpoint | None) -> None:
     with pytest.raises(OptionError, match="partition 0 has no sequence number to shift"):
-        shifted_position(current, 1, FOUND)
+        shifted_position(current, 1, PROPERTIES)
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_a_checkpoint_without_a_sequence_cannot_be_shifted(current: Checkpoint |
     ],
 )
 def test_the_effect_of_a_reset_in_words(at: int | None, to: int, effect: str) -> None:
-    made = change(mark(at), GROUP, "0", ResetPosition(to, str(to * 10)))
-    assert made.effect == effect
-    assert made.moves == (at != to)
+    change_made = change(checkpoint_at(at), GROUP, "0", ResetPosition(to, str(to * 10)))
+    assert change_made.effect == effect
+    assert change_made.moves == (at != to)
 
 
 def test_a_reset_keeps_the_epoch() -> None:
-    assert change(mark(40), GROUP, "0", OLDEST).after.epoch == 3
+    assert change(checkpoint_at(40), GROUP, "0", OLDEST).after.epoch == 3
     assert change(None, GROUP, "0", OLDEST).after == Checkpoint(GROUP, "0", 9, BEGINNING)
 
 
