@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from pumphouse.cli import main
+from pumphouse.processor.reporting import TODO, recovery_of
 from scripts.check_docs import PAGES, broken_links, undocumented_names
 from tests.test_architecture import INSIDE, MAP
 
@@ -169,3 +171,36 @@ def test_the_import_table_of_the_architecture_page_is_the_one_that_is_checked() 
         for name, allowed in names.items()
     }
     assert written == checked
+
+
+def snake_words(names: Iterable[str]) -> set[str]:
+    return {name for name in names if re.fullmatch(r"[a-z]+(_[a-z]+)+", name)}
+
+
+def literals(tree: ast.AST) -> set[str]:
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return snake_words(value for value in constants if isinstance(value, str))
+
+
+def logged_events(tree: ast.AST) -> set[str]:
+    """The literal names of events: first arguments of `line` and of the methods of a reporter."""
+    events = set()
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        owner = ast.unparse(call.func)
+        if owner == "line" or re.search(r"reporter\.(debug|info|warning|failed)$", owner):
+            events |= literals(call.args[0])
+        elif owner.endswith("reporter.recovered"):
+            events |= {recovery_of(event) for event in literals(call.args[0])}
+    return events
+
+
+def test_every_log_event_is_documented_and_every_documented_one_exists() -> None:
+    paths = [path for path in (ROOT / "src/pumphouse").rglob("*.py") if path.name != "logs.py"]
+    trees = [ast.parse(path.read_text()) for path in paths]
+    page = (ROOT / "docs/logging.md").read_text()
+    documented = set(re.findall(r"^\| `(\w+)` \| [A-Z]", page, re.MULTILINE))
+    logged = set().union(*map(logged_events, trees), TODO)
+    assert logged - documented == set(), "add these to docs/logging.md"
+    known = set().union(*map(literals, trees))
+    known |= {recovery_of(event) for event in known}
+    assert documented - known == set(), "these are logged nowhere"
