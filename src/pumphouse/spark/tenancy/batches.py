@@ -155,37 +155,34 @@ class TenantBatches:
     # -- commits ----------------------------------------------------------------------------------
 
     @property
-    def end(self) -> Mapping[str, Any] | None:
-        """The offset at which the batch in flight ends."""
-        return self._end
-
-    @property
     def delays_hand_over(self) -> bool:
         """Whether the batch in flight reads a partition that is to be handed over."""
         return any(each.in_flight is not None and each.is_leaving for each in self)
 
     async def planned_after(self, start: Mapping[str, Any]) -> None:
         """Spark plans the batch after `start`: it has committed the one that ends there."""
-        if self._end is None:
-            return
-        if self._end == start:
-            await self.commit()
-        else:  # the batch in flight was never run
-            self._end = None
-            for partition, planned in self._take_in_flight():
-                partition.rewind(planned)
-            self.end_idle()
+        async with self._committing:  # `commit_if` may not have finished
+            if self._end == start:
+                await self._commit()
+            elif self._end is not None:  # the batch in flight was never run
+                self._end = None
+                for partition, planned in self._take_in_flight():
+                    partition.rewind(planned)
+                self.end_idle()
 
-    async def commit(self) -> None:
-        """The batch in flight is committed: write its checkpoints, and hand over what must go."""
+    async def commit_if(self, is_committed: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Finish the batch in flight if it is committed. `is_committed` receives its end."""
         async with self._committing:
-            if self._end is None:
-                return
-            self._end = None
-            reads = self._take_in_flight()
-            known = await self._last_positions(reads)
-            for partition, planned in reads:
-                partition.commit(planned, known.get(partition.name))
+            if self._end is not None and is_committed(self._end):
+                await self._commit()
+
+    async def _commit(self) -> None:
+        """Write the checkpoints of the batch in flight, and hand over what must go."""
+        self._end = None
+        reads = self._take_in_flight()
+        known = await self._last_positions(reads)
+        for partition, planned in reads:
+            partition.commit(planned, known.get(partition.name))
 
     async def _last_positions(
         self, reads: list[tuple[TenantPartition, PlannedRange]]

@@ -154,8 +154,7 @@ class TenantHost:
     async def _leave(self) -> None:
         """A host that keeps its partitions does not release them: the leases expire later."""
         self._server.close()
-        if self._is_batch_committed():
-            await self.batches.commit()
+        await self.batches.commit_if(self._is_committed)
         for partition in self.batches.owned():
             partition.end_batch()  # Spark reports no commit any more
         if self.tenancy.keeps_partitions:
@@ -268,17 +267,16 @@ class TenantHost:
             )  # fmt: skip
             return None
 
-    def _is_batch_committed(self) -> bool:
-        """Whether Spark's own files show that the batch in flight is committed."""
-        end, folder = self.batches.end, self._folder
-        return end is not None and folder is not None and is_committed(folder, end)
+    def _is_committed(self, end: Mapping[str, Any]) -> bool:
+        """Whether Spark's own files show that the batch with this end is committed."""
+        return self._folder is not None and is_committed(self._folder, end)
 
     async def _watch_commits(self) -> None:
         """While a host waits for a partition, do not wait for Spark's next trigger."""
         while self._folder is not None:
             await self.clock.sleep(COMMITS_S)
-            if self.batches.delays_hand_over and self._is_batch_committed():
-                await self.batches.commit()
+            if self.batches.delays_hand_over:
+                await self.batches.commit_if(self._is_committed)
 
     # -- reports ----------------------------------------------------------------------------------
 
