@@ -83,3 +83,21 @@ async def test_a_mirror_is_fenced_by_the_epoch_of_a_tenant(tmp_path: Path) -> No
             )
             (row,) = await store.list_checkpoints(GROUP)
         assert row.sequence == expected
+
+
+async def test_the_end_of_an_earlier_batch_is_mirrored_when_it_becomes_known(
+    hub: Hub, tmp_path: Path
+) -> None:
+    """A task may report its last event after the progress of its batch."""
+    store = f"sqlite://{tmp_path}/leases.db"
+    mirrored = MirroredHub(parse_connection_string(hub.connection), "$Default", store)
+    history = PositionHistory()
+
+    def progress(end: int) -> SourceProgress:
+        return SourceProgress("sensors", {"0": end}, {"0": 9}, {}, (), reader=mirrored.reader)
+
+    await asyncio.to_thread(mirrored.follow, progress(2), history)
+    assert await written(store, hub) == {}
+    history.add({"0": (KnownPosition(8, "800"), KnownPosition(1, "100"))})
+    await asyncio.to_thread(mirrored.follow, progress(5), history)
+    assert await written(store, hub) == {"0": 1}

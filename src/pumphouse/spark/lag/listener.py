@@ -151,7 +151,7 @@ class MirroredHub:
         # The end of an earlier batch may have become known: better than no checkpoint.
         earlier = {name: history.at(name, last) for name, last in self._unknown.items()}
         self._unknown = {name: last for name, last in lasts.items() if current[name] is None}
-        self.mirror.write(without_unknown({**earlier, **current}))
+        self.mirror.write(without_unknown(earlier) | without_unknown(current))
 
     def finish(self) -> None:
         """Write the last batch; positions that no task reported are read from the hub."""
