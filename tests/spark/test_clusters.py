@@ -75,17 +75,17 @@ class Hubs:
         return asyncio.run(self.read("activity"))
 
     async def read(self, hub: str) -> list[Event]:
-        found: list[Event] = []
+        read: list[Event] = []
         async with open_client(self.connection(hub)) as client:
             for partition in (await client.properties()).partitions:
                 last = (await client.partition_properties(partition)).last_sequence
                 reader = await client.reader(ReaderOptions(partition, prefetch=2000))
                 while last >= 0:
                     events = await reader.receive(2000, 30)
-                    found += events
+                    read += events
                     if events and (events[-1].sequence or 0) >= last:
                         break
-        return found
+        return read
 
 
 def bodies(events: list[Event]) -> list[str]:

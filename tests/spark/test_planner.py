@@ -1,4 +1,4 @@
-"""The planner gives the same answer to the same question, and plans every event once."""
+"""The planner: plans do not change between calls, and every event is planned once."""
 
 from dataclasses import replace
 

@@ -139,7 +139,7 @@ def test_an_invalid_position_or_partition_is_refused(
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ([("body", StringType())], "column body is binary, and the schema says string; cast it"),
+        ([("body", StringType())], "column body is binary, and the schema has string; cast it"),
         ([("publisher", StringType(), False)], "the column publisher may be null"),
         ([("body", BinaryType())] * 2, "names the column body twice"),
     ],
@@ -160,8 +160,8 @@ def clock() -> MovableClock:
 @pytest.fixture
 def short_retention(clock: MovableClock) -> Iterator[Hub]:
     """A hub that keeps events for a minute."""
-    with EmbeddedHub({"sensors": 1}, clock=clock, retention=Retention(seconds=60)) as house:
-        yield Hub(house, "sensors")
+    with EmbeddedHub({"sensors": 1}, clock=clock, retention=Retention(seconds=60)) as embedded:
+        yield Hub(embedded, "sensors")
 
 
 def remove_all(hub: Hub, clock: MovableClock) -> None:
@@ -223,7 +223,7 @@ def test_events_are_removed_while_a_task_reads(
     with Run(short_retention, failOnDataLoss=fail, arrowBatchRows="1") as run:
         (part,) = run.plan()
         reading = run.reader.read(part)
-        found = next(reading).column("sequenceNumber").to_pylist()
+        sequences = next(reading).column("sequenceNumber").to_pylist()
         clock.advance(30)
         short_retention.embedded.tick()
         if fail == "true":
@@ -231,10 +231,10 @@ def test_events_are_removed_while_a_task_reads(
                 list(reading)
             return
         for batch in reading:
-            found += batch.column("sequenceNumber").to_pylist()
-    read = len(found) - half
+            sequences += batch.column("sequenceNumber").to_pylist()
+    read = len(sequences) - half
     assert 0 < read < half
-    assert found == [*range(read), *range(half, 2 * half)]
+    assert sequences == [*range(read), *range(half, 2 * half)]
 
 
 def test_a_task_reads_the_spans_before_and_after_removed_events(hub: Hub) -> None:

@@ -146,7 +146,7 @@ class HubState:
         """Raise if the consumer group does not exist, before a task finds out.
 
         A reader without an epoch evicts no other. If other readers make the hub refuse it, the
-        group exists; if the partition is unavailable, the next refresh tells.
+        group exists; if the partition is unavailable, the tasks will find out.
         """
         partition = (await self._partition_names(client))[0]
         options = ReaderOptions(partition, self.options.group, LATEST, prefetch=1)

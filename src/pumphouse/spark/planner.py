@@ -1,6 +1,6 @@
 """Decides what the next micro-batch reads, from the offsets, the state of the hub and the limits.
 
-Spark asks the same question several times, and replays a batch after a crash. So an answer stays:
+Spark asks the same question several times, and replays a batch after a crash. So a plan does not change:
 the first positions are remembered, and positions that would resolve to another event a second later
 (`latest`, fifteen minutes ago) are pinned: the first batch is empty, which makes Spark journal
 them.
@@ -78,7 +78,7 @@ def partitions_to_read(
 
 
 def known_sequence(position: Position, state: PartitionProperties) -> int | None:
-    """The sequence number at a position, if it can be told without reading the hub."""
+    """The sequence number at a position, if it is known without reading the hub."""
     if position == EARLIEST:
         return earliest(state)
     if position == LATEST:
@@ -181,7 +181,7 @@ class Planner:
         self._waiting_since_s: float | None = None  # for minEventsPerTrigger
 
     def initial_offsets(self, snapshot: HubSnapshot, now_ms: int) -> dict[str, int]:
-        """Where a query without a checkpoint starts. The same answer every time."""
+        """Where a query without a checkpoint starts. The same at every call."""
         if self._initial is None:
             states = partitions_to_read(snapshot, self.options.partitions)
             self.check_position_options(snapshot)

@@ -45,12 +45,12 @@ def check_columns(schema: StructType) -> tuple[str, ...]:
             raise OptionError(f"the source has no column {field.name!r}; it has {', '.join(TYPES)}")
         if field.dataType != known:
             raise OptionError(
-                f"the column {field.name} is {known.simpleString()}, and the schema says "
+                f"the column {field.name} is {known.simpleString()}, and the schema has "
                 f"{field.dataType.simpleString()}; cast it in the query"
             )
         if not field.nullable and field.name not in NEVER_NULL:
             raise OptionError(
-                f"the column {field.name} may be null, and the schema says NOT NULL; leave it out"
+                f"the column {field.name} may be null, and the schema has NOT NULL; leave it out"
             )
     return tuple(schema.names)
 

@@ -1,4 +1,4 @@
-"""The store that all hosts of a group share, as it is seen from outside."""
+"""The store that all hosts of a group share, as a test sees it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pumphouse.leases.store_url import open_store
 
 @dataclass(frozen=True)
 class LeaseView:
-    """The ownerships and checkpoints of a group, read anew at each call."""
+    """The ownerships and checkpoints of a group, read at each call."""
 
     store: str
     group: Group
