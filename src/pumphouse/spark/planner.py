@@ -1,9 +1,9 @@
 """Decides what the next micro-batch reads, from the offsets, the state of the hub and the limits.
 
-Spark asks the same question several times, and replays a batch after a crash. So a plan does not change:
-the first positions are remembered, and positions that would resolve to another event a second later
-(`latest`, fifteen minutes ago) are pinned: the first batch is empty, which makes Spark journal
-them.
+Spark asks the same question several times, and replays a batch after a crash. So a plan does not
+change: the first positions are remembered, and positions that would resolve to another event a
+second later (`latest`, fifteen minutes ago) are pinned. The first batch is then empty, which makes
+Spark journal them.
 
     HubSnapshot, start, limit -> Planner.plan_end -> end -> Planner.plan_spans -> spans of the tasks
                                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
