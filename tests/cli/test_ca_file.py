@@ -14,7 +14,7 @@ def test_a_self_signed_hub_needs_the_ca_file() -> None:
         env = {**NOWHERE, "EVENT_HUB_CONN_STR": hub.connection_string(tls=True)}
         runner = CliRunner(env=env)
         message = refused(runner.invoke(main, ["send", "orders", "hello"]))
-        assert "shows a certificate that is not trusted" in message
+        assert "has a certificate that is not trusted" in message
         trust = ["--ca-file", str(hub.ca_file)]
         assert good(runner.invoke(main, ["send", "orders", "hello", *trust])) == "sent 1 event\n"
         configured = CliRunner(env={**env, "PUMPHOUSE_CA_FILE": str(hub.ca_file)})

@@ -47,8 +47,8 @@ def test_one_fault_is_cleared(hub: EmbeddedHub) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("refuse", "--on", "send"), "refuse can strike on attach"),
-        (("delay",), "a delay lasts more than 0"),
+        (("refuse", "--on", "send"), "refuse is possible on attach"),
+        (("delay",), "seconds of a delay must be above 0"),
         (("burn",), "is not one of"),
     ],
 )

@@ -105,27 +105,27 @@ class PageClient:
     ) -> AsyncIterator[tuple[int, dict[str, str], asyncio.StreamReader]]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
         try:
-            lines = {"host": self.own, "connection": "close", "content-length": str(len(body))}
-            head = "".join(f"{name}: {value}\r\n" for name, value in (lines | headers).items())
+            own = {"host": self.own, "connection": "close", "content-length": str(len(body))}
+            head = "".join(f"{name}: {value}\r\n" for name, value in (own | headers).items())
             writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
             async with asyncio.timeout(PATIENCE_S):
-                found = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-                status = int(found[0].split()[1])
-                pairs = (line.split(": ", 1) for line in found[1:] if line)
+                lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                status = int(lines[0].split()[1])
+                pairs = (line.split(": ", 1) for line in lines[1:] if line)
                 yield status, {name.lower(): value for name, value in pairs}, reader
         finally:
             writer.close()
             await asyncio.wait([asyncio.ensure_future(writer.wait_closed())], timeout=5)
 
     async def get(self, path: str, **headers: str) -> Response:
-        async with self.request("GET", path, headers) as (status, found, reader):
-            return Response(status, found, await reader.read())
+        async with self.request("GET", path, headers) as (status, received, reader):
+            return Response(status, received, await reader.read())
 
     async def post(self, path: str, data: Any, **headers: str) -> Response:
         given = {"origin": f"http://{self.own}", "x-pumphouse-token": await self.token()}
         body = data if isinstance(data, bytes) else json.dumps(data).encode()
-        async with self.request("POST", path, given | headers, body) as (status, found, reader):
-            return Response(status, found, await reader.read())
+        async with self.request("POST", path, given | headers, body) as (status, received, reader):
+            return Response(status, received, await reader.read())
 
     async def token(self) -> str:
         return str((await self.get("/api/about")).json["token"])

@@ -93,7 +93,7 @@ def test_a_signal_stops_it_with_a_summary(
         ("--share 3/2", "invalid share '3/2': use 1/4 for the first of four producers"),
         ("--from noon", "invalid position 'time:noon'"),
         ("--minutes 0", "--minutes"),
-        ("--from 2020-01-01T00:00:00Z --minutes 1", "2025 began"),
+        ("--from 2020-01-01T00:00:00Z --minutes 1", "the start of 2025"),
     ],
 )
 def test_invalid_options_are_rejected(call: Call, args: str, message: str) -> None:
@@ -151,6 +151,8 @@ def test_an_invalid_line_is_reported(call: Call, tmp_path: Path) -> None:
     assert result.startswith(f"{file}, line 3: invalid value 'maybe': use a number, or ON")
     assert "line 2: invalid sensor 'M1'" in refused(call("homes", "replay", str(file)))
     kitchen = ("homes", "replay", str(file), "--sensor", "M1=kitchen")
-    assert "sensor M1 is 'kitchen'; write one of motion, door" in refused(call(*kitchen), 2)
+    assert "invalid kind 'kitchen' of sensor M1: use one of motion, door" in refused(
+        call(*kitchen), 2
+    )
     file.write_bytes(b"time,sensor,value\n12,\xff,ON\n")
     assert "is not UTF-8 text" in refused(call("homes", "replay", str(file)))

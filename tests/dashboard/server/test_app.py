@@ -218,12 +218,12 @@ async def test_hosts_are_added_stopped_and_killed(hub: EmbeddedHub, store: str) 
         full = await client.post("/api/hosts/add", {"key": "g0"})
         assert "cannot add a host: 2 hosts are running" in full.json["error"]
         await until(lambda: owners() == {"host-1", "host-2"}, "two owners")
-        words = [change.word for _, change in page.monitors[0].changes]
+        words = [change.kind for _, change in page.monitors[0].changes]
         assert "hand-off" in words
         pids = {host.name: host.pid for host in fleet.hosts()}
         await client.post("/api/hosts/kill", {"key": "g0", "name": "host-1"})
         await until(lambda: owners() == {"host-2"}, "host-2 owning all")
-        assert "expire" in [change.word for _, change in page.monitors[0].changes]
+        assert "expire" in [change.kind for _, change in page.monitors[0].changes]
         assert not alive(pids["host-1"])
         unknown = await client.post("/api/hosts/stop", {"key": "g0", "name": "host-1"})
         assert "unknown host 'host-1'" in unknown.json["error"]
@@ -233,9 +233,9 @@ async def test_hosts_are_added_stopped_and_killed(hub: EmbeddedHub, store: str) 
         await until(
             lambda: [(host.name, host.state) for host in fleet.hosts()] == ended, "both gone"
         )
-        seen = await first(client, "/stream/fleet", "history")
+        history = await first(client, "/stream/fleet", "history")
         assert {"claim", "hand-off", "expire", "release"} <= {
-            change["word"] for change in seen["g0"]["changes"]
+            change["word"] for change in history["g0"]["changes"]
         }
         # Both hosts checkpointed what they handled: there is no lag.
         shown = await first(client, "/stream/fleet", "fleet")
@@ -255,12 +255,12 @@ async def test_hosts_of_the_push_and_fixed_apis(hub: EmbeddedHub, store: str, fa
     async with given as fleet, SqliteStore(store) as rows:
         owned: list[str] = []
 
-        async def look() -> bool:
-            found = (await rows.list_ownership(group)).ownerships
-            owned[:] = [row.partition for row in found if row.owner == f"{face}-1"]
+        async def owns_all() -> bool:
+            ownerships = (await rows.list_ownership(group)).ownerships
+            owned[:] = [row.partition for row in ownerships if row.owner == f"{face}-1"]
             return len(owned) == 4
 
-        while not await look():
+        while not await owns_all():
             assert [host.state for host in fleet.hosts()] == ["running"]
             await asyncio.sleep(0.05)
         pid = fleet.hosts()[0].pid
@@ -291,7 +291,7 @@ async def test_faults_are_injected_and_removed(hub: EmbeddedHub, store: str) -> 
         assert (await client.post("/api/faults/cancel", {"id": number})).status == 200
         assert (await client.get("/api/faults")).json["planned"] == []
         gone = await client.post("/api/faults/cancel", {"id": number})
-        assert (gone.status, "no fault" in gone.json["error"]) == (502, True)
+        assert (gone.status, "not found" in gone.json["error"]) == (502, True)
 
 
 async def test_a_tail_from_a_position_with_a_filter(hub: EmbeddedHub, store: str) -> None:

@@ -14,17 +14,17 @@ def properties(partition: str, last: int) -> PartitionProperties:
 
 
 def group_overview(
-    *, marks: tuple[int | None, ...] = (90, 40), ends: tuple[int, ...] = (99, 99)
+    *, checkpoints_at: tuple[int | None, ...] = (90, 40), ends: tuple[int, ...] = (99, 99)
 ) -> Overview:
-    """0 is a's, 1 was b's until its lease ran out; c takes part and owns nothing."""
+    """a owns 0; the lease of b on 1 has expired; c owns nothing."""
     listing = Listing(
         (Ownership("0", "a", 3, "x", 4.0), Ownership("1", "b", 7, "y", 31.0)),
         (Member("a", 1.0), Member("c", 2.0)),
     )
     checkpoints = [
-        Checkpoint(GROUP, str(place), mark, None, 1, enqueued_ms=8_500)
-        for place, mark in enumerate(marks)
-        if mark is not None
+        Checkpoint(GROUP, str(index), sequence, None, 1, enqueued_ms=8_500)
+        for index, sequence in enumerate(checkpoints_at)
+        if sequence is not None
     ]
-    partitions = [properties(str(place), end) for place, end in enumerate(ends)]
+    partitions = [properties(str(index), end) for index, end in enumerate(ends)]
     return overview("counters", "sensors", partitions, listing, checkpoints, 30.0)

@@ -82,7 +82,7 @@ def test_a_group_as_plain_data() -> None:
 
 
 def test_an_unknown_value_is_none_and_not_zero() -> None:
-    first, second = group_overview(marks=(0, None), ends=(0, -1)).lines
+    first, second = group_overview(checkpoints_at=(0, None), ends=(0, -1)).lines
     shown = line_shown(first, Rate())
     assert (shown["checkpoint"], shown["end"], shown["lag"]) == (0, 0, 0)
     empty = line_shown(second, Rate())

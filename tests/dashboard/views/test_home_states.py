@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pumphouse.dashboard.views import home_states as home_states
 from pumphouse.dashboard.views.alerts import AlertHistory
 from pumphouse.dashboard.views.columns import read_columns
-from pumphouse.dashboard.views.home_states import ALERT, OPEN, QUIET, TROUBLE, UNHEARD, HomeStates
+from pumphouse.dashboard.views.home_states import ALERT, NO_DATA, OPEN, QUIET, TROUBLE, HomeStates
 from pumphouse.dashboard.views.homes import (
     home_shown,
 )
@@ -29,9 +29,9 @@ def test_a_huge_value_is_clipped() -> None:
 @pytest.mark.parametrize(
     ("bodies", "state"),
     [
-        ([], UNHEARD),
+        ([], NO_DATA),
         ([body(value=0)], QUIET),
-        ([body(ago_min=31)], UNHEARD),
+        ([body(ago_min=31)], NO_DATA),
         ([body(sensor="motion", value=2)], home_states.ACTIVE),
         ([body(value=1)], OPEN),
         ([body(value=1), body(sensor="motion", value=1)], OPEN),
@@ -58,7 +58,7 @@ def test_an_alert_is_shown_for_an_hour() -> None:
 @given(st.permutations(range(6)), st.lists(st.integers(1, 5), max_size=3))
 def test_the_newest_reading_counts_in_any_order(order: list[int], cuts: list[int]) -> None:
     bodies = [body(ago_min=ago, value=ago % 2, mode="away" if ago else "home") for ago in range(6)]
-    shuffled = [bodies[place] for place in order]
+    shuffled = [bodies[slots] for slots in order]
     homes = HomeStates(100)
     edges = [0, *sorted(set(cuts)), 6]
     for first, last in pairwise(edges):
@@ -93,11 +93,11 @@ def test_the_strip_of_a_day() -> None:
     strip = homes.strip(42, NOW)["door"]
     assert len(strip) == 144
     slot = NOW // home_states.SLOT_MS
-    place = {
+    slots = {
         ago: 143 - int(slot - (NOW - ago * MINUTE_MS) // home_states.SLOT_MS)
         for ago in (0, 25, 60, 100)
     }
-    assert [strip[place[ago]] for ago in (0, 25, 60, 100)] == ["1", "2", "4", "3"]
+    assert [strip[slots[ago]] for ago in (0, 25, 60, 100)] == ["1", "2", "4", "3"]
     assert strip.count("0") == 140
 
 

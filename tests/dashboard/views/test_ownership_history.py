@@ -1,4 +1,4 @@
-"""What happened between two looks: fleets as pictures."""
+"""Changes of ownership between two listings."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def row(
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "word"),
+    ("before", "after", "kind"),
     [
         (None, row("a", 1), "claim"),
         (row("a", 1), row("a", 1), None),
         (row("a", 1), row("a", 1, successor="b", deadline_s=9.0), None),
         (row("a", 1, successor="b", deadline_s=9.0), row("b", 2), "hand-off"),
-        (row("a", 1), row("b", 2), "hand-off"),  # so fast that the question was not seen
+        (row("a", 1), row("b", 2), "hand-off"),  # the request was not visible in the first listing
         (row("a", 1, successor="b", deadline_s=1.0), row("b", 2), "steal"),  # two seconds later
-        (row("a", 0), row("b", 0), "steal"),  # an official SDK: no epoch, and it does not ask
+        (row("a", 0), row("b", 0), "steal"),  # an official SDK: no epoch, no request
         (row("a", 1), row("a", 1, 10.0), "expire"),
         (row("a", 1, 10.0), row("a", 1, 12.0), None),  # it had expired before
         (row("a", 1, 10.0), row("b", 2), "claim"),
@@ -39,22 +39,20 @@ def row(
         (row("a", 1), row("a", 3), "re-claim"),
     ],
 )
-def test_the_word_for_what_happened(
-    before: Ownership | None, after: Ownership, word: str | None
-) -> None:
+def test_the_kind_of_a_change(before: Ownership | None, after: Ownership, kind: str | None) -> None:
     earlier = Listing(() if before is None else (before,))
-    found = changes(earlier, Listing((after,)), LEASE_S, 2.0, 1000)
-    assert [change.word for change in found] == ([] if word is None else [word])
+    result = changes(earlier, Listing((after,)), LEASE_S, 2.0, 1000)
+    assert [change.kind for change in result] == ([] if kind is None else [kind])
 
 
-def test_who_had_it_and_who_has_it() -> None:
-    (found,) = changes(Listing((row("a", 1),)), Listing((row("b", 2),)), LEASE_S, 1.0, 5000)
-    assert found == Change(5000, "7", "hand-off", "a", "b", 2)
-    assert found.sentence == "a handed partition 7 to b"
+def test_a_change_has_the_previous_and_the_new_owner() -> None:
+    (result,) = changes(Listing((row("a", 1),)), Listing((row("b", 2),)), LEASE_S, 1.0, 5000)
+    assert result == Change(5000, "7", "hand-off", "a", "b", 2)
+    assert result.sentence == "a handed partition 7 to b"
 
 
 @pytest.mark.parametrize(
-    ("old_age_s", "new_age_s", "words"),
+    ("old_age_s", "new_age_s", "kinds"),
     [
         (9.0, 0.5, ["expire", "claim"]),  # it was taken 10.5 s after the last renewal
         (3.0, 0.5, ["hand-off"]),
@@ -62,21 +60,21 @@ def test_who_had_it_and_who_has_it() -> None:
         (8.0, 1.9, ["hand-off"]),
     ],
 )
-def test_a_lease_that_ran_out_and_was_claimed_between_two_looks(
-    old_age_s: float, new_age_s: float, words: list[str]
+def test_an_expired_lease_that_was_claimed_between_two_listings(
+    old_age_s: float, new_age_s: float, kinds: list[str]
 ) -> None:
     before, after = Listing((row("a", 1, old_age_s),)), Listing((row("b", 2, new_age_s),))
-    found = changes(before, after, LEASE_S, 2.0, 0)
-    assert [change.word for change in found] == words
-    assert (found[0].before, found[-1].after) == ("a", "b")
+    result = changes(before, after, LEASE_S, 2.0, 0)
+    assert [change.kind for change in result] == kinds
+    assert (result[0].before, result[-1].after) == ("a", "b")
 
 
-def test_changes_come_in_the_order_of_partitions() -> None:
+def test_changes_are_ordered_by_partition() -> None:
     rows = tuple(Ownership(name, "a", 1, "e") for name in ("10", "9", "2"))
-    found = changes(Listing(), Listing(rows), LEASE_S, 1.0, 0)
-    assert [change.partition for change in found] == ["2", "9", "10"]
+    result = changes(Listing(), Listing(rows), LEASE_S, 1.0, 0)
+    assert [change.partition for change in result] == ["2", "9", "10"]
 
 
-@pytest.mark.parametrize("word", CHANGE_MEANINGS)
-def test_every_word_has_a_sentence(word: str) -> None:
-    assert "7" in Change(0, "7", word, "a", "b", 1).sentence
+@pytest.mark.parametrize("kind", CHANGE_MEANINGS)
+def test_every_kind_has_a_text(kind: str) -> None:
+    assert "7" in Change(0, "7", kind, "a", "b", 1).sentence

@@ -125,7 +125,7 @@ async def stop(processes: Iterable[DemoProcess], within_s: float) -> list[str]:
     for process in late:
         kill_session(process.pid)
     await true_within(
-        KILL_S, lambda: not any_alive(stopping) and all(one.has_ended for one in stopping)
+        KILL_S, lambda: not any_alive(stopping) and all(p.has_ended for p in stopping)
     )
     return [process.name for process in late]
 

@@ -150,7 +150,7 @@ def change_shown(number: int, key: str, change: Change) -> dict[str, Any]:
         "key": key,
         "at": change.at_ms,
         "partition": change.partition,
-        "word": change.word,
+        "word": change.kind,
         "from": change.before,
         "to": change.after,
         "epoch": change.epoch,
@@ -163,7 +163,8 @@ def vocabulary() -> dict[str, Any]:
     return {
         "columns": columns_shown(COLUMNS),
         "verdicts": {
-            word: {"meaning": meaning, "bad": word in BAD} for word, meaning in MEANING.items()
+            verdict: {"meaning": meaning, "bad": verdict in BAD}
+            for verdict, meaning in MEANING.items()
         },
         "states": dict(STATES),
     }

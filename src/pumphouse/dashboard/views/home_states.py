@@ -32,7 +32,7 @@ from pumphouse.homes.schema import (
 )
 
 # States of a home by rising severity. The most severe one that applies is shown.
-UNHEARD, QUIET, ACTIVE, OPEN, TROUBLE, ALERT = range(6)
+NO_DATA, QUIET, ACTIVE, OPEN, TROUBLE, ALERT = range(6)
 STATE_WORDS = ("no data", "quiet", "active", "open", "trouble", "alert")
 STATE_MEANINGS = (
     "no reading in the last half hour",
@@ -83,7 +83,7 @@ class HomeStates:
         self.battery = np.zeros((0, len(KINDS)), np.uint8)
         self.fault = np.zeros((0, len(KINDS)), np.bool_)
         self.mode = np.zeros(0, np.uint8)
-        self.heard = np.zeros(0, np.int64)  # time of the newest reading of the home
+        self.last_reading = np.zeros(0, np.int64)  # time of the newest reading of the home
         self.alerted = np.zeros(0, np.int64)  # time of the newest alert
         self.day = np.zeros((SLOTS, 0, len(SENSORS)), np.uint8)
         self.day_slots = np.full(SLOTS, -1, np.int64)  # the ten minutes of each row
@@ -100,13 +100,13 @@ class HomeStates:
     @property
     def known(self) -> int:
         """The number of homes with at least one reading."""
-        return int(np.count_nonzero(self.heard))
+        return int(np.count_nonzero(self.last_reading))
 
     def grow(self, homes: int) -> None:
         more = homes - self.size
         for name in ("at", "since", "value", "battery", "fault"):
             setattr(self, name, np.pad(getattr(self, name), ((0, more), (0, 0))))
-        for name in ("mode", "heard", "alerted"):
+        for name in ("mode", "last_reading", "alerted"):
             setattr(self, name, np.pad(getattr(self, name), (0, more)))
         # Not np.pad: np.zeros allocates memory only where it is written.
         day = np.zeros((SLOTS, homes, len(SENSORS)), np.uint8)
@@ -137,14 +137,14 @@ class HomeStates:
         newer = columns.at[rows] >= self.at[columns.home[rows], columns.kind[rows]]
         rows = rows[newer]
         home, kind = columns.home[rows], columns.kind[rows]
-        newest = columns.at[rows] >= self.heard[home]
+        newest = columns.at[rows] >= self.last_reading[home]
         self.mode[home[newest]] = columns.mode[rows][newest]
         self.at[home, kind] = columns.at[rows]
         self.since[home, kind] = columns.since[rows]
         self.value[home, kind] = columns.value[rows]
         self.battery[home, kind] = np.clip(columns.battery[rows], 0, 100)
         self.fault[home, kind] = np.isnan(columns.value[rows])
-        np.maximum.at(self.heard, home, columns.at[rows])
+        np.maximum.at(self.last_reading, home, columns.at[rows])
         for row in rows[np.isnan(columns.value[rows])]:
             key = (int(columns.home[row]), int(columns.kind[row]))
             self.fault_texts[key] = columns.faults.get(int(row), "fault")
@@ -175,13 +175,13 @@ class HomeStates:
     def states(self, now_ms: int) -> Bytes:
         """One byte per home: its most severe state."""
         value = np.nan_to_num(self.value)
-        heard = self.heard > now_ms - SILENT_MS
-        states = np.where(heard, QUIET, UNHEARD).astype(np.uint8)
-        states[heard & (value[:, MOTION] > 0)] = ACTIVE
-        states[heard & ((value[:, DOOR] > 0) | (value[:, WINDOW] > 0))] = OPEN
+        is_reporting = self.last_reading > now_ms - SILENT_MS
+        states = np.where(is_reporting, QUIET, NO_DATA).astype(np.uint8)
+        states[is_reporting & (value[:, MOTION] > 0)] = ACTIVE
+        states[is_reporting & ((value[:, DOOR] > 0) | (value[:, WINDOW] > 0))] = OPEN
         low = (self.battery <= LOW_BATTERY) & (self.at > 0)
-        states[heard & (self.fault.any(axis=1) | low.any(axis=1))] = TROUBLE
-        now = heard & ((value[:, GLASS] > 0) | (value[:, SMOKE] >= SMOKE_ALARM_PPM))
+        states[is_reporting & (self.fault.any(axis=1) | low.any(axis=1))] = TROUBLE
+        now = is_reporting & ((value[:, GLASS] > 0) | (value[:, SMOKE] >= SMOKE_ALARM_PPM))
         states[now | (self.alerted > now_ms - ALERT_SHOWN_MS)] = ALERT
         return states
 

@@ -100,7 +100,7 @@ def home_shown(
 ) -> dict[str, Any]:
     """One home: current sensor values, the last day, alerts."""
     state = int(homes.states(now_ms)[home])
-    heard = int(homes.heard[home])
+    last_reading = int(homes.last_reading[home])
     last = (now_ms // SLOT_MS + 1) * SLOT_MS
     return {
         "at": now_ms,
@@ -108,8 +108,8 @@ def home_shown(
         "region": region_of(home),
         "state": state,
         "word": STATE_WORDS[state],
-        "heard": heard or None,
-        "mode": MODES[int(homes.mode[home])] if heard else None,
+        "heard": last_reading or None,
+        "mode": MODES[int(homes.mode[home])] if last_reading else None,
         "sensors": [sensor_shown(sensor) for sensor in homes.sensors(home)],
         "day": {"from": last - SLOTS * SLOT_MS, "slot_ms": SLOT_MS, **strip(homes, home, now_ms)},
         "alerts": [alert_shown(alert) for alert in alert_history.of_home(home_id(home))],

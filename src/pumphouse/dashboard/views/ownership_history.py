@@ -34,7 +34,7 @@ class Change:
 
     at_ms: int
     partition: str
-    word: str
+    kind: str
     before: str  # "" without a previous owner
     after: str  # "" without a new owner
     epoch: int
@@ -50,7 +50,7 @@ class Change:
             EXPIRE: f"the lease of {self.before} on {partition} expired",
             RELEASE: f"{self.before} released {partition}",
             RENEWED: f"{self.after} re-claimed {partition}",
-        }[self.word]
+        }[self.kind]
 
 
 def changes(
@@ -74,9 +74,9 @@ def between(
         yield Change(at_ms, new.partition, EXPIRE, had, "", old.epoch)
         yield Change(at_ms, new.partition, CLAIM, "", has, new.epoch)
         return
-    word = classify(old, new, had, has, took_s)
-    if word:
-        yield Change(at_ms, new.partition, word, had, has, new.epoch)
+    kind = classify(old, new, had, has, took_s)
+    if kind:
+        yield Change(at_ms, new.partition, kind, had, has, new.epoch)
 
 
 def had_expired(old: Ownership, new: Ownership, lease_s: float, took_s: float) -> bool:
