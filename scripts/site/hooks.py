@@ -4,7 +4,7 @@
   lead out of that folder, as they should on GitHub; here they are rewritten.
 * `<!-- api: NAME -->` becomes the reference of that name, and a name in the first column of a table
   on the same page becomes a link to it. On GitHub the comment is invisible.
-* The script that draws diagrams is copied from node_modules, so that no page asks another machine.
+* Scripts for diagrams and search are copied from node_modules: no page asks another machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-MERMAID = Path(__file__).parent / "node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js"
+NODE_MODULES = Path(__file__).parent / "node_modules"
+SCRIPTS = {
+    "mermaid.js": NODE_MODULES / "@mermaid-js/tiny/dist/mermaid.tiny.js",
+    "iframe-worker.js": NODE_MODULES / "iframe-worker/shim/index.js",
+}
 ROOT_PAGES = {
     "README.md": "overview.md",
     "CHANGELOG.md": "changelog.md",
@@ -36,10 +40,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = rewrite_links((ROOT / name).read_text(), folder="", page=page)
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, EXAMPLES, content=examples()))
-    # `make check` builds the site without Node.js; it then has no diagrams.
-    if MERMAID.is_file():
-        script = File.generated(config, "mermaid.js", abs_src_path=str(MERMAID))
-        files.append(script)
+    for name, script in SCRIPTS.items():
+        # `make check` builds the site without Node.js; diagrams are then not drawn.
+        if script.is_file():
+            files.append(File.generated(config, name, abs_src_path=str(script)))
     return files
 
 
