@@ -1,6 +1,6 @@
-"""The processes of a soak: a hub on disk, a store, hosts and a sender, each to be ended by its id.
+"""The processes of a soak: a hub on disk, a store, hosts and a sender.
 
-Fleet -> pumphouse up, Azurite, tests.soak.host, tests.soak.sender -> books
+Fleet -> pumphouse up, Azurite, tests.soak.host, tests.soak.sender -> record files
 ^^^^^ this module
 """
 
@@ -20,59 +20,59 @@ from typing import Any, Protocol, Self
 
 from tests.azurite.server import Azurite
 from tests.soak import host, sender
-from tests.soak.records import Pages
+from tests.soak.records import RecordReader
 
 ROOT = Path(__file__).parents[2]
 PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
 HUB = "sensors"
-LIMIT_S = 240.0  # for anything that must come; a busy machine may take its time
-LOOK_S = 0.1
+LIMIT_S = 240.0  # for every wait; a busy machine is slow
+POLL_S = 0.1
 
 
 class Store(Protocol):
-    """Where the rows are, and how to make it fall silent."""
+    """The store of the rows, and how to make an outage of it."""
 
     @property
-    def place(self) -> str: ...
+    def url(self) -> str: ...
 
     @property
     def options(self) -> dict[str, Any]: ...
 
-    def silent(self) -> AbstractContextManager[None]: ...
+    def outage(self) -> AbstractContextManager[None]: ...
 
 
 class AzuriteStore:
-    """Blobs; silent while the process of the emulator is stopped."""
+    """Blobs in Azurite; an outage suspends its process."""
 
     def __init__(self, azurite: Azurite, container: str = "soak") -> None:
         self._azurite, self._container = azurite, container
         self.options: dict[str, Any] = {"create_container": True}
 
     @property
-    def place(self) -> str:
+    def url(self) -> str:
         return f"{self._azurite.connection_string()};Container={self._container}"
 
     @contextmanager
-    def silent(self) -> Iterator[None]:
+    def outage(self) -> Iterator[None]:
         process = self._azurite._process
         assert process is not None
-        with stopped(process):
+        with suspended(process):
             yield
 
 
 class SqliteFile:
-    """A file; silent to writers while we hold its lock."""
+    """A SQLite file; an outage holds its write lock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.options: dict[str, Any] = {}
 
     @property
-    def place(self) -> str:
+    def url(self) -> str:
         return f"sqlite://{self._path}"
 
     @contextmanager
-    def silent(self) -> Iterator[None]:
+    def outage(self) -> Iterator[None]:
         db = sqlite3.connect(self._path, timeout=LIMIT_S, isolation_level=None)
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -83,8 +83,8 @@ class SqliteFile:
 
 
 @contextmanager
-def stopped(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """A process in its tracks, and on again."""
+def suspended(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """Suspend a process, and continue it at the end."""
     process.send_signal(signal.SIGSTOP)
     try:
         yield
@@ -93,7 +93,7 @@ def stopped(process: subprocess.Popen[Any]) -> Iterator[None]:
 
 
 class HubProcess:
-    """`pumphouse up` on a data directory; after a crash it comes back on the same port."""
+    """`pumphouse up` with a data directory; a restart uses the same port."""
 
     def __init__(self, data: Path, partitions: int) -> None:
         self.data, self.partitions = data, partitions
@@ -116,7 +116,7 @@ class HubProcess:
 
 
 class HostProcess:
-    """A host, ours or an official one, by its module."""
+    """A host process, ours or an official one, by its module."""
 
     def __init__(self, name: str, module: str, job: dict[str, Any], err: Path) -> None:
         self.name = name
@@ -129,8 +129,8 @@ class HostProcess:
                 stderr=errors,
             )
         assert self.process.stdin is not None
-        with self.process.stdin as told:
-            told.write(json.dumps(job).encode())
+        with self.process.stdin as job_fields:
+            job_fields.write(json.dumps(job).encode())
 
     def leave(self) -> int:
         self.process.terminate()
@@ -149,16 +149,16 @@ def end(process: subprocess.Popen[Any]) -> int:
 
 
 class Fleet:
-    """Hub, hosts and sender over one store; `pages` is what they have written down so far."""
+    """Hub, hosts and sender with one store; `reader` has their records so far."""
 
     def __init__(self, folder: Path, store: Store, partitions: int) -> None:
         self.folder, self.store = folder, store
         self.partitions = [str(number) for number in range(partitions)]
         self.hub = HubProcess(folder / "data", partitions)
         self.hosts: dict[str, HostProcess] = {}
-        self.pages = Pages(folder)
+        self.reader = RecordReader(folder)
         self.sender: HostProcess | None = None
-        self._named = 0
+        self._hosts_started = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -175,44 +175,48 @@ class Fleet:
             process.kill()
         self.hub.kill()
 
-    # -- who takes part ---------------------------------------------------------------------------
+    # -- hosts and sender -------------------------------------------------------------------------
 
     def join(self, **job: Any) -> HostProcess:
-        """One host more, of ours."""
-        name, book = self._new_name("host")
-        told = host.Job(name, self.hub.connection, self.store.place, book, **self.store.options)
-        return self._start(name, "tests.soak.host", {**asdict(told), **job})
+        """Start another host of ours."""
+        name, records = self._new_name("host")
+        job_fields = host.Job(
+            name, self.hub.connection, self.store.url, records, **self.store.options
+        )
+        return self._start(name, "tests.soak.host", {**asdict(job_fields), **job})
 
     def join_official(self, **job: Any) -> HostProcess:
-        """One host more, with the official client and its own store."""
-        name, book = self._new_name("sdk")
-        told = {"name": name, "connection": self.hub.connection, "book": book}
-        return self._start(name, "tests.soak.official", {**told, "store": self.store.place, **job})
+        """Start another host, with the official client and its own store."""
+        name, records = self._new_name("sdk")
+        job_fields = {"name": name, "connection": self.hub.connection, "records": records}
+        return self._start(
+            name, "tests.soak.official", {**job_fields, "store": self.store.url, **job}
+        )
 
     def _new_name(self, kind: str) -> tuple[str, str]:
-        self._named += 1
-        name = f"{kind}-{self._named}"
-        return name, str(self.folder / f"{name}.book")
+        self._hosts_started += 1
+        name = f"{kind}-{self._hosts_started}"
+        return name, str(self.folder / f"{name}.records")
 
     def _start(self, name: str, module: str, job: dict[str, Any]) -> HostProcess:
         self.hosts[name] = HostProcess(name, module, job, self.folder / f"{name}.err")
         return self.hosts[name]
 
     def start_sender(self, **job: Any) -> None:
-        told = asdict(sender.Job(self.hub.connection, str(self.folder / "sender.book")))
+        job_fields = asdict(sender.Job(self.hub.connection, str(self.folder / "sender.records")))
         self.sender = HostProcess(
-            "sender", "tests.soak.sender", {**told, **job}, self.folder / "sender.err"
+            "sender", "tests.soak.sender", {**job_fields, **job}, self.folder / "sender.err"
         )
 
     def stop_sender(self) -> None:
         assert self.sender is not None
-        self.check(self.sender.leave() == 0, "the sender ended badly")
+        self.check(self.sender.leave() == 0, "the sender ended with an error")
         self.sender = None
 
     def leave(self, name: str) -> None:
         code = self.hosts.pop(name).leave()
-        # One that was told before it had come up owned nothing, and had nothing to put in order.
-        came_up = (self.folder / f"{name}.book").exists()
+        # A host that is stopped while it starts owns nothing, and may end by the signal.
+        came_up = (self.folder / f"{name}.records").exists()
         clean = code == 0 or (not came_up and code == -signal.SIGTERM)
         self.check(clean, f"{name} ended with {code}")
 
@@ -221,25 +225,28 @@ class Fleet:
 
     # -- waiting ----------------------------------------------------------------------------------
 
-    def until(self, happens: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
-        """Until it is so, reading what is written meanwhile."""
+    def until(self, condition: Callable[[], bool], expected: str, limit_s: float = LIMIT_S) -> None:
+        """Wait for a condition, and read new records meanwhile."""
         ends_s = time.monotonic() + limit_s
         while True:
-            self.pages.turn()
-            if happens():
+            self.reader.read_new()
+            if condition():
                 return
             self._all_live()
-            self.check(time.monotonic() < ends_s, f"waited {limit_s:.0f} s in vain for {what}")
-            time.sleep(LOOK_S)
+            self.check(
+                time.monotonic() < ends_s,
+                f"waited {limit_s:.0f} s for {expected}, and it did not come",
+            )
+            time.sleep(POLL_S)
 
     def _all_live(self) -> None:
-        for name, one in self.hosts.items():
-            self.check(one.process.poll() is None, f"{name} ended by itself")
+        for name, process in self.hosts.items():
+            self.check(process.process.poll() is None, f"{name} ended by itself")
 
-    def check(self, holds: bool, what: str) -> None:
-        if not holds:
+    def check(self, condition: bool, expected: str) -> None:
+        if not condition:
             tails = [f"{path.name}: {path.read_text()[-2000:]}" for path in self._errors()]
-            raise AssertionError("\n".join([what, *tails]))
+            raise AssertionError("\n".join([expected, *tails]))
 
     def _errors(self) -> list[Path]:
         return [path for path in sorted(self.folder.glob("*.err")) if path.stat().st_size]
@@ -248,30 +255,30 @@ class Fleet:
         """Let a fault last."""
         time.sleep(seconds)
 
-    def until_all_move(self, what: str) -> None:
-        """Until events that came after this moment were handled in every partition."""
+    def until_all_move(self, expected: str) -> None:
+        """Wait until every partition has handled events that were sent after now."""
         since_s = time.monotonic()
-        self.until(lambda: self.moved_since(since_s) == set(self.partitions), what)
+        self.until(lambda: self.moved_since(since_s) == set(self.partitions), expected)
 
     def moved_since(self, since_s: float) -> set[str]:
-        recent = (line for line in reversed(self.pages.lines) if line.word == "in")
-        return {line.partition for line in recent if line.at_s > since_s}
+        recent = (record for record in reversed(self.reader.records) if record.event == "in")
+        return {record.partition for record in recent if record.at_s > since_s}
 
     def in_hand(self, name: str) -> set[str]:
-        """Partitions of which this host has a batch in hand."""
-        self.pages.turn()
+        """The partitions of which this host has a batch in hand."""
+        self.reader.read_new()
         hand: set[str] = set()
-        for line in self.pages.lines:
-            if line.host == name and line.word == "in":
-                hand.add(line.partition)
-            elif line.host == name and line.word == "out":
-                hand.discard(line.partition)
+        for record in self.reader.records:
+            if record.host == name and record.event == "in":
+                hand.add(record.partition)
+            elif record.host == name and record.event == "out":
+                hand.discard(record.partition)
         return hand
 
     def reached(self) -> dict[str, int]:
-        """By partition the highest sequence number that was handled."""
+        """The highest handled sequence number by partition."""
         reached = dict.fromkeys(self.partitions, -1)
-        for line in self.pages.lines:
-            if line.word == "out":
-                reached[line.partition] = max(reached[line.partition], line.last)
+        for record in self.reader.records:
+            if record.event == "out":
+                reached[record.partition] = max(reached[record.partition], record.last)
         return reached

@@ -1,10 +1,10 @@
-"""A host of a soak, as a process of its own: a real engine that writes down all it does.
+"""A host of a soak in a process of its own: a real engine that records what it does.
 
-Its job is JSON on standard input. SIGTERM ends it in good order. Every second batch it writes a
-checkpoint, so that a crash has something to repeat; a clean move repeats nothing all the same.
+Its job is JSON on standard input. SIGTERM stops it. It writes a checkpoint after every second
+batch, so that a crash repeats events; a clean move still repeats none.
 
-When a checkpoint is refused because the lease has run out by our own clock, it is written once
-more past that fence: the store must refuse it too if somebody else has taken over.
+If a checkpoint is refused because the lease has expired by our own clock, it is written again
+without that check: the store must refuse it too if another host has taken over.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from pumphouse.leases.store_url import open_store
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.soak.records import Book, digest
+from tests.soak.records import RecordWriter, digest
 
 CHECKPOINT_BATCHES = 2
-LONG_S = 1.0  # a batch that took so long is worth a checkpoint of its own
-INSIST_S = 10.0
+LONG_S = 1.0  # a batch that takes longer gets a checkpoint of its own
+UNFENCED_S = 10.0
 LEASE_S = 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a host is told."""
+    """The job of a host."""
 
     name: str
     connection: str
     store: str
-    book: str
+    records: str
     strategy: str = "steady"
     interval_s: float = 1.0
     renew_s: float = 1.5
@@ -57,69 +57,71 @@ class Job:
             renew_s=self.renew_s,
             lease_s=self.lease_s,
             batch_events_max=self.batch_events,
-            # It never comes due: but what is pending is written on a clean move.
+            # Never due: only a clean move writes what is pending.
             checkpoints=CheckpointPolicy(every_events=1_000_000),
             backoff_first_s=0.2,
             backoff_most_s=2.0,
         )
 
 
-class Served:
-    """Handles batches, slowly, and writes down when."""
+class RecordingHandler:
+    """Handles batches slowly, and records them."""
 
-    def __init__(self, job: Job, book: Book) -> None:
-        self.job, self.book = job, book
-        self.stays: dict[str, int] = {}
-        self._stays = 0
+    def __init__(self, job: Job, records: RecordWriter) -> None:
+        self.job, self.records = job, records
+        self.terms: dict[str, int] = {}
+        self._terms = 0
         self._rng = Random(job.name)
 
     async def serve(self, partition: PartitionClient) -> None:
-        self._stays += 1
-        stay = self.stays[partition.id] = self._stays
-        self.book.put("open", partition.id, partition.epoch, stay)
+        self._terms += 1
+        term = self.terms[partition.id] = self._terms
+        self.records.write("open", partition.id, partition.epoch, term)
         batches = 0
         async for batch in partition.batches():
             batches += 1
-            took_s = await self.handle(partition, stay, batch)
+            took_s = await self.handle(partition, term, batch)
             if batches % CHECKPOINT_BATCHES == 0 or took_s > LONG_S:
-                await self.checkpoint(partition, stay, batch[-1])
+                await self.checkpoint(partition, term, batch[-1])
         reason = str(partition.reason) if partition.live else "lost"
-        self.book.put("end", partition.id, partition.epoch, stay, note=reason)
+        self.records.write("end", partition.id, partition.epoch, term, note=reason)
 
-    async def handle(self, partition: PartitionClient, stay: int, batch: list[Event]) -> float:
-        place = (partition.epoch, stay, sequence(batch[0]), sequence(batch[-1]))
+    async def handle(self, partition: PartitionClient, term: int, batch: list[Event]) -> float:
+        fields = (partition.epoch, term, sequence(batch[0]), sequence(batch[-1]))
         began_s = asyncio.get_running_loop().time()
-        self.book.put("in", partition.id, *place, note=digest(event.body for event in batch))
+        self.records.write("in", partition.id, *fields, note=digest(event.body for event in batch))
         await asyncio.sleep(self.job.work_s * self._rng.uniform(0.5, 1.5))
-        self.book.put("out", partition.id, *place)
+        self.records.write("out", partition.id, *fields)
         return asyncio.get_running_loop().time() - began_s
 
-    async def checkpoint(self, partition: PartitionClient, stay: int, event: Event) -> None:
-        place = (partition.epoch, stay, sequence(event), sequence(event))
+    async def checkpoint(self, partition: PartitionClient, term: int, event: Event) -> None:
+        fields = (partition.epoch, term, sequence(event), sequence(event))
         try:
             await partition.checkpoint(event)
         except OwnershipLost:
-            self.book.put("lost", partition.id, *place)
-            self.book.put("late", partition.id, *place, note=await insist(partition, event))
+            self.records.write("lost", partition.id, *fields)
+            self.records.write(
+                "late", partition.id, *fields, note=await write_unfenced(partition, event)
+            )
         except PumphouseError as failed:
-            self.book.put("error", partition.id, *place, note=type(failed).__name__)
+            self.records.write("error", partition.id, *fields, note=type(failed).__name__)
         else:
-            self.book.put("mark", partition.id, *place)
+            self.records.write("checkpoint", partition.id, *fields)
 
-    def told(self, word: str, partition: str) -> None:
-        if word == "released":
-            self.book.put(word, partition, 0, self.stays.get(partition, 0))
+    def ownership_changed(self, event: str, partition: str) -> None:
+        if event == "released":
+            self.records.write(event, partition, 0, self.terms.get(partition, 0))
 
     def failed(self, partition: str | None, failed: Exception) -> None:
-        stay = self.stays.get(partition or "", 0)
-        self.book.put("error", partition or "*", 0, stay, note=type(failed).__name__)
+        term = self.terms.get(partition or "", 0)
+        self.records.write("error", partition or "*", 0, term, note=type(failed).__name__)
 
 
-async def insist(partition: PartitionClient, event: Event) -> str:
-    """Write the checkpoint as a host would that does not know how late it is."""
+async def write_unfenced(partition: PartitionClient, event: Event) -> str:
+    """Write the checkpoint without the check of our own lease; the outcome."""
     writer = partition._writer
     try:
-        async with asyncio.timeout(INSIST_S):
+        async with asyncio.timeout(UNFENCED_S):
             await writer.advance(sequence(event), event.offset, event.enqueued_ms)
     except OwnershipLost:
         return "refused"
@@ -135,31 +137,31 @@ def sequence(event: Event) -> int:
 
 async def run(job: Job) -> None:
     stop = stop_on_signal()
-    served = Served(job, Book(Path(job.book), job.name))
+    handler = RecordingHandler(job, RecordWriter(Path(job.records), job.name))
     options: dict[str, Any] = {"create_container": True} if job.create_container else {}
     engine = Engine(
         lambda: open_client(job.connection),
-        served.serve,
+        handler.serve,
         store=open_store(job.store, **options),
         strategy=job.strategy,
         host=job.name,
         options=job.options,
-        on_error=served.failed,
-        on_ownership=served.told,
+        on_error=handler.failed,
+        on_ownership=handler.ownership_changed,
         rng=Random(job.name),
     )
     if not await started(engine.start, stop):
         return
-    told = asyncio.create_task(stop.wait())
+    ownership_changed = asyncio.create_task(stop.wait())
     failed = asyncio.create_task(engine.run())
-    await asyncio.wait([told, failed], return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    await asyncio.wait([ownership_changed, failed], return_when=asyncio.FIRST_COMPLETED)
+    ownership_changed.cancel()
     await engine.stop()
     await failed
 
 
 async def started(start: Callable[[], Any], stop: asyncio.Event) -> bool:
-    """Start, however often it takes: hub or store may be away at this moment."""
+    """Start, and retry while hub or store are not available; False if stopped before."""
     while not stop.is_set():
         try:
             await start()

@@ -1,12 +1,11 @@
-"""A soak: real processes, killed, stopped and restarted while events flow; then they are judged.
+"""A soak: real processes are killed, suspended and restarted while events flow; then checked.
 
     python -m tests.soak.run --minutes 30 --seed 7 [--store sqlite] [--hosts 5] [--partitions 16]
 
-The seed decides what happens; how long things take is the machine's affair, so two runs of a seed
-are alike, not equal. It ends with status 1, and the seed, if a promise was broken; the books of the
-processes are kept then.
+The seed determines the faults; their timing depends on the machine, so two runs of a seed are not
+identical. If an invariant is violated it exits with status 1 and keeps the records.
 
-    steps -> Soak -> Fleet -> books -> verify -> Verdict
+    steps -> Soak -> Fleet -> records -> verify -> Verdict
              ^^^^ this module
 """
 
@@ -30,26 +29,26 @@ from pumphouse.leases.model import Group
 from pumphouse.leases.store_url import open_store
 from tests.azurite.server import Azurite
 from tests.soak import script
-from tests.soak.fleet import AzuriteStore, Fleet, SqliteFile, Store, stopped
+from tests.soak.fleet import AzuriteStore, Fleet, SqliteFile, Store, suspended
 from tests.soak.host import LEASE_S
 from tests.soak.script import Step
 from tests.soak.verify import Evidence, Verdict, verify
 
 HOSTS, PARTITIONS = 5, 16
-HOSTS_MIN = 2  # of which none is taken away
+HOSTS_MIN = 2  # never fewer than these
 TAKES_ONE = ("kill", "leave")
 RECEIVE_S = 30.0
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class Soak:
-    """One fleet, and what is done to it."""
+    """One fleet, and the faults injected into it."""
 
-    def __init__(self, fleet: Fleet, rng: Random, tell: Tell, lease_s: float = LEASE_S) -> None:
-        self.fleet, self.rng, self.tell, self.lease_s = fleet, rng, tell, lease_s
+    def __init__(self, fleet: Fleet, rng: Random, report: Report, lease_s: float = LEASE_S) -> None:
+        self.fleet, self.rng, self.report, self.lease_s = fleet, rng, report, lease_s
         self.done: Counter[str] = Counter()
-        self.frozen: list[str] = []  # hosts that were stopped for longer than a lease
+        self.frozen: list[str] = []  # hosts that were suspended for longer than a lease
 
     def start(self, hosts: int) -> None:
         for _ in range(hosts):
@@ -57,15 +56,15 @@ class Soak:
         self.fleet.start_sender()
         self.fleet.until_all_move("the fleet to start")
 
-    def take(self, step: Step) -> None:
-        """Do it, and wait until the fleet has got over it unless the next step hurries."""
-        if step.what in TAKES_ONE and len(self.fleet.hosts) <= HOSTS_MIN:
-            return self.tell(f"{step.what}: left out, there are {len(self.fleet.hosts)} hosts")
-        self.done[step.what] += 1
-        self.tell(f"{step.what}{' (hurried)' if step.hurried else ''}: {self.state()}")
-        getattr(self, f"_{step.what}")(step)
+    def apply(self, step: Step) -> None:
+        """Inject a fault, and wait for recovery unless the next step is to follow at once."""
+        if step.kind in TAKES_ONE and len(self.fleet.hosts) <= HOSTS_MIN:
+            return self.report(f"{step.kind}: skipped, there are {len(self.fleet.hosts)} hosts")
+        self.done[step.kind] += 1
+        self.report(f"{step.kind}{' (hurried)' if step.hurried else ''}: {self.state()}")
+        getattr(self, f"_{step.kind}")(step)
         if not step.hurried:
-            self.fleet.until_all_move(f"all partitions to go on after {step.what}")
+            self.fleet.until_all_move(f"all partitions to continue after {step.kind}")
 
     def state(self) -> str:
         handled = sum(reached + 1 for reached in self.fleet.reached().values())
@@ -84,7 +83,9 @@ class Soak:
             self.fleet.until(lambda: self.works(name), f"{name} to get its share")
 
     def works(self, name: str) -> bool:
-        return any(line.host == name and line.word == "in" for line in self.fleet.pages.lines)
+        return any(
+            record.host == name and record.event == "in" for record in self.fleet.reader.records
+        )
 
     def _leave(self, step: Step) -> None:
         self.fleet.leave(self._any_host())
@@ -93,43 +94,45 @@ class Soak:
         self.fleet.kill(self._any_host())
 
     def _freeze(self, step: Step) -> None:
-        """Stop a host with a batch in hand; if it is for long, others take over meanwhile."""
+        """Suspend a host with a batch in hand; after a lease, other hosts take over."""
         name = self._any_host()
         process = self.fleet.hosts[name].process
         self.fleet.until(lambda: bool(self.fleet.in_hand(name)), f"{name} to be at work")
         while True:
-            with stopped(process):
+            with suspended(process):
                 if held := self.fleet.in_hand(name):
                     self.fleet.pass_time(step.leases * self.lease_s)
                     if step.leases > 1:
-                        self.fleet.until_all_move("others to take over from a stopped host")
+                        self.fleet.until_all_move("others to take over from a suspended host")
                     break
         if step.leases > 1:
             self.frozen.append(name)
             self.fleet.until(lambda: held <= self.refused(name), f"{name} to be refused")
 
     def refused(self, name: str) -> set[str]:
-        lines = self.fleet.pages.lines
-        return {line.partition for line in lines if line.word == "lost" and line.host == name}
+        records = self.fleet.reader.records
+        return {
+            record.partition for record in records if record.event == "lost" and record.host == name
+        }
 
     def _hub(self, step: Step) -> None:
         self.fleet.hub.kill()
         self.fleet.hub.start()
 
     def _store(self, step: Step) -> None:
-        with self.fleet.store.silent():
+        with self.fleet.store.outage():
             self.fleet.pass_time(step.leases * self.lease_s)
 
-    def calm(self) -> Evidence:
-        """No more faults: everything is handled, everybody leaves; what is left is looked at."""
-        self.tell(f"calm: {self.state()}")
-        self.fleet.until_all_move("the fleet to calm down")
+    def finish(self) -> Evidence:
+        """Without faults: wait until all is handled, stop all hosts, collect the evidence."""
+        self.report(f"finish: {self.state()}")
+        self.fleet.until_all_move("the fleet to recover")
         self.fleet.stop_sender()
         ends = asyncio.run(read_ends(self.fleet.hub.connection))
         self.fleet.until(lambda: self.fleet.reached() == ends, "everything to be handled")
         for name in sorted(self.fleet.hosts):
             self.fleet.leave(name)
-        self.fleet.pages.turn()
+        self.fleet.reader.read_new()
         return asyncio.run(evidence_of(self.fleet, ends))
 
 
@@ -140,18 +143,18 @@ async def read_ends(connection: str) -> dict[str, int]:
 
 
 async def evidence_of(fleet: Fleet, ends: Mapping[str, int]) -> Evidence:
-    """What the books say, and what hub and store have kept. Everybody has left by now."""
+    """The records, and what hub and store have kept. All hosts have stopped."""
     async with open_client(fleet.hub.connection) as client:
         log = {partition: await read_log(client, partition, end) for partition, end in ends.items()}
         group = Group(client.namespace, client.hub)
-    async with open_store(fleet.store.place) as store:
-        marks = await store.list_checkpoints(group)
-    checkpoints = {mark.partition: mark.sequence for mark in marks}
-    return Evidence(fleet.pages.lines, log, checkpoints)
+    async with open_store(fleet.store.url) as store:
+        stored = await store.list_checkpoints(group)
+    checkpoints = {checkpoint.partition: checkpoint.sequence for checkpoint in stored}
+    return Evidence(fleet.reader.records, log, checkpoints)
 
 
 async def read_log(client: HubClient, partition: str, end: int) -> list[bytes]:
-    """Every event of a partition, as a plain reader finds it."""
+    """Every event of a partition, read by a plain reader."""
     reader = await client.reader(ReaderOptions(partition))
     bodies: list[bytes] = []
     while len(bodies) <= end:
@@ -182,19 +185,19 @@ def soak(
     partitions: int = PARTITIONS,
     lease_s: float = LEASE_S,
     first: Sequence[str] = script.BAG,
-    tell: Tell = lambda text: None,
+    report: Report = lambda text: None,
 ) -> tuple[Soak, Verdict]:
-    """At least one bag of faults, more until the time is up, then calm, then the verdict."""
+    """At least one bag of faults, more until the time is up, then recovery and the verdict."""
     rng = Random(seed)
     with store_of(kind, folder) as store, Fleet(folder, store, partitions) as fleet:
-        run = Soak(fleet, rng, tell, lease_s)
+        run = Soak(fleet, rng, report, lease_s)
         ends_s = time.monotonic() + seconds
         run.start(hosts)
         for number, step in enumerate(script.steps(rng, first=first)):
             if number >= len(first) and time.monotonic() > ends_s:
                 break
-            run.take(step)
-        return run, verify(run.calm())
+            run.apply(step)
+        return run, verify(run.finish())
 
 
 def main() -> int:
@@ -208,7 +211,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix=f"soak-{options.seed}-"))
     began_s = time.monotonic()
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         sys.stderr.write(f"{time.monotonic() - began_s:7.1f} s  {text}\n")
         sys.stderr.flush()
 
@@ -220,19 +223,19 @@ def main() -> int:
             seconds=options.minutes * 60,
             hosts=options.hosts,
             partitions=options.partitions,
-            tell=tell,
+            report=report,
         )
         violations = verdict.violations
-        tell(f"{dict(run.done)}")
-        tell(f"{verdict}")
+        report(f"{dict(run.done)}")
+        report(f"{verdict}")
     except AssertionError as failed:
         violations = (str(failed),)
     if not violations:
         shutil.rmtree(folder)
         return 0
     for violation in violations:
-        tell(violation)
-    tell(f"seed {options.seed} broke a promise with {options.store}; its books are in {folder}")
+        report(violation)
+    report(f"seed {options.seed} violated an invariant with {options.store}; records: {folder}")
     return 1
 
 

@@ -1,4 +1,4 @@
-"""Our hosts and official ones in one group: they share, hand over both ways, and come to rest."""
+"""Our hosts and official ones in one group: they share, hand over both ways, and settle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.soak.verify import Verdict, final_checkpoints, verify_mixed
 
 PARTITIONS = 6
 LEASE_S = 6.0
-QUIET_S = 6.0  # several cycles of either kind in which nothing changes hands
+QUIET_S = 6.0  # several cycles of either kind without a change of ownership
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -35,7 +35,7 @@ def fleet(azurite: Azurite, tmp_path: Path) -> Iterator[Fleet]:
 
 
 async def make_container(store: AzuriteStore) -> None:
-    async with open_store(store.place, **store.options):
+    async with open_store(store.url, **store.options):
         pass
 
 
@@ -43,7 +43,7 @@ def owners(fleet: Fleet) -> Counter[str]:
     async def ask() -> Counter[str]:
         async with open_client(fleet.hub.connection) as client:
             group = Group(client.namespace, client.hub)
-        async with open_store(fleet.store.place) as store:
+        async with open_store(fleet.store.url) as store:
             rows = (await store.list_ownership(group)).ownerships
         return Counter(row.owner for row in rows if not row.expired(LEASE_S))
 
@@ -60,50 +60,58 @@ def spread(counts: Counter[str]) -> int:
     return max(counts.values()) - min(counts.values())
 
 
-def until_settled(fleet: Fleet, what: str) -> None:
-    """Even, and nothing has changed hands for a while, and every partition is being handled."""
-    fleet.until_all_move(what)
-    fleet.until(lambda: is_quiet(fleet) and is_even(fleet), f"the fleet to settle: {what}")
-    fleet.until_all_move(what)
+def until_settled(fleet: Fleet, expected: str) -> None:
+    """Even, without a change of ownership for a while, and every partition makes progress."""
+    fleet.until_all_move(expected)
+    fleet.until(lambda: is_quiet(fleet) and is_even(fleet), f"the fleet to settle: {expected}")
+    fleet.until_all_move(expected)
 
 
 def is_quiet(fleet: Fleet) -> bool:
-    changes = [line.at_s for line in fleet.pages.lines if line.word in ("open", "end")]
+    changes = [record.at_s for record in fleet.reader.records if record.event in ("open", "end")]
     return bool(changes) and time.monotonic() - max(changes) > QUIET_S
 
 
 def is_marked(fleet: Fleet) -> bool:
-    """An official host forgets a checkpoint that is under way when it is told to leave."""
-    lines = [line for line in fleet.pages.lines if line.host.startswith("sdk")]
-    marks = {(line.host, line.partition, line.last) for line in lines if line.word == "mark"}
-    over = {(line.host, line.stay) for line in lines if line.word == "end"}
-    live = [line for line in lines if line.host in fleet.hosts]
-    done = [line for line in live if line.word == "out" and (line.host, line.stay) not in over]
-    last = {(line.host, line.partition): line.last for line in done}
-    return all((*place, number) in marks for place, number in last.items())
+    """An official host drops a checkpoint that is under way when it stops."""
+    records = [record for record in fleet.reader.records if record.host.startswith("sdk")]
+    checkpoints = {
+        (record.host, record.partition, record.last)
+        for record in records
+        if record.event == "checkpoint"
+    }
+    over = {(record.host, record.term) for record in records if record.event == "end"}
+    live = [record for record in records if record.host in fleet.hosts]
+    done = [
+        record
+        for record in live
+        if record.event == "out" and (record.host, record.term) not in over
+    ]
+    last = {(record.host, record.partition): record.last for record in done}
+    return all((*key, number) in checkpoints for key, number in last.items())
 
 
 def end(fleet: Fleet) -> Verdict:
-    """Everything is handled and checkpointed, everybody leaves: the verdict."""
+    """Handle and checkpoint everything, stop all hosts, return the verdict."""
     fleet.stop_sender()
     ends = asyncio.run(read_ends(fleet.hub.connection))
     fleet.until(lambda: fleet.reached() == ends, "everything to be handled")
     fleet.until(lambda: is_marked(fleet), "official hosts to write their last checkpoints")
     for name in sorted(fleet.hosts):
         fleet.leave(name)
-    fleet.pages.turn()
+    fleet.reader.read_new()
     evidence = asyncio.run(evidence_of(fleet, ends))
     assert list(final_checkpoints(evidence, {})) == []
     return verify_mixed(evidence)
 
 
-def until_shared(fleet: Fleet, what: str) -> None:
+def until_shared(fleet: Fleet, expected: str) -> None:
     """Evenly owned, and events that came after that were handled in every partition."""
-    fleet.until(lambda: is_even(fleet), f"the fleet to share: {what}")
-    fleet.until_all_move(what)
+    fleet.until(lambda: is_even(fleet), f"the fleet to share: {expected}")
+    fleet.until_all_move(expected)
 
 
-def test_both_kinds_share_and_go_on_from_each_others_checkpoints(fleet: Fleet) -> None:
+def test_both_kinds_share_and_continue_from_each_others_checkpoints(fleet: Fleet) -> None:
     """The short form: partitions go from ours to an official host, and back when it is killed."""
     fleet.join()
     official = fleet.join_official().name

@@ -1,14 +1,14 @@
-"""Did a fleet keep its promises? Judged from what its processes wrote down, and nothing else.
+"""The checks of a soak: the invariants of a fleet, from the records of its processes. Pure.
 
-Pure: lines, the hub's log and the last checkpoints go in, violations come out.
+Records, the log of the hub and the last checkpoints go in, violations come out.
 
-    books -> stays_of -> one check per promise -> Verdict
-             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    records -> terms_of -> one check per invariant -> Verdict
+               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-A *stay* is one call of a handler: it has a partition until it ends there. Stays of a partition are
-ordered by epoch. One ended *cleanly* if its row was released or handed over and nothing was
-reported on the way; then nothing may be repeated. One that was killed, stopped or lost may be
-repeated from its last checkpoint on, and from no earlier place.
+A *term* is one call of `serve`: it has a partition until it ends there. The terms of a partition
+are ordered by epoch. A term ends *cleanly* if its row was released or handed over and no error was
+reported on the way: then no event may be repeated. After a term that was killed, suspended or lost,
+events may be repeated from its last checkpoint on.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tests.soak.records import Line, digest
+from tests.soak.records import Record, digest
 
 CLEAN_ENDS = ("shutdown", "hand-off")
-# Whoever was stopped between its last batch and its release may have lost its lease in between.
-LEISURE_S = 1.5
-LATE_BATCHES_MAX = 1  # a process can be stopped between being allowed a batch and taking it
+# A host that is suspended between its last batch and its release may lose its lease meanwhile.
+RELEASE_S_MAX = 1.5
+LATE_BATCHES_MAX = 1  # a process can be suspended between the lease check and the batch
 
 
 @dataclass(slots=True)
@@ -36,8 +36,8 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Stay:
-    """One call of one host's handler, as far as it was written down."""
+class Term:
+    """One call of `serve` of one host, as far as it was recorded."""
 
     partition: str
     host: str
@@ -45,19 +45,19 @@ class Stay:
     opened_s: float
     epoch: int
     batches: list[Batch] = field(default_factory=list)
-    marks: list[int] = field(default_factory=list)  # checkpoints that were granted
-    ended: str = ""  # the reason it gave; "" if it had no time to give one
+    checkpoints: list[int] = field(default_factory=list)  # the granted ones
+    ended: str = ""  # the reason; "" if its process was killed
     ended_s: float = 0.0
     released_s: float | None = None
-    spoilt: bool = False  # something was reported after its last batch
+    error_reported: bool = False  # after its last batch
 
     @property
     def clean(self) -> bool:
         return (
             self.ended in CLEAN_ENDS
             and self.released_s is not None
-            and self.released_s - self.ended_s < LEISURE_S
-            and not self.spoilt
+            and self.released_s - self.ended_s < RELEASE_S_MAX
+            and not self.error_reported
         )
 
     @property
@@ -72,10 +72,10 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is known once everything has stopped."""
+    """What is known after all processes have stopped."""
 
-    lines: Sequence[Line]
-    log: Mapping[str, Sequence[bytes]]  # what is in the hub, by partition, from sequence 0 on
+    records: Sequence[Record]
+    log: Mapping[str, Sequence[bytes]]  # the bodies by partition, from sequence 0 on
     checkpoints: Mapping[str, int | None]  # the last ones
 
 
@@ -84,10 +84,10 @@ class Verdict:
     violations: tuple[str, ...]
     events: int
     duplicates: int
-    worst_repeat: int  # the most events that one stay repeated
+    worst_repeat: int  # the most events that one term repeated
     moves: int
     clean_moves: int
-    refused: int  # late checkpoints, by the store
+    refused: int  # late checkpoints that the store refused
 
     def __str__(self) -> str:
         return (
@@ -98,79 +98,87 @@ class Verdict:
 
 
 def verify(evidence: Evidence) -> Verdict:
-    """Hold everything against every promise. For a fleet of ours alone."""
-    stays = stays_of(evidence.lines)
-    checks = (*FOR_ALL, final_checkpoints, epochs_have_one_host, fenced_for_good, clean_is_clean)
-    return _judged(evidence, stays, checks)
+    """Check every invariant. For a fleet of our hosts only."""
+    terms = terms_of(evidence.records)
+    checks = (
+        *COMMON_CHECKS,
+        final_checkpoints,
+        epochs_have_one_host,
+        fenced_for_good,
+        clean_is_clean,
+    )
+    return evaluate(evidence, terms, checks)
 
 
 def verify_mixed(evidence: Evidence) -> Verdict:
-    """The promises that hold beside official clients, which have no epochs and fence nobody."""
-    return _judged(evidence, stays_of(evidence.lines), FOR_ALL)
+    """Check the invariants that hold with official clients, which have no epochs."""
+    return evaluate(evidence, terms_of(evidence.records), COMMON_CHECKS)
 
 
-Stays = Mapping[str, Sequence[Stay]]
-Check = Callable[[Evidence, Stays], Iterable[str]]
+Terms = Mapping[str, Sequence[Term]]
+Check = Callable[[Evidence, Terms], Iterable[str]]
 
 
-def _judged(evidence: Evidence, stays: Stays, checks: Iterable[Check]) -> Verdict:
-    moves = [pair for of in stays.values() for pair in successions(of)]
-    handled = {p: [b for stay in of for b in stay.batches] for p, of in stays.items()}
-    counts = [sum(b.last - b.first + 1 for b in of) for of in handled.values()]
-    distinct = [len(covered(of)) for of in handled.values()]
+def evaluate(evidence: Evidence, terms: Terms, checks: Iterable[Check]) -> Verdict:
+    moves = [pair for series in terms.values() for pair in successions(series)]
+    handled = {p: [b for term in series for b in term.batches] for p, series in terms.items()}
+    counts = [sum(b.last - b.first + 1 for b in series) for series in handled.values()]
+    distinct = [len(covered(series)) for series in handled.values()]
     return Verdict(
-        violations=tuple(found for check in checks for found in check(evidence, stays)),
+        violations=tuple(violation for check in checks for violation in check(evidence, terms)),
         events=sum(len(events) for events in evidence.log.values()),
         duplicates=sum(counts) - sum(distinct),
         worst_repeat=max((repeated(*pair) for pair in moves), default=0),
         moves=len(moves),
         clean_moves=sum(before.clean for before, _ in moves),
-        refused=sum(line.word == "late" and line.note == "refused" for line in evidence.lines),
+        refused=sum(
+            record.event == "late" and record.note == "refused" for record in evidence.records
+        ),
     )
 
 
-# -- from lines to stays --------------------------------------------------------------------------
+# -- from records to terms ------------------------------------------------------------------------
 
 
-def stays_of(lines: Iterable[Line]) -> dict[str, list[Stay]]:
-    """The stays of every partition, in the order of their epochs."""
-    found: dict[tuple[str, int], Stay] = {}
-    for line in lines:
-        stay = found.get((line.host, line.stay))
-        if line.word == "open":
-            stay = Stay(line.partition, line.host, line.stay, line.at_s, line.epoch)
-            found[line.host, line.stay] = stay
-        elif stay is not None and line.partition == stay.partition:
-            _add(stay, line)
-    by_partition: defaultdict[str, list[Stay]] = defaultdict(list)
-    for stay in sorted(found.values(), key=lambda stay: (stay.epoch, stay.opened_s)):
-        by_partition[stay.partition].append(stay)
+def terms_of(records: Iterable[Record]) -> dict[str, list[Term]]:
+    """The terms of every partition, in the order of their epochs."""
+    by_key: dict[tuple[str, int], Term] = {}
+    for record in records:
+        term = by_key.get((record.host, record.term))
+        if record.event == "open":
+            term = Term(record.partition, record.host, record.term, record.at_s, record.epoch)
+            by_key[record.host, record.term] = term
+        elif term is not None and record.partition == term.partition:
+            add_record(term, record)
+    by_partition: defaultdict[str, list[Term]] = defaultdict(list)
+    for term in sorted(by_key.values(), key=lambda term: (term.epoch, term.opened_s)):
+        by_partition[term.partition].append(term)
     return dict(by_partition)
 
 
-def _add(stay: Stay, line: Line) -> None:
-    stay.epoch = max(stay.epoch, line.epoch)  # a rightful owner may raise it while it stays
-    match line.word:
+def add_record(term: Term, record: Record) -> None:
+    term.epoch = max(term.epoch, record.epoch)  # an owner may raise it during its term
+    match record.event:
         case "in":
-            stay.batches.append(Batch(line.first, line.last, line.at_s, line.note))
-            stay.spoilt = False
+            term.batches.append(Batch(record.first, record.last, record.at_s, record.note))
+            term.error_reported = False
         case "out":
-            stay.batches[-1].out_s = line.at_s
-        case "mark":
-            stay.marks.append(line.last)
-        case "late" if line.note == "granted":
-            stay.marks.append(line.last)
+            term.batches[-1].out_s = record.at_s
+        case "checkpoint":
+            term.checkpoints.append(record.last)
+        case "late" if record.note == "granted":
+            term.checkpoints.append(record.last)
         case "end":
-            stay.ended, stay.ended_s = line.note, line.at_s
+            term.ended, term.ended_s = record.note, record.at_s
         case "released":
-            stay.released_s = line.at_s
-        case "error" if stay.released_s is None:
-            stay.spoilt = True
+            term.released_s = record.at_s
+        case "error" if term.released_s is None:
+            term.error_reported = True
 
 
-def successions(stays: Sequence[Stay]) -> Iterator[tuple[Stay, Stay]]:
-    """Each stay in which something was handled, and the one after it; between two hosts."""
-    handling = [stay for stay in stays if stay.batches]
+def successions(terms: Sequence[Term]) -> Iterator[tuple[Term, Term]]:
+    """Consecutive terms with batches, of two different hosts."""
+    handling = [term for term in terms if term.batches]
     for before, after in pairwise(handling):
         if before.host != after.host:
             yield before, after
@@ -180,68 +188,68 @@ def covered(batches: Iterable[Batch]) -> set[int]:
     return {number for b in batches for number in range(b.first, b.last + 1)}
 
 
-def repeated(before: Stay, after: Stay) -> int:
+def repeated(before: Term, after: Term) -> int:
     return max(0, before.batches[-1].last + 1 - after.batches[0].first)
 
 
-# -- promises that hold in any fleet --------------------------------------------------------------
+# -- invariants of any fleet ----------------------------------------------------------------------
 
 
-def acknowledged_are_kept(evidence: Evidence, stays: Stays) -> Iterator[str]:
-    """What the hub has acknowledged is in its log, whatever became of the hub."""
+def acknowledged_are_kept(evidence: Evidence, terms: Terms) -> Iterator[str]:
+    """Acknowledged events are in the log of the hub, even after it was killed."""
     kept = {p: {int(body) for body in bodies} for p, bodies in evidence.log.items()}
-    for line in evidence.lines:
-        if line.word == "ack":
-            missing = set(range(line.first, line.last + 1)) - kept.get(line.partition, set())
+    for record in evidence.records:
+        if record.event == "ack":
+            missing = set(range(record.first, record.last + 1)) - kept.get(record.partition, set())
             if missing:
-                yield f"partition {line.partition}: acknowledged and gone: {some(missing)}"
+                yield f"partition {record.partition}: acknowledged and gone: {first_few(missing)}"
 
 
-def everything_is_handled(evidence: Evidence, stays: Stays) -> Iterator[str]:
+def everything_is_handled(evidence: Evidence, terms: Terms) -> Iterator[str]:
     for partition, bodies in evidence.log.items():
-        done = [b for s in stays.get(partition, ()) for b in s.batches if b.out_s is not None]
+        done = [b for s in terms.get(partition, ()) for b in s.batches if b.out_s is not None]
         if missing := set(range(len(bodies))) - covered(done):
-            yield f"partition {partition}: never handled: {some(missing)}"
+            yield f"partition {partition}: never handled: {first_few(missing)}"
 
 
-def handled_is_what_was_sent(evidence: Evidence, stays: Stays) -> Iterator[str]:
+def handled_is_what_was_sent(evidence: Evidence, terms: Terms) -> Iterator[str]:
     """A sequence number means the same event before and after the hub was killed."""
-    for stay in flat(stays):
-        bodies = evidence.log.get(stay.partition, ())
-        for b in stay.batches:
+    for term in all_terms(terms):
+        bodies = evidence.log.get(term.partition, ())
+        for b in term.batches:
             if digest(bodies[b.first : b.last + 1]) != b.digest:
-                yield f"{stay.name}: events {b.first} to {b.last} are not those of the log"
+                yield f"{term.name}: events {b.first} to {b.last} are not those of the log"
 
 
-def order_is_kept(evidence: Evidence, stays: Stays) -> Iterator[str]:
-    """Within a stay every event comes right after the one before it."""
-    for stay in flat(stays):
-        for one, next_one in pairwise(stay.batches):
-            if next_one.first != one.last + 1:
-                yield f"{stay.name}: event {next_one.first} came after {one.last}"
+def order_is_kept(evidence: Evidence, terms: Terms) -> Iterator[str]:
+    """Within a term the events are contiguous."""
+    for term in all_terms(terms):
+        for batch, following in pairwise(term.batches):
+            if following.first != batch.last + 1:
+                yield f"{term.name}: event {following.first} came after {batch.last}"
 
 
-def nothing_is_passed_by(evidence: Evidence, stays: Stays) -> Iterator[str]:
-    """Wherever a stay begins, everything before was handled by then: marks never run ahead."""
-    for of in stays.values():
-        done = sorted((b for s in of for b in s.batches if b.out_s is not None), key=_done_s)
-        starts = sorted((s for s in of if s.batches), key=lambda stay: stay.began_s)
+def nothing_is_passed_by(evidence: Evidence, terms: Terms) -> Iterator[str]:
+    """When a term begins, every earlier event was handled: checkpoints are never ahead."""
+    for series in terms.values():
+        done = sorted((b for s in series for b in s.batches if b.out_s is not None), key=_done_s)
+        starts = sorted((s for s in series if s.batches), key=lambda term: term.began_s)
         handled: set[int] = set()
         reached = 0
-        for stay in starts:
-            while done and _done_s(done[0]) <= stay.began_s:
+        for term in starts:
+            while done and _done_s(done[0]) <= term.began_s:
                 handled |= covered([done.pop(0)])
             while reached in handled:
                 reached += 1
-            if stay.batches[0].first > reached:
-                yield f"{stay.name}: began at {stay.batches[0].first}, only {reached} were handled"
+            if term.batches[0].first > reached:
+                yield f"{term.name}: began at {term.batches[0].first}, only {reached} were handled"
 
 
 def _done_s(batch: Batch) -> float:
     return batch.out_s if batch.out_s is not None else float("inf")
 
 
-FOR_ALL: tuple[Check, ...] = (
+COMMON_CHECKS: tuple[Check, ...] = (
     acknowledged_are_kept,
     everything_is_handled,
     handled_is_what_was_sent,
@@ -250,51 +258,52 @@ FOR_ALL: tuple[Check, ...] = (
 )
 
 
-# -- promises of a fleet of ours ------------------------------------------------------------------
+# -- invariants of a fleet of our hosts -----------------------------------------------------------
 
 
-def final_checkpoints(evidence: Evidence, stays: Stays) -> Iterator[str]:
+def final_checkpoints(evidence: Evidence, terms: Terms) -> Iterator[str]:
     """After a clean end the checkpoint is at the last event."""
     for partition, bodies in evidence.log.items():
-        found = evidence.checkpoints.get(partition)
-        if bodies and found != len(bodies) - 1:
-            yield f"partition {partition}: the checkpoint is {found}, the end {len(bodies) - 1}"
+        stored = evidence.checkpoints.get(partition)
+        if bodies and stored != len(bodies) - 1:
+            yield f"partition {partition}: the checkpoint is {stored}, the end {len(bodies) - 1}"
 
 
-def epochs_have_one_host(evidence: Evidence, stays: Stays) -> Iterator[str]:
-    """And they rise: who comes later has a higher one."""
-    for partition, of in stays.items():
+def epochs_have_one_host(evidence: Evidence, terms: Terms) -> Iterator[str]:
+    """An epoch of a partition belongs to one host."""
+    for partition, series in terms.items():
         hosts: defaultdict[int, set[str]] = defaultdict(set)
-        for stay in of:
-            hosts[stay.epoch].add(stay.host)
+        for term in series:
+            hosts[term.epoch].add(term.host)
         for epoch, names in hosts.items():
             if len(names) > 1:
                 yield f"partition {partition}: epoch {epoch} is of {', '.join(sorted(names))}"
 
 
-def fenced_for_good(evidence: Evidence, stays: Stays) -> Iterator[str]:
-    """Nothing before a granted checkpoint is repeated; after it, no earlier owner gets one in.
+def fenced_for_good(evidence: Evidence, terms: Terms) -> Iterator[str]:
+    """No event before a granted checkpoint is repeated, and an earlier owner is fenced off.
 
-    The next owner stamps the checkpoint before it reads it. So wherever it begins, every mark of an
-    owner before it lies below: one that was granted too late would not.
+    The next owner stamps the checkpoint before it reads it. So it begins behind every checkpoint of
+    the earlier owners, unless one of them was granted too late.
     """
-    for of in stays.values():
-        for number, after in enumerate(of):
+    for series in terms.values():
+        for number, after in enumerate(series):
             if not after.batches:
                 continue
             first, began_s = after.batches[0].first, after.began_s
-            for before in of[:number]:
-                if over := [mark for mark in before.marks if mark >= first]:
-                    yield f"{after.name}: began at {first}; {before.name} has marked {max(over)}"
+            for before in series[:number]:
+                if over := [checkpoint for checkpoint in before.checkpoints if checkpoint >= first]:
+                    reached = f"{before.name} has checkpointed {max(over)}"
+                    yield f"{after.name}: began at {first}; {reached}"
                 late = [b for b in before.batches if b.in_s > began_s]
                 if before.host != after.host and len(late) > LATE_BATCHES_MAX:
                     yield f"{before.name}: was handed {len(late)} batches after {after.name} began"
 
 
-def clean_is_clean(evidence: Evidence, stays: Stays) -> Iterator[str]:
-    """On a clean move nothing is handled twice, and two handlers never meet."""
-    for of in stays.values():
-        for before, after in successions(of):
+def clean_is_clean(evidence: Evidence, terms: Terms) -> Iterator[str]:
+    """In a clean move no event is handled twice, and handlers do not overlap."""
+    for series in terms.values():
+        for before, after in successions(series):
             if not before.clean:
                 continue
             last = before.batches[-1]
@@ -305,12 +314,12 @@ def clean_is_clean(evidence: Evidence, stays: Stays) -> Iterator[str]:
                 yield f"{after.name}: began while {before.name} was still at work"
 
 
-def flat(stays: Stays) -> Iterator[Stay]:
-    return (stay for of in stays.values() for stay in of)
+def all_terms(terms: Terms) -> Iterator[Term]:
+    return (term for series in terms.values() for term in series)
 
 
-def some(numbers: Iterable[int]) -> str:
-    """The first few of them."""
+def first_few(numbers: Iterable[int]) -> str:
+    """The first five numbers, as text."""
     ordered = sorted(numbers)
     more = f" and {len(ordered) - 5} more" if len(ordered) > 5 else ""
     return ", ".join(map(str, ordered[:5])) + more

@@ -142,7 +142,7 @@ def test_an_application_shares_with_processors_and_an_official_client(
     (tmp_path / "target").mkdir()
     with Fleet(tmp_path, store, 8) as fleet, run_hubs(tmp_path / "target", 8) as target:
         asyncio.run(make_container(store))
-        leases = LeaseView(store.place, consumer_group_of(fleet))
+        leases = LeaseView(store.url, consumer_group_of(fleet))
         application = start_on_blobs(tmp_path, fleet, store, target)
         try:
             fleet.start_sender(pause_s=0.2)
@@ -175,7 +175,7 @@ def start_on_blobs(folder: Path, fleet: Fleet, store: AzuriteStore, target: Hubs
         "connectionString": fleet.hub.connection,
         "startingPosition": "earliest",
         "assignment": "steady",
-        "store": store.place,
+        "store": store.url,
         "host": "spark",
         "leaseDuration": f"{LEASE_S:g}s",
         "renewInterval": "5s",
@@ -221,11 +221,11 @@ def is_ours(host: str) -> bool:
 
 def handled_events(fleet: Fleet, target: Hubs) -> set[tuple[str, int]]:
     """What any host has handled: from the records of the hosts, and from the copies."""
-    fleet.pages.turn()
+    fleet.reader.read_new()
     done = {
         (line.partition, number)
-        for line in fleet.pages.lines
-        if line.word == "out"
+        for line in fleet.reader.records
+        if line.event == "out"
         for number in range(line.first, line.last + 1)
     }
     copies = read_copies(target)
@@ -237,5 +237,5 @@ def all_events(ends: dict[str, int]) -> set[tuple[str, int]]:
 
 
 async def make_container(store: AzuriteStore) -> None:
-    async with open_store(store.place, **store.options):
+    async with open_store(store.url, **store.options):
         pass
