@@ -41,7 +41,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """All partitions of a hub and all hosts of a group at one instant, seen by one of the hosts.
+    """All partitions of a hub and all hosts of a group at one instant, listed by one host.
 
     Partitions are ordered by number and hosts by name, so that the same listing gives the same
     census whatever the order of its rows.

@@ -232,6 +232,10 @@ class FixedPartitionProcessor:
         return self._engine.host
 
     @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    @property
     def owned(self) -> tuple[str, ...]:
         return self._engine.owned
 

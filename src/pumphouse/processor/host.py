@@ -277,6 +277,11 @@ class EventProcessorHost:
     # -- state ------------------------------------------------------------------------------------
 
     @property
+    def engine(self) -> Engine | None:
+        """The engine while the host is registered."""
+        return self._engine
+
+    @property
     def owned(self) -> tuple[str, ...]:
         return () if self._engine is None else self._engine.owned
 

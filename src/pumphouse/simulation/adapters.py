@@ -154,8 +154,8 @@ class PushAdapter:
 
     @property
     def engine(self) -> Engine:
-        assert self.host._engine is not None
-        return self.host._engine
+        assert self.host.engine is not None
+        return self.host.engine
 
     async def start(self) -> None:
         if self.functions:
@@ -205,7 +205,7 @@ class FixedAdapter:
 
     @property
     def engine(self) -> Engine:
-        return self.processor._engine
+        return self.processor.engine
 
     async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
         await self.parts.handler.handle(partition, batch)

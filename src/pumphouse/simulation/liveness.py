@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 from pumphouse.simulation.faults.profiles import NO_FAULTS
@@ -24,6 +26,17 @@ SLACK_S = 3.0  # for the duration of calls, and the whole seconds of a blob stor
 REST_CYCLES = 4
 ONE_PER_CYCLE = ("balanced", "eph", "eph_js", "fixed")
 MOVE_WRITES = 4  # requested, handed over, confirmed, and one conflict
+
+
+@dataclass(frozen=True, slots=True)
+class RestStart:
+    """The counters at the start of a rest."""
+
+    moved: tuple[int, int, int]
+    calls: Counter[str]
+    refused: int
+    checkpoints_due: float
+    started_over: int
 
 
 class FaultFreePhase:
@@ -84,7 +97,7 @@ class FaultFreePhase:
         fleet, problems = self.fleet, []
         counts = fleet.owned()
         if unowned := fleet.unowned():
-            problems.append(("I8", f"nobody owns {' '.join(unowned)}"))
+            problems.append(("I8", f"no host owns {' '.join(unowned)}"))
         if self.even and fleet.spread() > 1:
             problems.append(("I7", f"hosts own {counts}"))
         if self.even and min(counts.values()) < len(fleet.hub.partitions) // len(counts):
@@ -118,45 +131,54 @@ class FaultFreePhase:
 
         With steady:rates busy partitions may move as rates change, each by one hand-over.
         """
-        fleet, checks, options = self.fleet, self.fleet.checks, self.fleet.options
-        window_s = REST_CYCLES * max(self.interval_s, options.renew_s)
-        moved, before = self._moved(), fleet.store.calls.copy()
-        refused, checkpoints = fleet.store.refused, self._checkpoints_due()
-        started_over = fleet.checks.figures.left_early
+        fleet, checks = self.fleet, self.fleet.checks
+        window_s = REST_CYCLES * max(self.interval_s, fleet.options.renew_s)
+        start = self._rest_start()
         worst = await self._watch(window_s)
         moves, claims, releases = (
-            now - then for now, then in zip(self._moved(), moved, strict=True)
+            now - then for now, then in zip(self._moved(), start.moved, strict=True)
         )
         moves += sum(bool(row.successor) for row in fleet.store.rows.values())  # still waiting
         if claims or releases or (moves and not self.by_rate):
-            checks.add_violation(
-                "I7", f"something moved at rest: {moved} before, {self._moved()} now"
-            )
+            text = f"something moved at rest: {start.moved} before, {self._moved()} now"
+            checks.add_violation("I7", text)
         # Half of an exchange may be done, no more, and no partition is without an owner meanwhile.
         if self.even and worst > 1 + 2 * self.by_rate:
             checks.add_violation("I7", f"at rest some host had {worst} more than another")
+        self._check_budget(start, window_s, moves)
+        self._check_checkpoints()
+
+    def _rest_start(self) -> RestStart:
+        store, checks = self.fleet.store, self.fleet.checks
+        return RestStart(
+            self._moved(),
+            store.calls.copy(),
+            store.refused,
+            self._checkpoints_due(),
+            checks.figures.left_early,
+        )
+
+    def _check_budget(self, start: RestStart, window_s: float, moves: int) -> None:
+        """I10: calls to the store at rest."""
+        fleet, options = self.fleet, self.fleet.options
         hosts, partitions = len(fleet.hosts), len(fleet.hub.partitions)
-        cycles = window_s / (0.9 * self.interval_s) + 2
         # A host that waits for a partition lists ten times as often.
-        listings = hosts * cycles + 10 * moves
+        listings = hosts * (window_s / (0.9 * self.interval_s) + 2) + 10 * moves
+        checkpoints = self._checkpoints_due() - start.checkpoints_due
         budget = {
             "list": listings,
             "beat": listings,
             "row": partitions * (window_s / (0.85 * options.renew_s) + 2) + MOVE_WRITES * moves,
-            "list checkpoints": 2 + 2 * moves + self._started_over() - started_over,
-            "checkpoint": self._checkpoints_due()
-            - checkpoints
-            + self._checkpoints_in(window_s)
-            + 2 * moves,
+            "list checkpoints": 2 + 2 * moves + self._started_over() - start.started_over,
+            "checkpoint": checkpoints + self._checkpoints_in(window_s) + 2 * moves,
         }
         for kind, most in budget.items():
-            if (made := fleet.store.calls[kind] - before[kind]) > most:
+            if (made := fleet.store.calls[kind] - start.calls[kind]) > most:
                 text = f"{made} calls ({kind}) in {window_s:.0f} s at rest; at most {most:.0f}"
-                checks.add_violation("I10", text)
+                fleet.checks.add_violation("I10", text)
         # An owner learns of a request by a refusal; a request may collide with a renewal.
-        if fleet.store.refused - refused > 2 * moves + hosts * self.by_rate:
-            checks.add_violation("I10", "a write was refused at rest")
-        self._check_checkpoints()
+        if fleet.store.refused - start.refused > 2 * moves + hosts * self.by_rate:
+            fleet.checks.add_violation("I10", "a write was refused at rest")
 
     def _checkpoints_due(self) -> float:
         """How many checkpoints were due so far: by hand, or by the number of events."""

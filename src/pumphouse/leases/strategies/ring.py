@@ -24,12 +24,12 @@ def assign(partitions: Iterable[str], room: Mapping[str, int]) -> dict[str, str]
     """Assign partitions to hosts within their room; partitions that do not fit are left out."""
     left = {host: count for host, count in room.items() if count > 0}
     points = sorted((mix(hashed(host) + n * STEP), host) for host in left for n in range(POINTS))
-    places, hosts = [place for place, _ in points], [host for _, host in points]
+    positions, hosts = [position for position, _ in points], [host for _, host in points]
     ahead = [*range(1, len(points)), 0]
     assigned: dict[str, str] = {}
     total = sum(left.values())
-    for place, partition in sorted((hashed(name), name) for name in partitions)[:total]:
-        at = next_with_room(bisect_left(places, place) % len(points), hosts, left, ahead)
+    for position, partition in sorted((hashed(name), name) for name in partitions)[:total]:
+        at = next_with_room(bisect_left(positions, position) % len(points), hosts, left, ahead)
         assigned[partition] = hosts[at]
         left[hosts[at]] -= 1
     return assigned

@@ -70,7 +70,7 @@ class CheckpointChecks(FleetState):
         partition, checkpoint = self.partition(name), self.checkpoints.get(name)
         self.record("reader", f"{process} reads {name} from {first} epoch {epoch}")
         if partition.owners.get(epoch) != process.name:
-            owner = partition.owners.get(epoch, "nobody")
+            owner = partition.owners.get(epoch, "(none)")
             text = f"{process} reads {name} with epoch {epoch}, which belongs to {owner}"
             return self.add_violation("I1", text, name)
         if checkpoint is None or checkpoint.epoch < epoch:

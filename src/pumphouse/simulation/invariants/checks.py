@@ -2,7 +2,7 @@
 
 Everything that takes effect is reported here: rows and checkpoints as the store grants them,
 readers as the hub admits them, events as handlers are called with them. A violated invariant
-becomes a Violation; the run goes on, so that its history can be shown.
+becomes a Violation; the run continues, so that its history can be shown.
 
     store, hub, handlers, fleet -> Checks -> violations
                                    ^^^^^^ this module

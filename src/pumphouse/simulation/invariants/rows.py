@@ -34,7 +34,7 @@ class RowChecks(FleetState):
             self.add_violation("I1", text, row.partition)
         if row.owner and row.owner != owner:
             if row.epoch <= epoch:
-                change = f"from {owner or 'nobody'} to {row.owner}"
+                change = f"from {owner or '(none)'} to {row.owner}"
                 text = f"{row.partition} goes {change}, epoch {row.epoch}"
                 self.add_violation("I1", text, row.partition)
             self._owner_changed(partition, process, owner, row)
@@ -124,7 +124,7 @@ class RowChecks(FleetState):
     ) -> None:
         """The owner itself releases or hands over: no batch may run, and none be uncheckpointed."""
         if any(call.process is process for call in partition.running):
-            receiver = row.owner or "nobody"
+            receiver = row.owner or "(none)"
             text = f"{process} gives {row.partition} to {receiver} with a batch in hand"
             self.add_violation("I2", text, row.partition)
         term = partition.terms.get(process)
@@ -170,7 +170,7 @@ class RowChecks(FleetState):
         now_s = self.now_s
         call = f"{process} handles {partition_id} with epoch {epoch}"
         if partition.owners.get(epoch) != process.name:
-            owner = partition.owners.get(epoch, "nobody")
+            owner = partition.owners.get(epoch, "(none)")
             return self.add_violation("I1", f"{call}, which belongs to {owner}", partition_id)
         user = partition.owner_processes.setdefault(epoch, process)
         if user is not process and not user.dead:
@@ -182,7 +182,7 @@ class RowChecks(FleetState):
         if row is None or self.grabs:
             return None
         if row.owner != process.name and now_s - partition.owner_changed_s > TOLERANCE_S:
-            text = f"{call}, but {row.owner or 'nobody'} owns it"
+            text = f"{call}, but {row.owner or '(none)'} owns it"
             return self.add_violation("I1", text, partition_id)
         if row.epoch == epoch and partition.deadline_s is not None:
             late_s = now_s - partition.deadline_s

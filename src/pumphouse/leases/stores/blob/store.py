@@ -2,7 +2,7 @@
 
 A host with this store and one with an official SDK share the partitions of a group: each reads what
 the other writes. The blobs are empty. All values are in their metadata, etag and Last-Modified
-(rows.py), and their names say what they are (names.py).
+(rows.py), and their names show what they are (names.py).
 
     processor.cycle -> BlobStore -> Container -> Azure
                        ^^^^^^^^^ this module
