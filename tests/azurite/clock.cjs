@@ -1,9 +1,9 @@
-// Required before Azurite: a clock that tests can move, by lines on stdin.
+// Loaded before Azurite: a clock that tests advance by lines on stdin.
 //
 //   stdin:  advance 100      ->  stdout: advanced 100
 //
-// Everything that Azurite tells of time (Date, Last-Modified, the ends of leases and signatures)
-// comes from Date. When stdin ends, whoever started us is gone, and so are we.
+// All times of Azurite (Date, Last-Modified, the ends of leases and signatures)
+// come from Date. When stdin ends, the parent process has ended, and this one exits.
 'use strict';
 
 const RealDate = Date;

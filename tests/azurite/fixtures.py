@@ -1,4 +1,4 @@
-"""Fixtures for whoever tests with a storage account: Azurite, and an empty container of it."""
+"""Fixtures of a storage account: Azurite, and an empty container in it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.azurite.server import Azurite
 
 @pytest.fixture(scope="session")
 def azurite() -> Iterator[Azurite]:
-    """One for each process that runs tests; never skipped, it says what it lacks."""
+    """One Azurite per test process. Without its packages tests fail rather than being skipped."""
     with Azurite() as azurite:
         yield azurite
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A container that is not there yet, of an account whose requests are counted."""
+    """A container that does not exist yet, in an account whose requests are counted."""
 
     azurite: Azurite
     proxy: Proxy
@@ -29,12 +29,12 @@ class Storage:
 
     @property
     def connection_string(self) -> str:
-        """Through the proxy: everything asked this way is counted."""
+        """Through the proxy, which counts the requests."""
         return self.azurite.connection_string(self.proxy.port)
 
     @property
     def direct(self) -> str:
-        """Past the proxy."""
+        """Without the proxy."""
         return self.azurite.connection_string()
 
 

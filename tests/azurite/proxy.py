@@ -1,8 +1,7 @@
-"""Somebody who stands between a store and Azurite: counts what is asked, and spoils answers.
+"""A proxy between a store and Azurite that counts requests and injects faults.
 
-A spoilt answer is one that the store never gets although the request was carried out ("lost"), or
-one to a request that never arrived ("unsent"), one that says 503 ("busy"), or one that comes when
-nobody waits for it any more ("late").
+The faults: the request takes effect and its response is lost ("lost"), the request is not forwarded
+("unsent"), the response is 503 ("busy"), or it comes after the caller has stopped waiting ("late").
 """
 
 from __future__ import annotations
@@ -17,65 +16,64 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-Fate = Literal["lost", "unsent", "busy", "late"]
+Fault = Literal["lost", "unsent", "busy", "late"]
 
 
 class Proxy:
-    """`asked` counts requests by what they ask for, such as "list" or "set metadata"."""
+    """`requests` counts requests by operation, such as "list" or "set metadata"."""
 
     def __init__(self, upstream_port: int, session: aiohttp.ClientSession) -> None:
         self.port = 0
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self.paths: list[str] = []
         self.arrived = asyncio.Event()
         self.most_at_once = 0
-        self._under_way = 0
+        self._running = 0
         self._upstream = upstream_port
         self._session = session
-        self._fates: list[tuple[str, Fate]] = []
-        self._always: Fate | None = None
+        self._faults: list[tuple[str, Fault]] = []
+        self._always: Fault | None = None
 
-    def forget(self) -> None:
-        """Count from here."""
-        self.asked.clear()
+    def reset_counts(self) -> None:
+        self.requests.clear()
         self.paths.clear()
         self.most_at_once = 0
 
-    def spoil(self, asked: str, fate: Fate) -> None:
-        """The answer to the next request of that kind; may be said several times."""
-        self._fates.append((asked, fate))
+    def inject(self, operation: str, fault: Fault) -> None:
+        """Inject a fault into the next request of this operation; several calls add up."""
+        self._faults.append((operation, fault))
 
-    def spoil_all(self, fate: Fate | None) -> None:
-        """The answers to all requests, until it is said again with None."""
-        self._always = fate
+    def inject_always(self, fault: Fault | None) -> None:
+        """Inject a fault into every request; None ends it."""
+        self._always = fault
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        asked = what_is_asked(request)
-        self.asked[asked] += 1
+        operation = operation_of(request)
+        self.requests[operation] += 1
         self.arrived.set()
         self.paths.append(request.path)
-        self._under_way += 1
-        self.most_at_once = max(self.most_at_once, self._under_way)
+        self._running += 1
+        self.most_at_once = max(self.most_at_once, self._running)
         try:
-            return await self._answer(request, self._always or self._fate_of(asked))
+            return await self._respond(request, self._always or self._take_fault(operation))
         finally:
-            self._under_way -= 1
+            self._running -= 1
 
-    async def _answer(self, request: web.BaseRequest, fate: Fate | None) -> web.StreamResponse:
-        if fate == "busy":
+    async def _respond(self, request: web.BaseRequest, fault: Fault | None) -> web.StreamResponse:
+        if fault == "busy":
             return web.Response(status=503, headers={"x-ms-error-code": "ServerBusy"})
-        answer = None if fate == "unsent" else await self._forward(request)
-        if fate == "late":
-            await asyncio.Event().wait()  # until the asker hangs up
-        if (fate is not None or answer is None) and request.transport is not None:
+        response = None if fault == "unsent" else await self._forward(request)
+        if fault == "late":
+            await asyncio.Event().wait()  # until the caller disconnects
+        if (fault is not None or response is None) and request.transport is not None:
             request.transport.abort()
-        return answer or web.Response()
+        return response or web.Response()
 
-    def _fate_of(self, asked: str) -> Fate | None:
-        for number, (kind, fate) in enumerate(self._fates):
-            if kind == asked:
-                del self._fates[number]
-                return fate
+    def _take_fault(self, operation: str) -> Fault | None:
+        for number, (faulty, fault) in enumerate(self._faults):
+            if faulty == operation:
+                del self._faults[number]
+                return fault
         return None
 
     async def _forward(self, request: web.BaseRequest) -> web.Response:
@@ -88,15 +86,15 @@ class Proxy:
             data=body or None,
             allow_redirects=False,
             skip_auto_headers=["Content-Type"],
-        ) as answer:
-            told = await answer.read()
-            headers = answer.headers.copy()
+        ) as response:
+            body = await response.read()
+            headers = response.headers.copy()
             for hop in ("Transfer-Encoding", "Content-Length", "Connection", "Keep-Alive"):
                 headers.popall(hop, None)
-            return web.Response(status=answer.status, headers=headers, body=told)
+            return web.Response(status=response.status, headers=headers, body=body)
 
 
-def what_is_asked(request: web.BaseRequest) -> str:
+def operation_of(request: web.BaseRequest) -> str:
     if (action := request.headers.get("x-ms-lease-action")) is not None:
         return f"{action} lease"
     if (comp := request.query.get("comp")) is not None:

@@ -1,6 +1,6 @@
-"""Azurite, Microsoft's emulator of Blob Storage, as a process of its own on a port of its own.
+"""Azurite, Microsoft's emulator of Blob Storage, as a separate process on a free port.
 
-It runs in memory, with a clock that tests can move (clock.cjs), and ends with whoever started it.
+It runs in memory, with a clock that tests can advance (clock.cjs), and ends with its parent.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ HERE = Path(__file__).parent
 MAIN = HERE / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 OPTIONS = """--blobHost 127.0.0.1 --blobPort 0 --inMemoryPersistence --skipApiVersionCheck
     --disableTelemetry --silent"""
-# It listens after a second or two; a machine that is busy with something else may take longer.
+# It listens after a second or two; on a busy machine later.
 LIMIT_S = 90.0
 
-# The account that every Azurite has; the key is published, and yet in no error text of ours.
+# The account of every Azurite. The key is public, and still must not be in our error texts.
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
 class Azurite:
-    """Running from start to stop. `clock` goes as its clock does."""
+    """One Azurite process. `clock` shows the same time as its clock."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -68,7 +68,7 @@ class Azurite:
             process.stdin.close()
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass at once. It only ever goes on: others' blobs grow old too."""
+        """Advance its clock. Blobs of other tests age too."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(f"advance {seconds}\n")
@@ -77,23 +77,25 @@ class Azurite:
         self.clock.advance(seconds)
 
     def connection_string(self, port: int | None = None) -> str:
-        """For its own port, or that of somebody who stands in front of it."""
+        """The connection string for its own port, or for that of a proxy."""
         return (
             f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
             f"BlobEndpoint=http://127.0.0.1:{port or self.port}/{ACCOUNT};"
         )
 
     def _await(self, pattern: str) -> re.Match[str]:
-        said: list[str] = []
+        lines: list[str] = []
         while True:
             try:
-                said.append(self._lines.get(timeout=LIMIT_S))
+                lines.append(self._lines.get(timeout=LIMIT_S))
             except queue.Empty:
-                said.append("")
-            if match := re.search(pattern, said[-1]):
+                lines.append("")
+            if match := re.search(pattern, lines[-1]):
                 return match
-            if not said[-1]:
-                raise RuntimeError(f"Azurite did not say {pattern!r}; it said: {''.join(said)!r}")
+            if not lines[-1]:
+                raise RuntimeError(
+                    f"Azurite did not print {pattern!r}; it printed: {''.join(lines)!r}"
+                )
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The storage account of the tests: it says what it lacks, its clock moves, it ends when told."""
+"""The storage account of the tests: start, clock, end, and the counting proxy."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_the_proxy_counts_requests_by_operation(storage: Storage) -> None:
         await lease.release()
         await blob.delete_blob()
         assert [one async for one in container.list_blobs()] == []
-    assert storage.proxy.asked == {
+    assert storage.proxy.requests == {
         "put container": 1,
         "put blob": 1,
         "set metadata": 1,

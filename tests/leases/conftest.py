@@ -1,4 +1,4 @@
-"""Fixtures of the contract suite: a place for every store in stores.STORES, and handles on it."""
+"""Fixtures of the contract suite: a backend for every store in STORES, and handles on it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 import pytest
 
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.contract.stores import STORES, Place, ready
+from tests.leases.contract.stores import STORES, StoreBackend, ready
 
 
 @pytest.fixture(params=STORES.values(), ids=list(STORES))
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    async with ready(request.param, request)(tmp_path) as place:
-        yield place
+async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreBackend]:
+    async with ready(request.param, request)(tmp_path) as backend:
+        yield backend
 
 
 @pytest.fixture
-async def store(place: Place) -> AsyncIterator[CheckpointStore]:
-    async with place.open() as store:
+async def store(backend: StoreBackend) -> AsyncIterator[CheckpointStore]:
+    async with backend.open() as store:
         yield store
 
 
 @pytest.fixture
-async def stores(place: Place) -> AsyncIterator[list[CheckpointStore]]:
+async def stores(backend: StoreBackend) -> AsyncIterator[list[CheckpointStore]]:
     """Eight handles on the same rows."""
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(place.open()) for _ in range(8)]
+        yield [await stack.enter_async_context(backend.open()) for _ in range(8)]

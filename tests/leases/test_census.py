@@ -1,4 +1,4 @@
-"""Rows and members judged at one instant. Pictures: see fleet.py."""
+"""The census of rows and members. Pictures: see fleet.py."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_incoming_partition_cannot_be_requested() -> None:
 def test_a_dead_successor_does_not_count() -> None:
     census = census_of("aa>Cb", "b")
     assert census.counts == {"a": 2, "b": 1}
-    # Compare and set cannot take its place before its deadline: the row is left alone.
+    # No host may replace it before its deadline: the row cannot be requested.
     assert census.held["a"] == ("0",)
     assert census_of("aa>C!b", "b").held["a"] == ("0", "1")
 
@@ -105,7 +105,7 @@ def test_partitions_pinned_by_another_host_are_left_out() -> None:
     assert dict(census.held) == {"b": ("2", "3")}
     mine = census_of("a!a!bb.", "a")
     assert (mine.total, mine.mine) == (5, ("0", "1"))
-    assert census_of("A!b", "b").free == ("0",)  # it is dead: nothing is pinned any more
+    assert census_of("A!b", "b").free == ("0",)  # a dead owner pins nothing
 
 
 def test_partitions_without_a_row_are_free_and_rows_without_a_partition_are_ignored() -> None:
@@ -182,10 +182,10 @@ def test_nothing_is_unclaimed_while_hosts_join() -> None:
         (32, 2, [], Level(16, 0)),
         (31, 16, [], Level(1, 15)),
         (3, 8, [], Level(0, 3)),
-        (10, 3, [2], Level(4, 0)),  # the two others share what it leaves
+        (10, 3, [2], Level(4, 0)),  # the two others share the rest
         (10, 3, [2, 3], Level(5, 0)),
         (10, 2, [4, 4], Level(4, 0)),  # all full: two partitions stay free
-        (10, 2, [9], Level(5, 0)),  # a limit that nobody reaches
+        (10, 2, [9], Level(5, 0)),  # a limit that is not reached
         (11, 2, [5], Level(6, 0)),
         (0, 2, [], Level(0, 0)),
     ],
@@ -202,7 +202,7 @@ def test_extra_partitions_go_to_the_hosts_with_the_most() -> None:
 
 def test_names_decide_between_equal_hosts() -> None:
     assert census_of(".....|abc", "c").shares == {"a": 2, "b": 2, "c": 1}
-    # What c has claimed meanwhile does not change it: both a and b would otherwise stand back.
+    # Claims of c meanwhile do not change it: otherwise both a and b would leave it to each other.
     assert census_of("c....|ab", "b").shares == {"a": 2, "b": 2, "c": 1}
 
 

@@ -1,4 +1,4 @@
-"""The fenced writer, on every store, against lost answers, later owners, SDKs and hands."""
+"""CheckpointWriter on every store: lost responses, later owners, SDKs and administrators."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from pumphouse.leases.checkpoints import ATTEMPTS, CheckpointWriter
 from pumphouse.leases.model import Checkpoint, Ownership, claim
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore
 from pumphouse.leases.stores.memory import MemoryStore
-from tests.leases.contract.calls import checkpoints, granted, mark_of
+from tests.leases.contract.calls import checkpoint_of, checkpoints, granted
 from tests.leases.contract.stores import GROUP
 from tests.leases.flaky_store import Fault, FlakyStore, RandomFaults, ScriptedFaults
 from tests.leases.sdk_writes import update_checkpoint_as_sdk
 
 
-def writer(store: CheckpointStore, epoch: int = 5) -> CheckpointWriter:
+def new_writer(store: CheckpointStore, epoch: int = 5) -> CheckpointWriter:
     return CheckpointWriter(store, GROUP, "0", epoch)
 
 
 async def stamped(store: CheckpointStore, epoch: int = 5) -> CheckpointWriter:
-    one = writer(store, epoch)
-    await one.stamp()
-    return one
+    writer = new_writer(store, epoch)
+    await writer.stamp()
+    return writer
 
 
-async def stored(store: CheckpointStore) -> tuple[int | None, int]:
-    found = (await checkpoints(store))["0"]
-    return found.sequence, found.epoch
+async def position_of(store: CheckpointStore) -> tuple[int | None, int]:
+    stored = (await checkpoints(store))["0"]
+    return stored.sequence, stored.epoch
 
 
 async def write_by_hand(store: CheckpointStore, at: int | None, epoch: int = 0) -> None:
-    """What an official SDK (without an epoch) or an administrator writes, over anything."""
-    found = (await checkpoints(store)).get("0") or Checkpoint(GROUP, "0")
+    """Overwrite the checkpoint as an official SDK (without an epoch) or an administrator does."""
+    stored = (await checkpoints(store)).get("0") or Checkpoint(GROUP, "0")
     offset = None if at is None else str(at)
-    mark_of(
+    checkpoint_of(
         await store.update_checkpoint(
-            replace(found, sequence=at, offset=offset, epoch=epoch), rewind=True
+            replace(stored, sequence=at, offset=offset, epoch=epoch), rewind=True
         )
     )
 
@@ -51,131 +51,131 @@ async def write_by_hand(store: CheckpointStore, at: int | None, epoch: int = 0) 
 
 async def test_nothing_is_written_after_the_lease_expired(store: CheckpointStore) -> None:
     leased = [True]
-    one = CheckpointWriter(store, GROUP, "0", 5, lambda: leased[0])
-    await one.stamp()
-    await one.advance(3, "3")
+    writer = CheckpointWriter(store, GROUP, "0", 5, lambda: leased[0])
+    await writer.stamp()
+    await writer.advance(3, "3")
     leased[0] = False
     with pytest.raises(OwnershipLost):
-        await one.advance(4, "4")
+        await writer.advance(4, "4")
     with pytest.raises(OwnershipLost):
-        await one.advance(3, "3")  # though it says so already
+        await writer.advance(3, "3")  # although it is stored already
     with pytest.raises(OwnershipLost):
-        await one.restamp(6)
-    assert await stored(store) == (3, 5)
+        await writer.restamp(6)
+    assert await position_of(store) == (3, 5)
 
 
 async def test_a_lease_that_expires_between_attempts_ends_them(store: CheckpointStore) -> None:
     asked = iter([True, True, True, False])  # the stamp, the call, its first try, its second
     flaky = FlakyStore(store)
-    one = CheckpointWriter(flaky, GROUP, "0", 5, lambda: next(asked))
-    await one.stamp()
+    writer = CheckpointWriter(flaky, GROUP, "0", 5, lambda: next(asked))
+    await writer.stamp()
     flaky.plan = ScriptedFaults(["before"])
     with pytest.raises(OwnershipLost):
-        await one.advance(3, "3")
-    assert await stored(store) == (None, 5)
+        await writer.advance(3, "3")
+    assert await position_of(store) == (None, 5)
 
 
 # -- stamping -------------------------------------------------------------------------------------
 
 
 async def test_the_first_stamp_is_bare(store: CheckpointStore) -> None:
-    found = await writer(store).stamp()
-    assert not found.has_position
-    assert await stored(store) == (None, 5)
+    stored = await new_writer(store).stamp()
+    assert not stored.has_position
+    assert await position_of(store) == (None, 5)
 
 
 async def test_a_stamp_keeps_the_position(store: CheckpointStore) -> None:
     await write_by_hand(store, 20, epoch=3)
-    found = await writer(store).stamp()
-    assert (found.sequence, found.offset, found.epoch) == (20, "20", 5)
-    assert await stored(store) == (20, 5)
+    stored = await new_writer(store).stamp()
+    assert (stored.sequence, stored.offset, stored.epoch) == (20, "20", 5)
+    assert await position_of(store) == (20, 5)
 
 
 async def test_a_stamp_after_a_stale_listing_keeps_the_stored_position(
     store: CheckpointStore,
 ) -> None:
-    """The owner before us wrote once more between our listing and our stamp."""
+    """The previous owner wrote between our listing and our stamp."""
     before = await stamped(store, 4)
     listed = await before.advance(20, "20")
     await before.advance(30, "30")
-    assert (await writer(store).stamp(listed)).sequence == 30
-    assert await stored(store) == (30, 5)
+    assert (await new_writer(store).stamp(listed)).sequence == 30
+    assert await position_of(store) == (30, 5)
 
 
-@pytest.mark.parametrize("mishap", ["before", "after"])
+@pytest.mark.parametrize("fault", ["before", "after"])
 async def test_a_stamp_with_a_lost_response_is_confirmed(
-    store: CheckpointStore, mishap: Fault
+    store: CheckpointStore, fault: Fault
 ) -> None:
     await write_by_hand(store, 20, epoch=3)
-    flaky = FlakyStore(store, ScriptedFaults([mishap]))
-    one = writer(flaky)
-    assert (await one.stamp()).sequence == 20
-    assert await stored(store) == (20, 5)
-    await one.advance(21, "21")
-    assert await stored(store) == (21, 5)
+    flaky = FlakyStore(store, ScriptedFaults([fault]))
+    writer = new_writer(flaky)
+    assert (await writer.stamp()).sequence == 20
+    assert await position_of(store) == (20, 5)
+    await writer.advance(21, "21")
+    assert await position_of(store) == (21, 5)
 
 
 async def test_a_restarted_pump_with_the_same_epoch_continues(
     store: CheckpointStore,
 ) -> None:
     await (await stamped(store)).advance(20, "20")
-    assert (await writer(store).stamp()).sequence == 20
+    assert (await new_writer(store).stamp()).sequence == 20
 
 
 async def test_a_restarted_pump_verifies_a_stale_listing(
     store: CheckpointStore,
 ) -> None:
-    """Found by the simulation: it started from a place long passed, and handled it all again."""
-    one = await stamped(store)
-    await one.advance(10, "10")
+    """Found by the simulation: the pump started from a stale position and repeated events."""
+    writer = await stamped(store)
+    await writer.advance(10, "10")
     listed = (await checkpoints(store))["0"]
-    await one.advance(20, "20")
-    assert (await writer(store).stamp(listed)).sequence == 20
+    await writer.advance(20, "20")
+    assert (await new_writer(store).stamp(listed)).sequence == 20
 
 
 async def test_a_stamp_never_overwrites_a_later_owner(store: CheckpointStore) -> None:
     await stamped(store, 6)
     with pytest.raises(OwnershipLost) as lost:
-        await writer(store, 5).stamp()
+        await new_writer(store, 5).stamp()
     assert (lost.value.held_epoch, lost.value.epoch) == (5, 6)
     with pytest.raises(OwnershipLost):
-        await writer(store, 5).stamp(Checkpoint(GROUP, "0", 1, "1", 3, etag="old"))
-    assert await stored(store) == (None, 6)
+        await new_writer(store, 5).stamp(Checkpoint(GROUP, "0", 1, "1", 3, etag="old"))
+    assert await position_of(store) == (None, 6)
 
 
 async def test_a_second_writer_with_the_same_epoch_is_detected(store: CheckpointStore) -> None:
-    """Two owners with one epoch, because an SDK rewrote the row between: the second is told."""
+    """Two owners have one epoch because an SDK rewrote the row: the second one is refused."""
     listed = Checkpoint(GROUP, "0", 1, "1", 3, etag="old")
     await stamped(store, 5)
     with pytest.raises(OwnershipLost) as lost:
-        await writer(store, 5).stamp(listed)
-    assert lost.value.epoch == 5  # so it raises its own above that
+        await new_writer(store, 5).stamp(listed)
+    assert lost.value.epoch == 5  # so it raises its own epoch above that
 
 
 # -- advancing ------------------------------------------------------------------------------------
 
 
 async def test_an_advance_is_written(store: CheckpointStore) -> None:
-    one = await stamped(store)
+    writer = await stamped(store)
     for at in (0, 1, 7, 7, 2**40):
-        assert (await one.advance(at, str(at), 1000 + at)).sequence == at
-    found = (await checkpoints(store))["0"]
-    assert (found.sequence, found.offset, found.enqueued_ms) == (2**40, str(2**40), 1000 + 2**40)
+        assert (await writer.advance(at, str(at), 1000 + at)).sequence == at
+    stored = (await checkpoints(store))["0"]
+    assert (stored.sequence, stored.offset, stored.enqueued_ms) == (2**40, str(2**40), 1000 + 2**40)
 
 
 async def test_an_advance_never_goes_back(store: CheckpointStore) -> None:
-    one = await stamped(store)
-    await one.advance(20, "20")
+    writer = await stamped(store)
+    await writer.advance(20, "20")
     with pytest.raises(CheckpointRefused, match="go back from 20 to 19"):
-        await one.advance(19, "19")
-    assert await stored(store) == (20, 5)
+        await writer.advance(19, "19")
+    assert await position_of(store) == (20, 5)
 
 
 async def test_an_advance_needs_a_stamp(store: CheckpointStore) -> None:
     with pytest.raises(StoreMisused, match="not stamped"):
-        await writer(store).advance(1, "1")
+        await new_writer(store).advance(1, "1")
     with pytest.raises(StoreMisused, match="not stamped"):
-        await writer(store).restamp(9)
+        await new_writer(store).restamp(9)
 
 
 async def test_an_owner_is_fenced_off_by_the_next(store: CheckpointStore) -> None:
@@ -185,52 +185,52 @@ async def test_an_owner_is_fenced_off_by_the_next(store: CheckpointStore) -> Non
     for _ in range(2):
         with pytest.raises(OwnershipLost):
             await old.advance(21, "21")
-    assert await stored(store) == (20, 6)
+    assert await position_of(store) == (20, 6)
     await new.advance(22, "22")
     with pytest.raises(OwnershipLost):
         await old.restamp(9)
-    assert await stored(store) == (22, 6)
+    assert await position_of(store) == (22, 6)
 
 
-@pytest.mark.parametrize("mishaps", [["before"], ["after"], ["before", "after"], ["after"] * 2])
+@pytest.mark.parametrize("faults", [["before"], ["after"], ["before", "after"], ["after"] * 2])
 async def test_an_advance_with_a_lost_response_is_confirmed(
-    store: CheckpointStore, mishaps: list[Fault]
+    store: CheckpointStore, faults: list[Fault]
 ) -> None:
     flaky = FlakyStore(store)
-    one = await stamped(flaky)
-    flaky.plan = ScriptedFaults(mishaps)
-    assert (await one.advance(20, "20")).sequence == 20
-    assert await stored(store) == (20, 5)
-    await one.advance(21, "21")
-    assert await stored(store) == (21, 5)
+    writer = await stamped(flaky)
+    flaky.plan = ScriptedFaults(faults)
+    assert (await writer.advance(20, "20")).sequence == 20
+    assert await position_of(store) == (20, 5)
+    await writer.advance(21, "21")
+    assert await position_of(store) == (21, 5)
 
 
 async def test_after_a_lost_response_a_later_owner_is_not_overwritten(
     store: CheckpointStore,
 ) -> None:
-    one = await stamped(store)
-    await one.advance(20, "20")
+    writer = await stamped(store)
+    await writer.advance(20, "20")
     flaky = FlakyStore(store, ScriptedFaults(["before"]))
-    one._store = flaky
+    writer._store = flaky
     await stamped(store, 6)
     with pytest.raises(OwnershipLost):
-        await one.advance(21, "21")
-    assert await stored(store) == (20, 6)
+        await writer.advance(21, "21")
+    assert await position_of(store) == (20, 6)
 
 
 async def test_a_store_without_responses_raises(store: CheckpointStore) -> None:
-    """The caller is told; later on, whatever had arrived, it goes on from there."""
+    """StoreError reaches the caller; a later call continues from what is stored."""
     for epoch, at, arrived in ((5, 20, False), (7, 40, True)):
         flaky = FlakyStore(store)
-        one = await stamped(flaky, epoch)
-        before = (await stored(store))[0]
-        mishaps: list[Fault] = ["after", "failed"] if arrived else ["before"] * ATTEMPTS
-        flaky.plan = ScriptedFaults(mishaps)
+        writer = await stamped(flaky, epoch)
+        before = (await position_of(store))[0]
+        faults: list[Fault] = ["after", "failed"] if arrived else ["before"] * ATTEMPTS
+        flaky.plan = ScriptedFaults(faults)
         with pytest.raises(StoreError):
-            await one.advance(at, "x")
-        assert (await stored(store))[0] == (at if arrived else before)
-        await one.advance(at + 10, "y")
-        assert await stored(store) == (at + 10, epoch)
+            await writer.advance(at, "x")
+        assert (await position_of(store))[0] == (at if arrived else before)
+        await writer.advance(at + 10, "y")
+        assert await position_of(store) == (at + 10, epoch)
 
 
 async def test_a_cancelled_advance_is_in_doubt(store: CheckpointStore) -> None:
@@ -244,28 +244,28 @@ async def test_a_cancelled_advance_is_in_doubt(store: CheckpointStore) -> None:
             arrived.set()
             return await asyncio.Future()
 
-    one = await stamped(store)
-    one._store = Slow(store)
-    writing = asyncio.create_task(one.advance(20, "20"))
+    writer = await stamped(store)
+    writer._store = Slow(store)
+    writing = asyncio.create_task(writer.advance(20, "20"))
     await arrived.wait()
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing
-    one._store = store
-    await one.advance(21, "21")
-    assert await stored(store) == (21, 5)
+    writer._store = store
+    await writer.advance(21, "21")
+    assert await position_of(store) == (21, 5)
 
 
 async def test_a_stale_listing_does_not_end_the_term(store: CheckpointStore) -> None:
-    """Reading again shows what was there before; the etag tells, and it reads once more."""
+    """The second read is stale: the refused etag shows that, and it reads again."""
     flaky = FlakyStore(store)
-    one = await stamped(flaky)
+    writer = await stamped(flaky)
     await flaky.list_checkpoints(GROUP)
     flaky.plan = ScriptedFaults(["after", "stale"])
-    assert (await one.advance(20, "20")).sequence == 20
+    assert (await writer.advance(20, "20")).sequence == 20
     flaky.plan = ScriptedFaults(["before", "stale"])
-    assert (await one.advance(21, "21")).sequence == 21
-    assert await stored(store) == (21, 5)
+    assert (await writer.advance(21, "21")).sequence == 21
+    assert await position_of(store) == (21, 5)
 
 
 # -- others who write -----------------------------------------------------------------------------
@@ -275,76 +275,78 @@ async def test_a_stale_listing_does_not_end_the_term(store: CheckpointStore) -> 
 async def test_a_checkpoint_of_an_sdk_behind_us_is_overwritten(
     store: CheckpointStore, theirs: int | None
 ) -> None:
-    one = await stamped(store)
-    await one.advance(20, "20")
+    writer = await stamped(store)
+    await writer.advance(20, "20")
     await write_by_hand(store, theirs)
-    await one.advance(25, "25")
-    assert await stored(store) == (25, 5)
+    await writer.advance(25, "25")
+    assert await position_of(store) == (25, 5)
 
 
 async def test_a_checkpoint_of_an_sdk_ahead_of_us_is_kept_and_stamped(
     store: CheckpointStore,
 ) -> None:
-    one = await stamped(store)
-    await one.advance(20, "20")
+    writer = await stamped(store)
+    await writer.advance(20, "20")
     await write_by_hand(store, 40)
-    assert (await one.advance(25, "25")).sequence == 40
-    assert await stored(store) == (40, 5)
-    for at in (30, 40):  # we handle what they have handled: that is no step back of ours
-        assert (await one.advance(at, str(at))).sequence == 40
-    await one.advance(41, "41")
-    assert await stored(store) == (41, 5)
+    assert (await writer.advance(25, "25")).sequence == 40
+    assert await position_of(store) == (40, 5)
+    for at in (30, 40):  # we repeat what they have handled: our own position does not go back
+        assert (await writer.advance(at, str(at))).sequence == 40
+    await writer.advance(41, "41")
+    assert await position_of(store) == (41, 5)
 
 
 @pytest.mark.parametrize("at", [10, 40])
 async def test_a_checkpoint_moved_by_hand_ends_the_term(store: CheckpointStore, at: int) -> None:
-    """So that its pump starts again from there, instead of writing over it."""
-    one = await stamped(store)
-    await one.advance(20, "20")
+    """Its pump starts again from there, instead of overwriting it."""
+    writer = await stamped(store)
+    await writer.advance(20, "20")
     await write_by_hand(store, at, epoch=5)
     with pytest.raises(OwnershipLost) as lost:
-        await one.advance(21, "21")
+        await writer.advance(21, "21")
     assert lost.value.epoch == 5
-    assert await stored(store) == (at, 5)
-    assert (await writer(store, 6).stamp()).sequence == at
+    assert await position_of(store) == (at, 5)
+    assert (await new_writer(store, 6).stamp()).sequence == at
 
 
 async def test_a_raised_epoch_is_stamped(store: CheckpointStore) -> None:
-    one = await stamped(store)
-    await one.advance(20, "20")
-    assert (await one.restamp(9)).sequence == 20
-    assert await stored(store) == (20, 9)
-    await one.advance(21, "21")
+    writer = await stamped(store)
+    await writer.advance(20, "20")
+    assert (await writer.restamp(9)).sequence == 20
+    assert await position_of(store) == (20, 9)
+    await writer.advance(21, "21")
     with pytest.raises(StoreMisused, match="must rise"):
-        await one.restamp(9)
+        await writer.restamp(9)
     with pytest.raises(OwnershipLost):
-        await writer(store, 8).stamp()
-    assert await stored(store) == (21, 9)
+        await new_writer(store, 8).stamp()
+    assert await position_of(store) == (21, 9)
 
 
 async def test_a_raised_epoch_without_a_response_is_stamped_later(store: CheckpointStore) -> None:
     flaky = FlakyStore(store)
-    one = await stamped(flaky)
-    await one.advance(20, "20")
+    writer = await stamped(flaky)
+    await writer.advance(20, "20")
     flaky.plan = ScriptedFaults(["before"] * ATTEMPTS)
     with pytest.raises(StoreError):
-        await one.restamp(9)
-    assert await stored(store) == (20, 5)
-    await one.advance(20, "20")  # nothing new was handled, but nobody is fenced off yet
-    assert await stored(store) == (20, 9)
+        await writer.restamp(9)
+    assert await position_of(store) == (20, 5)
+    await writer.advance(
+        20, "20"
+    )  # nothing new was handled, but earlier owners are not fenced off yet
+    assert await position_of(store) == (20, 9)
     await write_by_hand(store, 40)
-    assert (await one.advance(21, "21")).sequence == 40
+    assert (await writer.advance(21, "21")).sequence == 40
     flaky.plan = ScriptedFaults(["before"] * ATTEMPTS)
     with pytest.raises(StoreError):
-        await one.restamp(11)
-    await one.advance(22, "22")  # and nobody who is ahead of us is taken back
-    assert await stored(store) == (40, 11)
+        await writer.restamp(11)
+    await writer.advance(22, "22")  # a position ahead of ours is kept
+    assert await position_of(store) == (40, 11)
 
 
 async def test_an_erased_stamp_does_not_admit_an_earlier_owner(
     store: CheckpointStore,
 ) -> None:
-    """The checkpoint does not tell any more who was there; the row does."""
+    """The checkpoint no longer shows the later owner; the row does."""
     row = await granted(store, claim(None, "0", "old", epoch_known=4))
     old = await stamped(store, row.epoch)
     await old.advance(20, "20")
@@ -354,13 +356,13 @@ async def test_an_erased_stamp_does_not_admit_an_earlier_owner(
     with pytest.raises(OwnershipLost) as lost:
         await old.advance(21, "21")
     assert (lost.value.owner, lost.value.epoch) == ("new", 6)
-    assert await stored(store) == (15, 0)
+    assert await position_of(store) == (15, 0)
     await new.advance(22, "22")
-    assert await stored(store) == (22, 6)
+    assert await position_of(store) == (22, 6)
 
 
 async def test_attempts_are_bounded() -> None:
-    """Somebody who writes between each of our attempts is not fought for ever."""
+    """A writer that interferes with each attempt ends them with an error."""
     store = MemoryStore()
 
     class Fought(FlakyStore):
@@ -368,20 +370,20 @@ async def test_attempts_are_bounded() -> None:
             update_checkpoint_as_sdk(store, Checkpoint(GROUP, "0", 1, "1"))
             return await store.list_checkpoints(GROUP)
 
-    one = await stamped(store)
-    one._store = Fought(store, ScriptedFaults(["before"] * 100))
+    writer = await stamped(store)
+    writer._store = Fought(store, ScriptedFaults(["before"] * 100))
     with pytest.raises(StoreError, match=f"in {ATTEMPTS} attempts"):
-        await one.advance(20, "20")
+        await writer.advance(20, "20")
 
 
 async def test_concurrent_calls_write_one_after_another(store: CheckpointStore) -> None:
-    one = await stamped(store)
-    await asyncio.gather(*(one.advance(at, str(at)) for at in range(10)))
-    assert await stored(store) == (9, 5)
+    writer = await stamped(store)
+    await asyncio.gather(*(writer.advance(at, str(at)) for at in range(10)))
+    assert await position_of(store) == (9, 5)
 
 
 def test_the_repr_shows_the_position() -> None:
-    assert repr(writer(MemoryStore())) == "<CheckpointWriter 0 epoch 5 | not stamped>"
+    assert repr(new_writer(MemoryStore())) == "<CheckpointWriter 0 epoch 5 | not stamped>"
 
 
 # -- everything at once ---------------------------------------------------------------------------
@@ -389,8 +391,8 @@ def test_the_repr_shows_the_position() -> None:
 
 @pytest.mark.parametrize(
     ("sdk", "stale"),
-    # Together they are too much: only the row can tell who came after us once an SDK has erased
-    # the stamp, so the row at least must be told as it is.
+    # Not both: after an SDK has erased the stamp only the row shows a later owner,
+    # so the listing of rows must not be stale.
     [(0.2, 0.0), (0.0, 0.3)],
     ids=["beside an SDK", "with old listings"],
 )
@@ -398,7 +400,7 @@ def test_the_repr_shows_the_position() -> None:
 async def test_a_chain_of_owners_with_faults_loses_nothing(
     seed: int, sdk: float, stale: float
 ) -> None:
-    """Owners follow each other, each goes on where the stamp says; the one before wakes up again.
+    """Owners follow each other, each continues from its stamp; the previous one resumes late.
 
     However many answers are lost: nothing is passed that nobody handled, nothing goes back, and
     whoever was fenced off never writes again.
@@ -412,8 +414,8 @@ async def test_a_chain_of_owners_with_faults_loses_nothing(
     happened: Counter[str] = Counter()
     for epoch in range(1, 12):
         row = await granted(store, claim(row, "0", f"owner-{epoch}"))
-        one = CheckpointWriter(flaky, GROUP, "0", row.epoch)
-        start = await insist(one.stamp)
+        writer = CheckpointWriter(flaky, GROUP, "0", row.epoch)
+        start = await insist(writer.stamp)
         at = -1 if start.sequence is None else start.sequence
         assert reached <= at <= handled
         for _ in range(rng.randrange(12)):
@@ -423,25 +425,25 @@ async def test_a_chain_of_owners_with_faults_loses_nothing(
                 theirs = Checkpoint(GROUP, "0", rng.randrange(handled + 1), None)
                 update_checkpoint_as_sdk(store, theirs)
                 happened["sdk"] += 1
-                reached = min(reached, theirs.sequence or 0)  # until one of us mends it
+                reached = min(reached, theirs.sequence or 0)  # until one of our writers corrects it
             elif old is not None and rng.random() < 0.3:
                 with pytest.raises((OwnershipLost, StoreError)):
                     await old.advance(handled + 100, None)
                 happened["woke up"] += 1
-            before = one._known
+            before = writer._known
             try:
-                told = await one.advance(at, str(at))
+                written = await writer.advance(at, str(at))
             except StoreError:
                 continue
-            (found,) = await store.list_checkpoints(GROUP)
-            assert told.sequence is not None
-            assert at <= told.sequence <= handled
-            if told is not before:  # otherwise an SDK was ahead, and nothing had to be written
-                assert found == told
-                assert found.epoch == epoch
-                reached = told.sequence
+            (stored,) = await store.list_checkpoints(GROUP)
+            assert written.sequence is not None
+            assert at <= written.sequence <= handled
+            if written is not before:  # otherwise an SDK was ahead, and nothing was written
+                assert stored == written
+                assert stored.epoch == epoch
+                reached = written.sequence
                 happened["advanced"] += 1
-        old = one
+        old = writer
     assert happened["advanced"] > 0
     assert flaky.injected.total() > 0
 
@@ -449,8 +451,8 @@ async def test_a_chain_of_owners_with_faults_loses_nothing(
 async def insist(step: object) -> Checkpoint:
     for _ in range(100):
         try:
-            found: Checkpoint = await step()  # type: ignore[operator]
+            stored: Checkpoint = await step()  # type: ignore[operator]
         except StoreError:
             continue
-        return found
+        return stored
     raise AssertionError("the store never answered")

@@ -1,4 +1,4 @@
-"""Every combination of what a writer knows, wants, finds and doubts."""
+"""`next_step` for every combination of known, requested and stored checkpoints."""
 
 from __future__ import annotations
 
@@ -25,30 +25,35 @@ def mark(at: int | None, epoch: int, etag: str = "") -> Checkpoint:
 
 
 def step(
-    known: Checkpoint | None, wanted: Checkpoint, found: Checkpoint | None, in_doubt: bool
+    known: Checkpoint | None, requested: Checkpoint, stored: Checkpoint | None, in_doubt: bool
 ) -> AlreadyStored | RetryWrite | FencedOff:
-    """After silence if there is a doubt, after a refusal if there is none."""
-    return next_step(known, wanted, found, in_doubt=in_doubt, refused=not in_doubt)
+    """After no response if in doubt, else after a refusal."""
+    return next_step(known, requested, stored, in_doubt=in_doubt, refused=not in_doubt)
 
 
-# We have epoch 5 and had written 20; now we want to write 30. What is stored is ... so we ...
+# We have epoch 5 and wrote 20; now we write 30. The stored checkpoint, and the next step:
 ADVANCING = [
-    # at, epoch, in doubt -> answer
+    # at, epoch, in doubt -> next step
     (20, 6, False, FencedOff(6)),  # a later owner has stamped it
     (20, 6, True, FencedOff(6)),
-    (30, 6, True, FencedOff(6)),  # ... after our write had arrived
-    (30, 5, True, AlreadyStored(mark(30, 5, "new"))),  # our write had arrived, its answer was lost
-    (20, 5, True, RetryWrite(mark(30, 5, "new"))),  # it had not
-    (25, 5, True, RetryWrite(mark(30, 5, "new"))),  # an earlier one of ours had
-    (10, 5, True, RetryWrite(mark(30, 5, "old"))),  # rewound by hand, or an old listing: try again
+    (30, 6, True, FencedOff(6)),  # ... after our write took effect
+    (
+        30,
+        5,
+        True,
+        AlreadyStored(mark(30, 5, "new")),
+    ),  # our write took effect, its response was lost
+    (20, 5, True, RetryWrite(mark(30, 5, "new"))),  # it did not
+    (25, 5, True, RetryWrite(mark(30, 5, "new"))),  # an earlier one of ours did
+    (10, 5, True, RetryWrite(mark(30, 5, "old"))),  # rewound by hand, or a stale listing
     (40, 5, True, AlreadyStored(mark(40, 5, "new"))),  # an attempt of ours that found an SDK ahead
     (10, 5, False, FencedOff(5)),
     (20, 5, False, FencedOff(5)),
-    (30, 5, False, FencedOff(5)),  # nobody but us may have our epoch, and we did not write
+    (30, 5, False, FencedOff(5)),  # only we have our epoch, and we did not write
     (20, 0, False, RetryWrite(mark(30, 5, "new"))),  # an official SDK, no further than we are
     (30, 0, False, RetryWrite(mark(30, 5, "new"))),
-    (10, 0, False, RetryWrite(mark(30, 5, "new"))),  # it went back: that is undone
-    (40, 0, False, RetryWrite(mark(40, 5, "new"))),  # it got further: fenced, and left there
+    (10, 0, False, RetryWrite(mark(30, 5, "new"))),  # it went back: undone
+    (40, 0, False, RetryWrite(mark(40, 5, "new"))),  # it is ahead: stamped, position kept
     (40, 0, True, RetryWrite(mark(40, 5, "new"))),
     (None, 0, False, RetryWrite(mark(30, 5, "new"))),
     (20, 4, False, RetryWrite(mark(30, 5, "new"))),
@@ -60,24 +65,24 @@ ADVANCING = [
 def test_the_next_step_of_an_advance(
     at: int | None, epoch: int, in_doubt: bool, answer: object
 ) -> None:
-    found = mark(at, epoch, "new")
-    assert step(mark(20, 5, "old"), mark(30, 5, "old"), found, in_doubt) == answer
+    stored = mark(at, epoch, "new")
+    assert step(mark(20, 5, "old"), mark(30, 5, "old"), stored, in_doubt) == answer
 
 
 def test_a_rewind_counts_after_a_refused_write() -> None:
-    known, wanted, found = mark(20, 5, "old"), mark(30, 5, "old"), mark(10, 5, "new")
-    assert next_step(known, wanted, found, in_doubt=True, refused=True) == FencedOff(5)
+    known, requested, stored = mark(20, 5, "old"), mark(30, 5, "old"), mark(10, 5, "new")
+    assert next_step(known, requested, stored, in_doubt=True, refused=True) == FencedOff(5)
 
 
-# We have epoch 5 and have not stamped it yet; when we looked it stood at 20 with epoch 3.
+# We have epoch 5 and have not stamped yet; the listing had 20 with epoch 3.
 STAMPING = [
     (20, 6, False, FencedOff(6)),
-    (20, 5, True, RetryWrite(mark(20, 5, "new"))),  # what was found may be old: a grant proves it
-    (20, 5, False, FencedOff(5)),  # a double: the row has been rewritten without its epoch
-    (30, 5, True, RetryWrite(mark(30, 5, "new"))),  # an earlier attempt of ours, over another place
-    (30, 3, False, RetryWrite(mark(30, 5, "new"))),  # the owner before us got further meanwhile
-    (20, 3, True, RetryWrite(mark(20, 5, "new"))),  # ours did not arrive
-    (10, 0, False, RetryWrite(mark(10, 5, "new"))),  # we have handled nothing: theirs is the truth
+    (20, 5, True, RetryWrite(mark(20, 5, "new"))),  # the listing may be stale: a grant proves it
+    (20, 5, False, FencedOff(5)),  # another owner with our epoch: the row lost its epoch
+    (30, 5, True, RetryWrite(mark(30, 5, "new"))),  # an earlier attempt, over another position
+    (30, 3, False, RetryWrite(mark(30, 5, "new"))),  # the previous owner advanced meanwhile
+    (20, 3, True, RetryWrite(mark(20, 5, "new"))),  # ours had no effect
+    (10, 0, False, RetryWrite(mark(10, 5, "new"))),  # we have handled nothing: its position counts
     (40, 0, True, RetryWrite(mark(40, 5, "new"))),
     (None, 4, False, RetryWrite(mark(None, 5, "new"))),
 ]
@@ -87,16 +92,16 @@ STAMPING = [
 def test_the_next_step_of_a_stamp(
     at: int | None, epoch: int, in_doubt: bool, answer: object
 ) -> None:
-    found = mark(at, epoch, "new")
-    assert step(None, mark(20, 5, "old"), found, in_doubt) == answer
+    stored = mark(at, epoch, "new")
+    assert step(None, mark(20, 5, "old"), stored, in_doubt) == answer
 
 
-# We go from epoch 5 to 7 at 20.
+# We raise the epoch from 5 to 7 at 20.
 RESTAMPING = [
     (20, 7, True, AlreadyStored(mark(20, 7, "new"))),
     (20, 5, True, RetryWrite(mark(20, 7, "new"))),
     (40, 5, True, RetryWrite(mark(40, 7, "new"))),
-    (20, 5, False, FencedOff(5)),  # refused, though nobody but us has this epoch: moved by hand
+    (20, 5, False, FencedOff(5)),  # refused, though only we have this epoch: moved by hand
     (20, 8, True, FencedOff(8)),
     (20, 6, False, RetryWrite(mark(20, 7, "new"))),
     (20, 0, False, RetryWrite(mark(20, 7, "new"))),
@@ -105,19 +110,19 @@ RESTAMPING = [
 
 @pytest.mark.parametrize(("at", "epoch", "in_doubt", "answer"), RESTAMPING)
 def test_the_next_step_of_a_restamp(at: int, epoch: int, in_doubt: bool, answer: object) -> None:
-    found = mark(at, epoch, "new")
-    assert step(mark(20, 5, "old"), mark(20, 7, "old"), found, in_doubt) == answer
+    stored = mark(at, epoch, "new")
+    assert step(mark(20, 5, "old"), mark(20, 7, "old"), stored, in_doubt) == answer
 
 
 @pytest.mark.parametrize("in_doubt", [False, True])
 @pytest.mark.parametrize("known", [None, mark(20, 5, "old")])
 def test_a_deleted_checkpoint_is_written_again(known: Checkpoint | None, in_doubt: bool) -> None:
-    wanted = mark(30, 5, "old")
-    assert step(known, wanted, None, in_doubt) == RetryWrite(mark(30, 5, ""))
+    requested = mark(30, 5, "old")
+    assert step(known, requested, None, in_doubt) == RetryWrite(mark(30, 5, ""))
 
 
 def test_no_step_passes_unhandled_events_or_a_later_owner() -> None:
-    """The two promises, and that a write always goes over what was found, in our name."""
+    """The two invariants, and that a write is always over the stored etag, with our epoch."""
     places = [None, 10, 20, 25, 30, 40]
     combinations = 0
     for known_at, wanted_at, found_at in product([*places, "never"], places, places):
@@ -126,46 +131,46 @@ def test_no_step_passes_unhandled_events_or_a_later_owner() -> None:
         ):
             if in_doubt or refused:
                 known = None if known_at == "never" else mark(known_at, 5, "old")  # type: ignore[arg-type]
-                wanted = mark(wanted_at, wanted_epoch, "old")
-                found = mark(found_at, found_epoch, "new")
-                answer = next_step(known, wanted, found, in_doubt=in_doubt, refused=refused)
-                check(known, wanted, found, in_doubt, refused, answer)
+                requested = mark(wanted_at, wanted_epoch, "old")
+                stored = mark(found_at, found_epoch, "new")
+                answer = next_step(known, requested, stored, in_doubt=in_doubt, refused=refused)
+                check(known, requested, stored, in_doubt, refused, answer)
                 combinations += 1
     assert combinations == 7 * 6 * 6 * 2 * 9 * 3
 
 
 def check(
     known: Checkpoint | None,
-    wanted: Checkpoint,
-    found: Checkpoint,
+    requested: Checkpoint,
+    stored: Checkpoint,
     in_doubt: bool,
     refused: bool,
     answer: AlreadyStored | RetryWrite | FencedOff,
 ) -> None:
-    if found.epoch > wanted.epoch or (found.epoch == wanted.epoch and not in_doubt):
-        assert answer == FencedOff(found.epoch)
+    if stored.epoch > requested.epoch or (stored.epoch == requested.epoch and not in_doubt):
+        assert answer == FencedOff(stored.epoch)
     match answer:
         case AlreadyStored(checkpoint):
             assert in_doubt
-            assert checkpoint == found
-            assert checkpoint.epoch == wanted.epoch
-            assert known is None or not is_ahead(wanted, checkpoint)
+            assert checkpoint == stored
+            assert checkpoint.epoch == requested.epoch
+            assert known is None or not is_ahead(requested, checkpoint)
         case RetryWrite(checkpoint) if checkpoint.etag == "old":
-            # Once more as before: only if nothing says that it cannot be granted.
+            # The same write again: only if it may still be granted.
             assert not refused
-            assert checkpoint == wanted
+            assert checkpoint == requested
         case RetryWrite(checkpoint):
-            assert (checkpoint.epoch, checkpoint.etag) == (wanted.epoch, "new")
-            # Not past what was handled: it is our place or one that somebody wrote down ...
-            assert same_position(checkpoint, wanted) or same_position(checkpoint, found)
+            assert (checkpoint.epoch, checkpoint.etag) == (requested.epoch, "new")
+            # Not past a handled event: it is our position or a stored one ...
+            assert same_position(checkpoint, requested) or same_position(checkpoint, stored)
             # ... and not back from what is stored.
-            assert not is_ahead(found, checkpoint)
+            assert not is_ahead(stored, checkpoint)
         case FencedOff(epoch):
-            assert epoch == found.epoch
+            assert epoch == stored.epoch
 
 
 @pytest.mark.parametrize(
-    ("found", "erased"),
+    ("stored", "erased"),
     [
         (None, True),
         (mark(20, 0), True),
@@ -174,9 +179,9 @@ def check(
         (mark(20, 6), False),
     ],
 )
-def test_an_erased_stamp_is_detected(found: Checkpoint | None, erased: bool) -> None:
-    assert is_erased(mark(20, 5), mark(30, 7), found) == erased  # we had stamped it with 5
-    assert is_erased(None, mark(30, 5), found) == erased
+def test_an_erased_stamp_is_detected(stored: Checkpoint | None, erased: bool) -> None:
+    assert is_erased(mark(20, 5), mark(30, 7), stored) == erased  # stamped by us with 5
+    assert is_erased(None, mark(30, 5), stored) == erased
 
 
 @pytest.mark.parametrize(
@@ -184,14 +189,14 @@ def test_an_erased_stamp_is_detected(found: Checkpoint | None, erased: bool) -> 
     [
         ((5, "1"), (4, "9"), True),  # the sequence number counts
         ((4, "9"), (4, "1"), False),
-        ((0, "0"), (None, None), True),  # zero is a place
+        ((0, "0"), (None, None), True),  # zero is a position
         ((None, "0"), (None, None), True),
         ((None, None), (0, "0"), False),
         ((None, None), (None, None), False),
         ((None, "900"), (5, "800"), True),
-        ((None, "1000"), (None, "900"), True),  # as numbers, not as words
+        ((None, "1000"), (None, "900"), True),  # as numbers, not as texts
         ((5, "0"), (None, "-1"), True),
-        ((None, "geo:2"), (None, "geo:1"), False),  # nobody can tell
+        ((None, "geo:2"), (None, "geo:1"), False),  # not comparable
         ((None, "geo:2"), (5, "800"), False),
         ((None, "²"), (None, "1"), False),
         ((5, None), (None, "800"), False),

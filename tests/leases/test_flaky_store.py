@@ -1,4 +1,4 @@
-"""Mishaps on purpose: each is one that the contract allows, and the same die throws the same."""
+"""FlakyStore: its faults are allowed by the contract, and a seed repeats them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.leases.flaky_store import NO_FAULTS, Fault, FlakyStore, RandomFaults,
 
 
 class SleepyClock:
-    """A clock on which nothing but sleep takes time."""
+    """A clock that advances only by sleep."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -121,7 +121,7 @@ def test_the_same_seed_draws_the_same_faults() -> None:
 
     assert thrown(1) == thrown(1)
     assert thrown(1) != thrown(2)
-    share = {mishap: thrown(1).count(mishap) / 500 for mishap in ("before", "after", "stale")}
+    share = {fault: thrown(1).count(fault) / 500 for fault in ("before", "after", "stale")}
     assert share == pytest.approx({"before": 0.2, "after": 0.3, "stale": 0.4}, abs=0.06)
 
 

@@ -1,4 +1,4 @@
-"""Which store a text means, and that no error repeats a key."""
+"""Store URLs: parsing, opening, and errors without keys."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ URL = "https://acct.blob.core.windows.net"
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "url"),
     [
         ("memory:", StoreUrl("memory")),
         ("MEMORY:", StoreUrl("memory")),
@@ -65,8 +65,8 @@ URL = "https://acct.blob.core.windows.net"
         ),
     ],
 )
-def test_a_store_url_is_parsed(text: str | Path, place: StoreUrl) -> None:
-    assert parse_store_url(text) == place
+def test_a_store_url_is_parsed(text: str | Path, url: StoreUrl) -> None:
+    assert parse_store_url(text) == url
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_a_store_url_is_parsed(text: str | Path, place: StoreUrl) -> None:
     ],
 )
 def test_an_invalid_store_url_is_refused_without_secrets(text: str, words: str) -> None:
-    with pytest.raises(OptionError, match=words) as told:
+    with pytest.raises(OptionError, match=words) as raised:
         parse_store_url(text)
-    assert KEY not in str(told.value)
-    assert "sig=" not in str(told.value)
+    assert KEY not in str(raised.value)
+    assert "sig=" not in str(raised.value)
 
 
 def test_a_container_can_be_a_separate_argument() -> None:

@@ -121,7 +121,7 @@ async def test_no_cycle_makes_more_store_calls_than_the_processor_notes_allow(
 
     At a cold start, when a host joins, when the fleet is settled, and after a crash.
     """
-    asked, options = storage.proxy.asked, ProcessorOptions()
+    asked, options = storage.proxy.requests, ProcessorOptions()
     async with EmbeddedHub({HUB: 6}) as hub, AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_client(hub.connection_string(HUB)))
         store = BlobStore.from_connection_string(
@@ -132,7 +132,7 @@ async def test_no_cycle_makes_more_store_calls_than_the_processor_notes_allow(
             timeout_s=60,
         )
         await stack.enter_async_context(store)
-        storage.proxy.forget()
+        storage.proxy.reset_counts()
         group, clock = Group(client.namespace, HUB), storage.azurite.clock
 
         def cycle_of(host: str) -> Cycle:
@@ -148,7 +148,7 @@ async def test_no_cycle_makes_more_store_calls_than_the_processor_notes_allow(
             for lease in list(cycle.host.leases.held.values()):
                 if lease.row.successor:  # as the engine does when the pump has ended
                     await cycle.host.leases.give_up(lease.partition)
-            storage.proxy.forget()
+            storage.proxy.reset_counts()
 
         a, b = cycle_of("a"), cycle_of("b")
         for cycle in (a, a, a, b, b, a, b, a, b, a, b):
@@ -173,10 +173,10 @@ async def test_a_settled_cycle_is_one_list_call_and_the_renewals(storage: Storag
         async with processor, asyncio.timeout(100):
             while not (processor.settled and len(processor.owned) == 4):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-            storage.proxy.forget()
-            while storage.proxy.asked["list"] < 4:  # noqa: ASYNC110
+            storage.proxy.reset_counts()
+            while storage.proxy.requests["list"] < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-            asked = dict(storage.proxy.asked)
+            asked = dict(storage.proxy.requests)
     lists, renewals = asked.pop("list"), asked.pop("set metadata")
     assert asked == {}  # no other calls
     assert renewals <= 4 * (lists + 1)

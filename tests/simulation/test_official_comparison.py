@@ -17,38 +17,38 @@ STEADY = ours(STRATEGIES["steady"], ProcessorOptions())
 
 
 def test_our_hosts_need_the_fewest_moves_and_no_duplicates() -> None:
-    found = simulate(SMALL, STEADY, seed=1, watch_s=300)
-    assert (found.moves, found.handed, found.spread) == (2, 2, 0)
-    assert (found.again, found.missed, found.unowned_s) == (0, 0, 0)
-    assert found.seconds is not None
-    assert found.seconds < 30
-    assert found.calls > 0
+    result = simulate(SMALL, STEADY, seed=1, watch_s=300)
+    assert (result.moves, result.handed, result.spread) == (2, 2, 0)
+    assert (result.again, result.missed, result.unowned_s) == (0, 0, 0)
+    assert result.seconds is not None
+    assert result.seconds < 30
+    assert result.calls > 0
 
 
 def test_official_hosts_run_and_share() -> None:
-    found = simulate(SMALL, official("greedy"), seed=1, watch_s=400)
-    assert (found.moves, found.handed, found.spread, found.missed) == (2, 2, 0, 0)
+    result = simulate(SMALL, official("greedy"), seed=1, watch_s=400)
+    assert (result.moves, result.handed, result.spread, result.missed) == (2, 2, 0, 0)
     # It takes one partition per cycle of 30 s and more.
-    assert found.seconds is not None
-    assert found.seconds > 30
-    assert found.calls > 0
+    assert result.seconds is not None
+    assert result.seconds > 30
+    assert result.calls > 0
 
 
 @pytest.mark.parametrize(("kind_of_fleet", "lease_s"), [(STEADY, 30), (official("balanced"), 180)])
 def test_partitions_of_a_dead_host_wait_for_its_lease(
     kind_of_fleet: FleetKind, lease_s: float
 ) -> None:
-    found = simulate(DEATH, kind_of_fleet, seed=2, watch_s=600)
-    assert (found.handed, found.missed, found.moves) == (2, 0, 0)
-    assert found.seconds is not None
-    assert found.seconds > lease_s - kind_of_fleet.interval_s * 1.3
-    assert found.unowned_s > 2 * (lease_s - kind_of_fleet.interval_s * 1.3)
+    result = simulate(DEATH, kind_of_fleet, seed=2, watch_s=600)
+    assert (result.handed, result.missed, result.moves) == (2, 0, 0)
+    assert result.seconds is not None
+    assert result.seconds > lease_s - kind_of_fleet.interval_s * 1.3
+    assert result.unowned_s > 2 * (lease_s - kind_of_fleet.interval_s * 1.3)
 
 
 def test_a_host_that_stops_gracefully_leaves_nothing_unhandled() -> None:
-    found = simulate(LEAVE, STEADY, seed=3, watch_s=200)
-    assert (found.again, found.missed, found.spread) == (0, 0, 0)
-    assert found.handed in (3, 4)
+    result = simulate(LEAVE, STEADY, seed=3, watch_s=200)
+    assert (result.again, result.missed, result.spread) == (0, 0, 0)
+    assert result.handed in (3, 4)
 
 
 def test_the_same_seed_gives_the_same_measurement() -> None:
@@ -57,11 +57,11 @@ def test_the_same_seed_gives_the_same_measurement() -> None:
 
 
 def test_the_table_has_every_cell_and_every_side() -> None:
-    found = [simulate(SMALL, STEADY, seed, 150) for seed in (1, 2)]
-    assert len(list(cells(SMALL, STEADY, found))) == 7
+    result = [simulate(SMALL, STEADY, seed, 150) for seed in (1, 2)]
+    assert len(list(cells(SMALL, STEADY, result))) == 7
     assert len([name for name, _ in sides() if "azure" in name]) == 2
     with pytest.raises(AssertionError, match="never handled"):
-        list(cells(SMALL, STEADY, [found[0]._replace(missed=3)]))
+        list(cells(SMALL, STEADY, [result[0]._replace(missed=3)]))
 
 
 def test_the_ledger_counts() -> None:
@@ -82,7 +82,7 @@ def test_the_ledger_counts() -> None:
     observer.given("0", [1, 2, 3])
     observer.given("0", [3, 4])
     observer.done("0", [1, 2])
-    found = observer.measured({"0": 5})
-    assert (found.moves, found.handed, found.again, found.spread) == (1, 2, 1, 0)
-    assert (found.unowned_s, found.seconds) == (3.0, 23.0)
-    assert found.missed == 3
+    result = observer.measured({"0": 5})
+    assert (result.moves, result.handed, result.again, result.spread) == (1, 2, 1, 0)
+    assert (result.unowned_s, result.seconds) == (3.0, 23.0)
+    assert result.missed == 3

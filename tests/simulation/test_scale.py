@@ -74,29 +74,29 @@ def test_the_page_has_the_computed_numbers(partitions: int, hosts: int) -> None:
 def test_after_a_cold_start_all_plans_together_claim_everything_once(
     partitions: int, hosts: int
 ) -> None:
-    found = cold(partitions, hosts)
-    plans = [plan(found, partitions, host) for host in range(hosts)]
-    wanted = Counter(partition for one in plans for partition in one)
-    assert wanted == Counter(str(n) for n in range(partitions))
+    rows = cold(partitions, hosts)
+    plans = [plan(rows, partitions, host) for host in range(hosts)]
+    requested = Counter(partition for part in plans for partition in part)
+    assert requested == Counter(str(n) for n in range(partitions))
     assert max(map(len, plans)) - min(map(len, plans)) <= 1
 
 
 @pytest.mark.parametrize(("partitions", "hosts"), SIZES)
 def test_a_new_host_requests_its_share_and_others_nothing(partitions: int, hosts: int) -> None:
-    found = newcomer(partitions, hosts)
-    wanted = plan(found, partitions, hosts - 1)
-    assert len(wanted) == len(set(wanted)) == partitions // hosts
-    kept = Counter(row.owner for row in found.ownerships if row.partition not in wanted)
-    assert max(kept.values()) - len(wanted) <= 1
+    rows = newcomer(partitions, hosts)
+    requested = plan(rows, partitions, hosts - 1)
+    assert len(requested) == len(set(requested)) == partitions // hosts
+    kept = Counter(row.owner for row in rows.ownerships if row.partition not in requested)
+    assert max(kept.values()) - len(requested) <= 1
     for host in range(0, hosts - 1, max(1, hosts // 7)):
-        assert plan(found, partitions, host) == []
+        assert plan(rows, partitions, host) == []
 
 
 @pytest.mark.parametrize(("partitions", "hosts"), SIZES)
 def test_at_rest_no_host_requests_anything(partitions: int, hosts: int) -> None:
-    found = at_rest(partitions, hosts)
+    rows = at_rest(partitions, hosts)
     for host in range(0, hosts, max(1, hosts // 7)):
-        assert plan(found, partitions, host) == []
+        assert plan(rows, partitions, host) == []
 
 
 def test_partitions_of_a_tenth_of_the_hosts_are_claimed_once() -> None:
@@ -106,10 +106,10 @@ def test_partitions_of_a_tenth_of_the_hosts_are_claimed_once() -> None:
     def owner(partition: int) -> str:
         return name(partition % hosts) if partition % hosts >= gone else ""
 
-    found = listing(partitions, hosts, owner)
-    found = type(found)(found.ownerships, found.members[gone:])
-    plans = [plan(found, partitions, host) for host in range(gone, hosts, 60)]
-    wanted = Counter(partition for one in plans for partition in one)
-    assert wanted
-    assert max(wanted.values()) == 1
-    assert {len(one) for one in plans} <= {1, 2}
+    rows = listing(partitions, hosts, owner)
+    rows = type(rows)(rows.ownerships, rows.members[gone:])
+    plans = [plan(rows, partitions, host) for host in range(gone, hosts, 60)]
+    requested = Counter(partition for part in plans for partition in part)
+    assert requested
+    assert max(requested.values()) == 1
+    assert {len(part) for part in plans} <= {1, 2}

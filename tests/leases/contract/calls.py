@@ -1,4 +1,4 @@
-"""Short words for what the contract's tests do all the time."""
+"""Calls that the tests of the contract make all the time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def row_of(outcome: ClaimOutcome) -> Ownership:
     return outcome.row
 
 
-def mark_of(outcome: CheckpointOutcome) -> Checkpoint:
+def checkpoint_of(outcome: CheckpointOutcome) -> Checkpoint:
     assert isinstance(outcome, Granted), outcome
     return outcome.row
 
@@ -38,26 +38,26 @@ async def first(store: CheckpointStore, partition: str = "0", host: str = "a") -
 
 
 async def rows(store: CheckpointStore, group: Group = GROUP) -> dict[str, Ownership]:
-    found = (await store.list_ownership(group)).ownerships
-    by_partition = {row.partition: row for row in found}
-    assert len(by_partition) == len(found)
+    listed = (await store.list_ownership(group)).ownerships
+    by_partition = {row.partition: row for row in listed}
+    assert len(by_partition) == len(listed)
     return by_partition
 
 
 async def members(store: CheckpointStore, group: Group = GROUP) -> dict[str, Member]:
-    found = (await store.list_ownership(group)).members
-    by_name = {member.name: member for member in found}
-    assert len(by_name) == len(found)
+    listed = (await store.list_ownership(group)).members
+    by_name = {member.name: member for member in listed}
+    assert len(by_name) == len(listed)
     return by_name
 
 
 async def checkpoints(store: CheckpointStore, group: Group = GROUP) -> dict[str, Checkpoint]:
-    found = await store.list_checkpoints(group)
-    by_partition = {mark.partition: mark for mark in found}
-    assert len(by_partition) == len(found)
+    listed = await store.list_checkpoints(group)
+    by_partition = {checkpoint.partition: checkpoint for checkpoint in listed}
+    assert len(by_partition) == len(listed)
     return by_partition
 
 
 def kept(row: Ownership) -> tuple[object, ...]:
-    """What of a row does not change while nobody writes it."""
+    """The fields of a row that change only by a write."""
     return row.partition, row.owner, row.epoch, row.etag, row.successor, row.rate, row.pinned

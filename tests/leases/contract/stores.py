@@ -1,7 +1,7 @@
-"""The stores that the contract suite judges. **To add yours, add an entry to STORES below.**
+"""The stores that the contract suite tests. **To add yours, add an entry to STORES below.**
 
-A maker gets an empty directory of its own and yields a `Place`: somewhere that rows are kept, and
-the ways in which a test gets at it. Everything in contract/ then runs against it.
+A maker gets an empty directory and yields a `StoreBackend`: where rows are kept, and how a test
+reaches them. Every test in contract/ runs against it.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ Open = Callable[[], AbstractAsyncContextManager[CheckpointStore]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Somewhere that rows are kept, empty at first."""
+class StoreBackend:
+    """Where rows are kept, empty at first."""
 
-    # One more handle on the same rows, as another host would have.
+    # Another handle on the same rows, as of another host.
     open: Open
-    # A handle whose calls get no answer while it is open: reads must raise StoreError, writes must
-    # come back unknown, before long. Once it is closed all goes on as before.
+    # A handle without responses while it is open: reads must raise StoreError, writes must
+    # return unknown, within their deadline. After it is closed the backend works as before.
     silent: Open
-    # Time as the place counts it, from anywhere, and a way to let some of it pass.
+    # The time of the backend, and a way to advance it.
     now: Callable[[], float]
     pass_time: Callable[[float], Awaitable[None]]
-    # What passes without trouble in one test, well above `resolution_s`. A place whose clock
-    # nobody can move says a few seconds, and really waits.
+    # The time that may pass in one test, well above `resolution_s`. For a backend whose clock
+    # cannot be advanced: a few seconds of real waiting.
     tick_s: float = 100.0
     # How exact ages and deadlines are: a second where the store's clock counts seconds.
     resolution_s: float = 0.001
-    # Whether the store can see that a checkpoint goes back though its etag matches.
+    # Whether the store detects that a checkpoint goes back although its etag matches.
     sees_checkpoints: bool = True
-    # Whether rows grow old by and by. A lease only tells whether a row is held (0 s) or not (inf).
+    # Whether rows have ages. A blob lease only shows whether a row is held (0 s) or not (inf).
     ages: bool = True
-    # What must be in no error text.
+    # Texts that must be in no error.
     secrets: tuple[str, ...] = ()
 
     @property
@@ -65,7 +65,7 @@ class Place:
 
 
 class Clock:
-    """A clock that only a test moves."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.time = 1_000_000.0
@@ -77,19 +77,19 @@ class Clock:
         return self.time
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError("nobody should wait by this clock")
+        raise AssertionError("no store waits by this clock")
 
     async def pass_time(self, seconds: float) -> None:
         self.time += seconds
 
 
 @asynccontextmanager
-async def memory(directory: Path) -> AsyncIterator[Place]:
+async def memory(directory: Path) -> AsyncIterator[StoreBackend]:
     clock = Clock()
     store = MemoryStore(clock)
 
     @asynccontextmanager
-    async def open_it() -> AsyncIterator[CheckpointStore]:
+    async def open_store() -> AsyncIterator[CheckpointStore]:
         async with store:
             yield store
 
@@ -98,11 +98,11 @@ async def memory(directory: Path) -> AsyncIterator[Place]:
         async with FlakyStore(store, RandomFaults(Random(0), before=1, failed=1)) as flaky:
             yield flaky
 
-    yield Place(open_it, silent, clock.monotonic, clock.pass_time)
+    yield StoreBackend(open_store, silent, clock.monotonic, clock.pass_time)
 
 
 @asynccontextmanager
-async def sqlite(directory: Path) -> AsyncIterator[Place]:
+async def sqlite(directory: Path) -> AsyncIterator[StoreBackend]:
     clock = Clock()
     path = directory / "deep" / "er" / "leases.db"
 
@@ -111,7 +111,7 @@ async def sqlite(directory: Path) -> AsyncIterator[Place]:
 
     @asynccontextmanager
     async def silent() -> AsyncIterator[CheckpointStore]:
-        """Its thread hangs, as it does when the disk does."""
+        """Its thread hangs, as with a hanging disk."""
         async with SqliteStore(path, deadline_s=60, clock=moment) as store:
             assert store._thread is not None
             store._deadline_s = 0.2
@@ -125,7 +125,7 @@ async def sqlite(directory: Path) -> AsyncIterator[Place]:
                 mended.set()
                 await hanging
 
-    yield Place(
+    yield StoreBackend(
         lambda: SqliteStore(path, deadline_s=60, clock=moment),
         silent,
         clock.monotonic,
@@ -134,7 +134,7 @@ async def sqlite(directory: Path) -> AsyncIterator[Place]:
 
 
 @asynccontextmanager
-async def blob(directory: Path, azurite: Azurite) -> AsyncIterator[Place]:
+async def blob(directory: Path, azurite: Azurite) -> AsyncIterator[StoreBackend]:
     container = f"c-{uuid.uuid4()}"
 
     def store(port: int) -> BlobStore:
@@ -146,13 +146,13 @@ async def blob(directory: Path, azurite: Azurite) -> AsyncIterator[Place]:
             clock=azurite.clock,
         )
 
-    async with blob_place(azurite, store) as place:
-        yield place
+    async with blob_backend(azurite, store) as backend:
+        yield backend
 
 
 @asynccontextmanager
-async def bloblease(directory: Path, azurite: Azurite) -> AsyncIterator[Place]:
-    """With names as the contract wants them; hosts of old would file by group alone."""
+async def bloblease(directory: Path, azurite: Azurite) -> AsyncIterator[StoreBackend]:
+    """With the names that the contract requires; legacy hosts use the group alone."""
     container = f"c-{uuid.uuid4()}"
 
     def store(port: int) -> BlobLeaseStore:
@@ -165,27 +165,27 @@ async def bloblease(directory: Path, azurite: Azurite) -> AsyncIterator[Place]:
             clock=azurite.clock,
         )
 
-    async with blob_place(azurite, store) as place:
-        yield replace(place, ages=False)
+    async with blob_backend(azurite, store) as backend:
+        yield replace(backend, ages=False)
 
 
 @asynccontextmanager
-async def blob_place(
+async def blob_backend(
     azurite: Azurite, store: Callable[[int], CheckpointStore]
-) -> AsyncIterator[Place]:
-    """A container of Azurite, whose clock is moved. Both times it tells are in whole seconds."""
+) -> AsyncIterator[StoreBackend]:
+    """A container of Azurite, whose clock is advanced. Its times are in whole seconds."""
 
     @asynccontextmanager
     async def silent() -> AsyncIterator[CheckpointStore]:
-        """Everything arrives and is carried out, and no answer ever comes back."""
+        """Every request takes effect, and every response is lost."""
         async with proxy_to(azurite.port) as proxy, store(proxy.port) as opened:
-            proxy.spoil_all("lost")
+            proxy.inject_always("lost")
             yield opened
 
     async def pass_time(seconds: float) -> None:
         azurite.advance(seconds)
 
-    yield Place(
+    yield StoreBackend(
         lambda: store(azurite.port),
         silent,
         azurite.clock.monotonic,
@@ -195,18 +195,18 @@ async def blob_place(
     )
 
 
-Maker = Callable[..., AbstractAsyncContextManager[Place]]
-ReadyMaker = Callable[[Path], AbstractAsyncContextManager[Place]]
+Maker = Callable[..., AbstractAsyncContextManager[StoreBackend]]
+ReadyMaker = Callable[[Path], AbstractAsyncContextManager[StoreBackend]]
 
 
 def ready(maker: Maker, request: pytest.FixtureRequest) -> ReadyMaker:
-    """A maker asks for fixtures as a test does, by the names of its other arguments."""
+    """Resolve the fixtures that a maker requests by the names of its other arguments."""
     asked = [name for name in signature(maker).parameters if name != "directory"]
     return partial(maker, **{name: request.getfixturevalue(name) for name in asked})
 
 
 # ------------------------------------------------------------------------------------------------
-# Every store that keeps the contract. An entry more is one store more under judgement.
+# Every store that implements the contract.
 STORES: dict[str, Maker] = {
     "memory": memory,
     "sqlite": sqlite,

@@ -1,4 +1,4 @@
-"""Clause 1: a row or checkpoint is written only over the one with the etag that was given."""
+"""Clause 1: a row or checkpoint is written only over the one with the given etag."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pumphouse.leases.model import (
 )
 from pumphouse.leases.store import CheckpointStore, ClaimOutcome
 from tests.leases.contract.calls import (
+    checkpoint_of,
     checkpoints,
     first,
     granted,
     kept,
-    mark_of,
     refused,
     row_of,
     rows,
@@ -66,7 +66,7 @@ async def test_every_granted_write_changes_the_etag(store: CheckpointStore) -> N
     row = await first(store)
     seen = {row.etag}
     for _ in range(5):
-        row = await granted(store, renew(row))  # word for word the same row
+        row = await granted(store, renew(row))  # exactly the same row
         assert row.etag not in seen
         assert (await rows(store))["0"].etag == row.etag
         seen.add(row.etag)
@@ -96,7 +96,7 @@ async def test_a_refusal_has_the_current_row_or_none(store: CheckpointStore) -> 
 
 
 async def test_a_row_passes_through_all_its_states(store: CheckpointStore) -> None:
-    """Every way in which one row may follow another, each over the one before."""
+    """Every way in which one row may follow another."""
     row = await first(store, host="a")
     row = await granted(store, renew(row, rate=12.5))
     row = await granted(store, nominate(row, "b", 30.0))
@@ -119,9 +119,9 @@ async def test_a_row_passes_through_all_its_states(store: CheckpointStore) -> No
 
 
 async def test_of_many_first_claims_one_is_granted(stores: list[CheckpointStore]) -> None:
-    wanted = [claim(None, "0", f"host-{n}") for n in range(len(stores))]
-    outcomes = await asyncio.gather(*map(write, stores, wanted))
-    await one_won(stores, wanted, outcomes)
+    requested = [claim(None, "0", f"host-{n}") for n in range(len(stores))]
+    outcomes = await asyncio.gather(*map(write, stores, requested))
+    await one_won(stores, requested, outcomes)
 
 
 @pytest.mark.parametrize("turn", range(5))
@@ -131,13 +131,13 @@ async def test_of_many_claims_over_one_row_one_is_granted(
     row = await first(stores[turn])
     listed = [(await rows(store))["0"] for store in stores]
     assert {one.etag for one in listed} == {row.etag}
-    wanted = [claim(one, "0", f"host-{n}") for n, one in enumerate(listed)]
-    outcomes = await asyncio.gather(*map(write, stores, wanted))
-    await one_won(stores, wanted, outcomes)
+    requested = [claim(one, "0", f"host-{n}") for n, one in enumerate(listed)]
+    outcomes = await asyncio.gather(*map(write, stores, requested))
+    await one_won(stores, requested, outcomes)
 
 
 async def one_won(
-    stores: list[CheckpointStore], wanted: list[Ownership], outcomes: list[ClaimOutcome]
+    stores: list[CheckpointStore], requested: list[Ownership], outcomes: list[ClaimOutcome]
 ) -> None:
     winners = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Granted)]
     losers = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
@@ -145,11 +145,11 @@ async def one_won(
     assert len(losers) == len(stores) - 1
     for store in stores:
         row = (await rows(store))["0"]
-        assert (row.owner, row.epoch) == (wanted[winners[0]].owner, wanted[winners[0]].epoch)
+        assert (row.owner, row.epoch) == (requested[winners[0]].owner, requested[winners[0]].epoch)
 
 
 async def test_a_race_never_loses_an_epoch(stores: list[CheckpointStore]) -> None:
-    """Everybody takes the row again and again: each win is one epoch, none is lost or shared."""
+    """All hosts claim the row repeatedly: each grant is one epoch, none is lost or shared."""
     wins: list[int] = []
 
     async def play(store: CheckpointStore, host: str) -> None:
@@ -170,10 +170,12 @@ STAMP = stamp(None, GROUP, "0", 1)
 
 
 async def test_a_checkpoint_is_written_over_its_etag_only(store: CheckpointStore) -> None:
-    mark = mark_of(await store.update_checkpoint(STAMP))
-    newer = mark_of(await store.update_checkpoint(advance(mark, 7, "700", 1_000)))
-    assert len({"", mark.etag, newer.etag}) == 3
-    for late in (STAMP, advance(mark, 9, "900"), replace(newer, partition="1")):
+    stored_checkpoint = checkpoint_of(await store.update_checkpoint(STAMP))
+    newer = checkpoint_of(
+        await store.update_checkpoint(advance(stored_checkpoint, 7, "700", 1_000))
+    )
+    assert len({"", stored_checkpoint.etag, newer.etag}) == 3
+    for late in (STAMP, advance(stored_checkpoint, 9, "900"), replace(newer, partition="1")):
         outcome = await store.update_checkpoint(late)
         assert isinstance(outcome, Refused)
         assert outcome.requested == late
@@ -182,7 +184,7 @@ async def test_a_checkpoint_is_written_over_its_etag_only(store: CheckpointStore
 
 
 async def test_a_checkpoint_comes_back_as_it_was_written(store: CheckpointStore) -> None:
-    wanted = [
+    requested = [
         Checkpoint(GROUP, "0", 7, "700", 3, enqueued_ms=1_700_000_000_123),
         Checkpoint(GROUP, "1", 0, "0", 1),
         Checkpoint(GROUP, "2", 7, None, 3),
@@ -191,16 +193,21 @@ async def test_a_checkpoint_comes_back_as_it_was_written(store: CheckpointStore)
         Checkpoint(GROUP, "5", 2**62, str(2**62), 2**40),
         Checkpoint(GROUP, "6", -1, "-1", 1),
     ]
-    written = [mark_of(await store.update_checkpoint(mark)) for mark in wanted]
-    assert [replace(mark, etag="") for mark in written] == wanted
-    assert await checkpoints(store) == {mark.partition: mark for mark in written}
+    written = [
+        checkpoint_of(await store.update_checkpoint(stored_checkpoint))
+        for stored_checkpoint in requested
+    ]
+    assert [replace(stored_checkpoint, etag="") for stored_checkpoint in written] == requested
+    assert await checkpoints(store) == {
+        stored_checkpoint.partition: stored_checkpoint for stored_checkpoint in written
+    }
 
 
 async def test_of_many_checkpoints_one_is_granted(stores: list[CheckpointStore]) -> None:
-    mark = mark_of(await stores[0].update_checkpoint(STAMP))
-    wanted = [stamp(mark, GROUP, "0", 2 + n) for n in range(len(stores))]
+    stored_checkpoint = checkpoint_of(await stores[0].update_checkpoint(STAMP))
+    requested = [stamp(stored_checkpoint, GROUP, "0", 2 + n) for n in range(len(stores))]
     outcomes = await asyncio.gather(
-        *(store.update_checkpoint(one) for store, one in zip(stores, wanted, strict=True))
+        *(store.update_checkpoint(one) for store, one in zip(stores, requested, strict=True))
     )
     winners = [outcome.row for outcome in outcomes if isinstance(outcome, Granted)]
     assert len(winners) == 1
@@ -208,23 +215,25 @@ async def test_of_many_checkpoints_one_is_granted(stores: list[CheckpointStore])
 
 
 async def test_rows_and_checkpoints_are_independent(store: CheckpointStore) -> None:
-    """Writing one of them leaves the other's etag as it is."""
+    """A write of one does not change the etag of the other."""
     row = await first(store)
-    mark = mark_of(await store.update_checkpoint(STAMP))
+    stored_checkpoint = checkpoint_of(await store.update_checkpoint(STAMP))
     row = await granted(store, renew(row))
-    mark = mark_of(await store.update_checkpoint(advance(mark, 1, "1")))
+    stored_checkpoint = checkpoint_of(
+        await store.update_checkpoint(advance(stored_checkpoint, 1, "1"))
+    )
     assert kept((await rows(store))["0"]) == kept(row)
-    assert await checkpoints(store) == {"0": mark}
+    assert await checkpoints(store) == {"0": stored_checkpoint}
 
 
 async def test_one_call_writes_many_rows(store: CheckpointStore) -> None:
-    wanted = [claim(None, str(n), "a") for n in range(20)]
-    outcomes = await store.claim_ownership(GROUP, wanted)
+    requested = [claim(None, str(n), "a") for n in range(20)]
+    outcomes = await store.claim_ownership(GROUP, requested)
     written = [row_of(outcome) for outcome in outcomes]
-    assert [row.partition for row in written] == [row.partition for row in wanted]
+    assert [row.partition for row in written] == [row.partition for row in requested]
     assert len({row.etag for row in written} | {""}) >= 2
-    found = await rows(store)
-    assert {p: kept(row) for p, row in found.items()} == {r.partition: kept(r) for r in written}
+    read_back = await rows(store)
+    assert {p: kept(row) for p, row in read_back.items()} == {r.partition: kept(r) for r in written}
 
 
 async def test_a_call_without_claims_has_no_outcomes(store: CheckpointStore) -> None:

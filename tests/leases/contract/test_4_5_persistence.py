@@ -1,4 +1,4 @@
-"""Clauses 4 and 5: nothing is forgotten, and nothing is kept or handed out by reference."""
+"""Clauses 4 and 5: no row is deleted, and none is kept or returned by reference."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from pumphouse.errors import CheckpointRefused, StoreMisused
 from pumphouse.leases.model import Checkpoint, Granted, Refused, claim, release, renew, stamp
 from pumphouse.leases.store import CheckpointStore
 from tests.leases.contract.calls import (
+    checkpoint_of,
     checkpoints,
     first,
     granted,
     kept,
-    mark_of,
     members,
     rows,
     write,
 )
-from tests.leases.contract.stores import GROUP, Place
+from tests.leases.contract.stores import GROUP, StoreBackend
 
 
-async def test_a_released_row_keeps_its_epoch(place: Place, store: CheckpointStore) -> None:
+async def test_a_released_row_keeps_its_epoch(
+    backend: StoreBackend, store: CheckpointStore
+) -> None:
     row = await first(store, host="a")
     row = await granted(store, claim(row, "0", "b"))
     await granted(store, release(row))
-    await place.pass_time(place.tick_s)
+    await backend.pass_time(backend.tick_s)
     listed = (await rows(store))["0"]
     assert (listed.owner, listed.epoch) == ("", 2)
     taken = await granted(store, claim(listed, "0", "c"))
@@ -37,15 +39,15 @@ async def test_a_released_row_keeps_its_epoch(place: Place, store: CheckpointSto
 async def test_listed_epochs_of_checkpoints_are_the_stored_ones(
     store: CheckpointStore,
 ) -> None:
-    """Where both are listed at once, a claim need not ask a second time."""
+    """With both in one listing, a claim needs no second request."""
     await first(store, "0", "a")
-    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 3)))
+    stored_checkpoint = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 3)))
     for sequence, epoch in ((7, 3), (7, 5)):
-        told = (await store.list_ownership(GROUP)).epochs
+        reported = (await store.list_ownership(GROUP)).epochs
         stored = {one.partition: one.epoch for one in await store.list_checkpoints(GROUP)}
-        assert told is None or told == stored
-        moved = replace(mark, sequence=sequence, offset=str(sequence), epoch=epoch)
-        mark = mark_of(await store.update_checkpoint(moved))
+        assert reported is None or reported == stored
+        moved = replace(stored_checkpoint, sequence=sequence, offset=str(sequence), epoch=epoch)
+        stored_checkpoint = checkpoint_of(await store.update_checkpoint(moved))
     assert ((await store.list_ownership(GROUP)).epochs or {"0": 5}) == {"0": 5}
 
 
@@ -54,67 +56,79 @@ async def test_a_released_row_is_still_a_row(store: CheckpointStore) -> None:
     assert isinstance(await write(store, claim(None, "0", "b")), Refused)
 
 
-async def test_rows_outlive_the_handle_that_wrote_them(place: Place) -> None:
-    async with place.open() as store:
+async def test_rows_outlive_the_handle_that_wrote_them(backend: StoreBackend) -> None:
+    async with backend.open() as store:
         row = await first(store)
-        mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
+        stored_checkpoint = checkpoint_of(
+            await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1))
+        )
         await store.beat(GROUP, "a")
-    async with place.open() as store:
+    async with backend.open() as store:
         assert kept((await rows(store))["0"]) == kept(row)
-        assert await checkpoints(store) == {"0": mark}
+        assert await checkpoints(store) == {"0": stored_checkpoint}
         assert list(await members(store)) == ["a"]
         await granted(store, renew(row))
 
 
 async def test_a_release_does_not_change_the_checkpoint(store: CheckpointStore) -> None:
     row = await first(store)
-    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
+    stored_checkpoint = checkpoint_of(
+        await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1))
+    )
     await granted(store, release(row))
-    assert await checkpoints(store) == {"0": mark}
+    assert await checkpoints(store) == {"0": stored_checkpoint}
 
 
 async def test_a_bare_stamp_is_kept(store: CheckpointStore) -> None:
-    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 4)))
-    found = (await checkpoints(store))["0"]
-    assert found == mark
-    assert not found.has_position
-    assert found.epoch == 4
+    stored_checkpoint = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 4)))
+    read_back = (await checkpoints(store))["0"]
+    assert read_back == stored_checkpoint
+    assert not read_back.has_position
+    assert read_back.epoch == 4
 
 
 # -- checkpoints do not go back -------------------------------------------------------------------
 
 
 async def test_a_checkpoint_that_goes_back_is_refused_where_the_store_can_detect_it(
-    place: Place, store: CheckpointStore
+    backend: StoreBackend, store: CheckpointStore
 ) -> None:
-    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3)))
+    stored_checkpoint = checkpoint_of(
+        await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3))
+    )
     for back in (
-        Checkpoint(GROUP, "0", 4, "40", 3, mark.etag),
-        Checkpoint(GROUP, "0", None, "40", 3, mark.etag),
-        Checkpoint(GROUP, "0", 9, "90", 2, mark.etag),
+        Checkpoint(GROUP, "0", 4, "40", 3, stored_checkpoint.etag),
+        Checkpoint(GROUP, "0", None, "40", 3, stored_checkpoint.etag),
+        Checkpoint(GROUP, "0", 9, "90", 2, stored_checkpoint.etag),
     ):
-        if place.sees_checkpoints:
+        if backend.sees_checkpoints:
             with pytest.raises(CheckpointRefused, match="partition 0"):
                 await store.update_checkpoint(back)
-            assert await checkpoints(store) == {"0": mark}
-    same = await store.update_checkpoint(mark)
+            assert await checkpoints(store) == {"0": stored_checkpoint}
+    same = await store.update_checkpoint(stored_checkpoint)
     assert isinstance(same, Granted)
 
 
 async def test_an_administrator_may_rewind(store: CheckpointStore) -> None:
-    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3)))
-    back = Checkpoint(GROUP, "0", 1, "10", 3, mark.etag)
-    mark = mark_of(await store.update_checkpoint(back, rewind=True))
-    assert await checkpoints(store) == {"0": mark}
-    assert mark.sequence == 1
+    stored_checkpoint = checkpoint_of(
+        await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3))
+    )
+    back = Checkpoint(GROUP, "0", 1, "10", 3, stored_checkpoint.etag)
+    stored_checkpoint = checkpoint_of(await store.update_checkpoint(back, rewind=True))
+    assert await checkpoints(store) == {"0": stored_checkpoint}
+    assert stored_checkpoint.sequence == 1
 
 
 async def test_a_rewind_needs_the_current_etag(
     store: CheckpointStore,
 ) -> None:
-    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3)))
-    newer = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 6, "60", 3, mark.etag)))
-    back = Checkpoint(GROUP, "0", 1, "10", 3, mark.etag)
+    stored_checkpoint = checkpoint_of(
+        await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 3))
+    )
+    newer = checkpoint_of(
+        await store.update_checkpoint(Checkpoint(GROUP, "0", 6, "60", 3, stored_checkpoint.etag))
+    )
+    back = Checkpoint(GROUP, "0", 1, "10", 3, stored_checkpoint.etag)
     assert isinstance(await store.update_checkpoint(back, rewind=True), Refused)
     assert await checkpoints(store) == {"0": newer}
 
@@ -138,12 +152,12 @@ async def test_members_come_and_go(store: CheckpointStore) -> None:
 async def test_a_member_may_have_a_limit(store: CheckpointStore) -> None:
     await store.beat(GROUP, "host-a", 4)
     await store.beat(GROUP, "host-b")
-    found = await members(store)
-    assert (found["host-a"].max_partitions, found["host-b"].max_partitions) == (4, None)
+    read_back = await members(store)
+    assert (read_back["host-a"].max_partitions, read_back["host-b"].max_partitions) == (4, None)
     await store.beat(GROUP, "host-a")
     await store.beat(GROUP, "host-b", 7)
-    found = await members(store)
-    assert (found["host-a"].max_partitions, found["host-b"].max_partitions) == (None, 7)
+    read_back = await members(store)
+    assert (read_back["host-a"].max_partitions, read_back["host-b"].max_partitions) == (None, 7)
 
 
 async def test_members_and_owners_are_listed_separately(store: CheckpointStore) -> None:
@@ -160,7 +174,7 @@ async def test_members_and_owners_are_listed_separately(store: CheckpointStore) 
 
 async def test_returned_rows_are_frozen(store: CheckpointStore) -> None:
     await first(store)
-    mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
     row = (await rows(store))["0"]
     with pytest.raises(FrozenInstanceError):
         row.owner = "me"  # type: ignore[misc]
@@ -169,13 +183,13 @@ async def test_returned_rows_are_frozen(store: CheckpointStore) -> None:
 
 
 async def test_editing_a_returned_row_changes_nothing(store: CheckpointStore) -> None:
-    """By force, as a careless test would."""
+    """By object.__setattr__, as a careless test would."""
     row = await first(store)
-    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
-    listed, found = (await rows(store))["0"], (await checkpoints(store))["0"]
+    stored_checkpoint = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    listed, read_back = (await rows(store))["0"], (await checkpoints(store))["0"]
     for one in (row, listed):
         object.__setattr__(one, "owner", "thief")
-    for seen in (mark, found):
+    for seen in (stored_checkpoint, read_back):
         object.__setattr__(seen, "sequence", 99)
     assert (await rows(store))["0"].owner == "a"
     assert (await checkpoints(store))["0"].sequence is None
@@ -185,10 +199,10 @@ async def test_editing_a_returned_row_changes_nothing(store: CheckpointStore) ->
 
 
 async def test_a_store_does_not_keep_the_rows_it_receives(store: CheckpointStore) -> None:
-    wanted = claim(None, "0", "a")
-    claims = [wanted]
+    requested = claim(None, "0", "a")
+    claims = [requested]
     await store.claim_ownership(GROUP, claims)
-    object.__setattr__(wanted, "owner", "thief")
+    object.__setattr__(requested, "owner", "thief")
     claims.clear()
     assert (await rows(store))["0"].owner == "a"
 

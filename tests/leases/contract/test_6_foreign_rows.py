@@ -1,4 +1,4 @@
-"""Clause 6: rows that say less than ours are read without an error, and may be taken over.
+"""Clause 6: rows with fewer fields than ours are read without an error, and may be claimed.
 
 How an official SDK spells them belongs to the store that shares its rows with one; here is what
 every store must be able to hold.
@@ -12,7 +12,7 @@ import pytest
 
 from pumphouse.leases.model import Checkpoint, advance, claim, stamp
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.contract.calls import checkpoints, first, granted, mark_of, rows
+from tests.leases.contract.calls import checkpoint_of, checkpoints, first, granted, rows
 from tests.leases.contract.stores import GROUP
 
 FOREIGN = [
@@ -24,23 +24,27 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("foreign", FOREIGN, ids=lambda mark: f"{mark.sequence}-{mark.offset}")
+@pytest.mark.parametrize(
+    "foreign",
+    FOREIGN,
+    ids=lambda stored_checkpoint: f"{stored_checkpoint.sequence}-{stored_checkpoint.offset}",
+)
 async def test_a_stamp_keeps_the_position_of_a_checkpoint_without_an_epoch(
     store: CheckpointStore, foreign: Checkpoint
 ) -> None:
     await store.update_checkpoint(foreign)
-    found = (await checkpoints(store))["0"]
-    assert replace(found, etag="") == foreign
-    stamped = mark_of(await store.update_checkpoint(stamp(found, GROUP, "0", 8)))
+    read_back = (await checkpoints(store))["0"]
+    assert replace(read_back, etag="") == foreign
+    stamped = checkpoint_of(await store.update_checkpoint(stamp(read_back, GROUP, "0", 8)))
     assert (stamped.sequence, stamped.offset) == (foreign.sequence, foreign.offset)
-    moved = mark_of(await store.update_checkpoint(advance(stamped, 43, "4300")))
+    moved = checkpoint_of(await store.update_checkpoint(advance(stamped, 43, "4300")))
     assert await checkpoints(store) == {"0": moved}
 
 
 async def test_a_bare_stamp_has_no_start_position(store: CheckpointStore) -> None:
     await store.update_checkpoint(stamp(None, GROUP, "0", 8))
-    found = (await checkpoints(store))["0"]
-    assert (found.sequence, found.offset) == (None, None)
+    read_back = (await checkpoints(store))["0"]
+    assert (read_back.sequence, read_back.offset) == (None, None)
 
 
 @pytest.mark.parametrize("owner", ["x", "Host-A", "owner with spaces", "ünïcode 主機", "a/b:c=d;e"])

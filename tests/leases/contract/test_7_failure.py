@@ -1,4 +1,4 @@
-"""Clause 7: a failure to read raises StoreError, in time and without secrets, and passes."""
+"""Clause 7: a failure to read raises StoreError, in time and without secrets, and is transient."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from pumphouse.errors import StoreError
 from pumphouse.leases.model import renew
 from pumphouse.leases.store import CheckpointStore
 from tests.leases.contract.calls import first, granted, members, rows
-from tests.leases.contract.stores import GROUP, Place
+from tests.leases.contract.stores import GROUP, StoreBackend
 
 
-async def test_a_failure_to_read_raises(place: Place, store: CheckpointStore) -> None:
+async def test_a_failure_to_read_raises(backend: StoreBackend, store: CheckpointStore) -> None:
     await first(store)
-    async with place.silent() as silent:
+    async with backend.silent() as silent:
         for reading in (silent.list_ownership, silent.list_checkpoints):
-            with pytest.raises(StoreError) as told:
+            with pytest.raises(StoreError) as raised:
                 await reading(GROUP)
-            assert str(told.value)
-            for secret in place.secrets:
-                assert secret not in str(told.value)
+            assert str(raised.value)
+            for secret in backend.secrets:
+                assert secret not in str(raised.value)
                 assert secret not in repr(silent)
 
 
-async def test_a_beat_that_fails_raises(place: Place, store: CheckpointStore) -> None:
-    async with place.silent() as silent:
+async def test_a_beat_that_fails_raises(backend: StoreBackend, store: CheckpointStore) -> None:
+    async with backend.silent() as silent:
         with pytest.raises(StoreError):
             await silent.beat(GROUP, "a")
         with pytest.raises(StoreError):
             await silent.leave(GROUP, "a")
 
 
-async def test_a_store_works_after_a_failure(place: Place, store: CheckpointStore) -> None:
+async def test_a_store_works_after_a_failure(backend: StoreBackend, store: CheckpointStore) -> None:
     row = await first(store)
-    async with place.silent() as silent:
+    async with backend.silent() as silent:
         with pytest.raises(StoreError):
             await silent.list_ownership(GROUP)
     await granted(store, renew((await rows(store))["0"]))

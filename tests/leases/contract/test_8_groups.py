@@ -1,4 +1,4 @@
-"""Clause 8: what belongs to one group is never seen from another; names know no case."""
+"""Clause 8: rows of one group are never visible in another; names are case-insensitive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from pumphouse.leases.model import Checkpoint, Group, claim, renew
 from pumphouse.leases.store import CheckpointStore
-from tests.leases.contract.calls import checkpoints, granted, mark_of, members, refused, rows
+from tests.leases.contract.calls import checkpoint_of, checkpoints, granted, members, refused, rows
 from tests.leases.contract.stores import GROUP
 
 OTHERS = [
@@ -21,19 +21,21 @@ OTHERS = [
 @pytest.mark.parametrize("other", OTHERS, ids=str)
 async def test_groups_are_separate(store: CheckpointStore, other: Group) -> None:
     mine = await granted(store, claim(None, "0", "a"))
-    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
+    stored_checkpoint = checkpoint_of(
+        await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1))
+    )
     await store.beat(GROUP, "a")
     assert await rows(store, other) == {}
     assert await members(store, other) == {}
     assert await checkpoints(store, other) == {}
     theirs = await granted(store, claim(None, "0", "b"), other)
-    mark_of(await store.update_checkpoint(Checkpoint(other, "0", 7, "70", 1)))
+    checkpoint_of(await store.update_checkpoint(Checkpoint(other, "0", 7, "70", 1)))
     await store.beat(other, "b")
     await store.leave(other, "a")
     assert (await rows(store))["0"].owner == "a"
     assert (await rows(store, other))["0"].owner == "b"
     assert list(await members(store)) == ["a"]
-    assert await checkpoints(store) == {"0": mark}
+    assert await checkpoints(store) == {"0": stored_checkpoint}
     await granted(store, renew(mine))
     await granted(store, renew(theirs), other)
 
@@ -43,13 +45,15 @@ SPELT = Group("House.ServiceBus.Windows.Net", "SENSORS", "$default")
 
 async def test_names_are_compared_case_insensitively(store: CheckpointStore) -> None:
     row = await granted(store, claim(None, "0", "a"), SPELT)
-    mark = mark_of(await store.update_checkpoint(Checkpoint(SPELT, "0", 5, "50", 1)))
-    assert mark.group == SPELT
+    stored_checkpoint = checkpoint_of(
+        await store.update_checkpoint(Checkpoint(SPELT, "0", 5, "50", 1))
+    )
+    assert stored_checkpoint.group == SPELT
     await store.beat(SPELT, "a")
     assert (await rows(store))["0"].etag == row.etag
     await refused(store, claim(None, "0", "b"))
     await granted(store, renew(row))
-    found = (await checkpoints(store))["0"]
-    assert (found.etag, found.sequence) == (mark.etag, 5)
-    assert str(found.group).lower() == str(GROUP).lower()
+    read_back = (await checkpoints(store))["0"]
+    assert (read_back.etag, read_back.sequence) == (stored_checkpoint.etag, 5)
+    assert str(read_back.group).lower() == str(GROUP).lower()
     assert list(await members(store)) == ["a"]

@@ -37,13 +37,13 @@ T = TypeVar("T")
 PARTITIONS = st.sampled_from(["0", "1", "2"])
 HOSTS = st.sampled_from(["a", "b", "c"])
 HANDLES = st.integers(0, 1)
-MISHAPS = st.sampled_from(["", "", "", "before", "after"])
-BACK = st.sampled_from([1, 1, 1, 2, 3])  # over the newest row that was seen, or an older one
+FAULTS = st.sampled_from(["", "", "", "before", "after"])
+BACK = st.sampled_from([1, 1, 1, 2, 3])  # over the newest row, or an older one
 
 
 @dataclass(frozen=True)
 class Write:
-    """A row as it was granted, and between which two moments."""
+    """A granted row, and the times before and after its write."""
 
     row: Ownership
     since: float
@@ -56,8 +56,8 @@ class Fleet(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.stack = AsyncExitStack()
         self.directory = tempfile.TemporaryDirectory()
-        self.place = self.run(self.stack.enter_async_context(maker(Path(self.directory.name))))
-        opened = [self.run(self.stack.enter_async_context(self.place.open())) for _ in range(2)]
+        self.backend = self.run(self.stack.enter_async_context(maker(Path(self.directory.name))))
+        opened = [self.run(self.stack.enter_async_context(self.backend.open())) for _ in range(2)]
         self.handles: list[CheckpointStore] = opened
         self.rows: dict[str, list[Write | None]] = {p: [None] for p in "012"}
         self.marks: dict[str, list[Checkpoint | None]] = {p: [None] for p in "012"}
@@ -76,55 +76,55 @@ class Fleet(RuleBasedStateMachine):
 
     # -- ownerships -------------------------------------------------------------------------------
 
-    @rule(partition=PARTITIONS, host=HOSTS, handle=HANDLES, mishap=MISHAPS, back=BACK)
-    def claim(self, partition: str, host: str, handle: int, mishap: Fault, back: int) -> None:
+    @rule(partition=PARTITIONS, host=HOSTS, handle=HANDLES, fault=FAULTS, back=BACK)
+    def claim(self, partition: str, host: str, handle: int, fault: Fault, back: int) -> None:
         def take(row: Ownership | None) -> Ownership | None:
             if row is not None and row.owner == host and row.successor:
-                return None  # an owner that claims anew would forget who has asked: a misuse
+                return None  # an owner that claims its own row would drop the successor: a misuse
             return model.claim(row, partition, host)
 
-        self.follow(partition, handle, mishap, back, take)
+        self.follow(partition, handle, fault, back, take)
 
     @rule(
         partition=PARTITIONS,
         handle=HANDLES,
-        mishap=MISHAPS,
+        fault=FAULTS,
         back=BACK,
         rate=st.none() | st.integers(0, 5000).map(float),
     )
     def renew(
-        self, partition: str, handle: int, mishap: Fault, back: int, rate: float | None
+        self, partition: str, handle: int, fault: Fault, back: int, rate: float | None
     ) -> None:
-        self.follow(partition, handle, mishap, back, lambda row: row and model.renew(row, rate))
+        self.follow(partition, handle, fault, back, lambda row: row and model.renew(row, rate))
 
-    @rule(partition=PARTITIONS, handle=HANDLES, mishap=MISHAPS, back=BACK)
-    def release(self, partition: str, handle: int, mishap: Fault, back: int) -> None:
-        self.follow(partition, handle, mishap, back, lambda row: row and model.release(row))
+    @rule(partition=PARTITIONS, handle=HANDLES, fault=FAULTS, back=BACK)
+    def release(self, partition: str, handle: int, fault: Fault, back: int) -> None:
+        self.follow(partition, handle, fault, back, lambda row: row and model.release(row))
 
     @rule(
         partition=PARTITIONS,
         host=HOSTS,
         handle=HANDLES,
-        mishap=MISHAPS,
+        fault=FAULTS,
         back=BACK,
         deadline_s=st.integers(1, 300),
     )
     def nominate(
-        self, partition: str, host: str, handle: int, mishap: Fault, back: int, deadline_s: int
+        self, partition: str, host: str, handle: int, fault: Fault, back: int, deadline_s: int
     ) -> None:
         def ask(row: Ownership | None) -> Ownership | None:
             if row is None or row.owner in ("", host) or row.successor:
                 return None
             return model.nominate(row, host, float(deadline_s))
 
-        self.follow(partition, handle, mishap, back, ask)
+        self.follow(partition, handle, fault, back, ask)
 
-    @rule(partition=PARTITIONS, handle=HANDLES, mishap=MISHAPS, back=BACK)
-    def hand_over(self, partition: str, handle: int, mishap: Fault, back: int) -> None:
+    @rule(partition=PARTITIONS, handle=HANDLES, fault=FAULTS, back=BACK)
+    def hand_over(self, partition: str, handle: int, fault: Fault, back: int) -> None:
         self.follow(
             partition,
             handle,
-            mishap,
+            fault,
             back,
             lambda row: model.hand_over(row) if row and row.successor else None,
         )
@@ -137,50 +137,54 @@ class Fleet(RuleBasedStateMachine):
         self,
         partition: str,
         handle: int,
-        mishap: Fault,
+        fault: Fault,
         back: int,
         step: Callable[[Ownership | None], Ownership | None],
     ) -> None:
-        """Write what follows a row seen `back` writes ago; it is granted if that is the newest."""
+        """Write the successor of the row `back` writes ago; it is granted if that is the newest."""
         history = self.rows[partition]
-        seen = history[-min(back, len(history))]
-        base = None if seen is None else model.aged(seen.row, self.place.now() - seen.since)
-        if (wanted := step(base)) is None:
+        base_write = history[-min(back, len(history))]
+        base = (
+            None
+            if base_write is None
+            else model.aged(base_write.row, self.backend.now() - base_write.since)
+        )
+        if (requested := step(base)) is None:
             return
-        flaky = FlakyStore(self.handles[handle], ScriptedFaults([mishap]))
-        since = self.place.now()
-        (outcome,) = self.run(flaky.claim_ownership(GROUP, [wanted]))
-        until = self.place.now()
-        fits = seen is history[-1]
-        if mishap:
+        flaky = FlakyStore(self.handles[handle], ScriptedFaults([fault]))
+        since = self.backend.now()
+        (outcome,) = self.run(flaky.claim_ownership(GROUP, [requested]))
+        until = self.backend.now()
+        fits = base_write is history[-1]
+        if fault:
             assert isinstance(outcome, Unknown)
-            found = self.run(rows(self.handles[0])).get(partition)
-            arrived = found is not None and found.etag != etag_of(history[-1])
-            assert arrived == (fits and mishap == "after")
-            if arrived and found is not None:
-                history.append(Write(replace(wanted, etag=found.etag, age_s=0.0), since, until))
+            listed = self.run(rows(self.handles[0])).get(partition)
+            arrived = listed is not None and listed.etag != etag_of(history[-1])
+            assert arrived == (fits and fault == "after")
+            if arrived and listed is not None:
+                history.append(Write(replace(requested, etag=listed.etag, age_s=0.0), since, until))
         elif fits:
             assert isinstance(outcome, Granted)
-            assert outcome.row == replace(wanted, etag=outcome.row.etag, age_s=0.0)
+            assert outcome.row == replace(requested, etag=outcome.row.etag, age_s=0.0)
             assert outcome.row.etag not in {etag_of(write) for write in history}
             history.append(Write(outcome.row, since, until))
         else:
             assert isinstance(outcome, Refused)
-            assert outcome.requested == wanted
+            assert outcome.requested == requested
 
     # -- checkpoints ------------------------------------------------------------------------------
 
-    @rule(partition=PARTITIONS, handle=HANDLES, mishap=MISHAPS, back=BACK)
-    def stamp(self, partition: str, handle: int, mishap: Fault, back: int) -> None:
+    @rule(partition=PARTITIONS, handle=HANDLES, fault=FAULTS, back=BACK)
+    def stamp(self, partition: str, handle: int, fault: Fault, back: int) -> None:
         history = self.marks[partition]
-        seen = history[-min(back, len(history))]
-        epoch = 1 if seen is None else seen.epoch + 1
-        self.mark(seen, model.stamp(seen, GROUP, partition, epoch), handle, mishap)
+        base_write = history[-min(back, len(history))]
+        epoch = 1 if base_write is None else base_write.epoch + 1
+        self.mark(base_write, model.stamp(base_write, GROUP, partition, epoch), handle, fault)
 
     @rule(
         partition=PARTITIONS,
         handle=HANDLES,
-        mishap=MISHAPS,
+        fault=FAULTS,
         back=BACK,
         by=st.integers(-30, 100),
         offset=st.none() | st.text("0123456789", min_size=1, max_size=9),
@@ -189,38 +193,40 @@ class Fleet(RuleBasedStateMachine):
         self,
         partition: str,
         handle: int,
-        mishap: Fault,
+        fault: Fault,
         back: int,
         by: int,
         offset: str | None,
     ) -> None:
         history = self.marks[partition]
-        if (seen := history[-min(back, len(history))]) is None:
+        if (base_write := history[-min(back, len(history))]) is None:
             return
-        sequence = max(0, (seen.sequence or 0) + by)
-        wanted = model.advance(seen, sequence, offset, sequence * 1000)
-        self.mark(seen, wanted, handle, mishap, rewind=model.goes_back(seen, wanted))
+        sequence = max(0, (base_write.sequence or 0) + by)
+        requested = model.advance(base_write, sequence, offset, sequence * 1000)
+        self.mark(
+            base_write, requested, handle, fault, rewind=model.goes_back(base_write, requested)
+        )
 
     def mark(
         self,
-        seen: Checkpoint | None,
-        wanted: Checkpoint,
+        base_write: Checkpoint | None,
+        requested: Checkpoint,
         handle: int,
-        mishap: Fault,
+        fault: Fault,
         rewind: bool = False,
     ) -> None:
-        history = self.marks[wanted.partition]
-        flaky = FlakyStore(self.handles[handle], ScriptedFaults([mishap]))
-        outcome = self.run(flaky.update_checkpoint(wanted, rewind=rewind))
-        fits = seen is history[-1]
-        if mishap:
+        history = self.marks[requested.partition]
+        flaky = FlakyStore(self.handles[handle], ScriptedFaults([fault]))
+        outcome = self.run(flaky.update_checkpoint(requested, rewind=rewind))
+        fits = base_write is history[-1]
+        if fault:
             assert isinstance(outcome, Unknown)
-            if fits and mishap == "after":
-                history.append(self.run(checkpoints(self.handles[0]))[wanted.partition])
-                assert replace(wanted, etag=etag_of(history[-1])) == history[-1]
+            if fits and fault == "after":
+                history.append(self.run(checkpoints(self.handles[0]))[requested.partition])
+                assert replace(requested, etag=etag_of(history[-1])) == history[-1]
         elif fits:
             assert isinstance(outcome, Granted)
-            assert outcome.row == replace(wanted, etag=outcome.row.etag)
+            assert outcome.row == replace(requested, etag=outcome.row.etag)
             assert outcome.row.etag not in {etag_of(mark) for mark in history}
             history.append(outcome.row)
         else:
@@ -230,29 +236,29 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(host=HOSTS, handle=HANDLES)
     def beat(self, host: str, handle: int) -> None:
-        since = self.place.now()
+        since = self.backend.now()
         self.run(self.handles[handle].beat(GROUP, host))
-        self.beats[host] = (since, self.place.now())
+        self.beats[host] = (since, self.backend.now())
 
     @rule(host=HOSTS, handle=HANDLES)
     def leave(self, host: str, handle: int) -> None:
         self.run(self.handles[handle].leave(GROUP, host))
         self.beats.pop(host, None)
 
-    @precondition(lambda self: self.place.movable)
+    @precondition(lambda self: self.backend.movable)
     @rule(seconds=st.integers(1, 200))
     def pass_time(self, seconds: int) -> None:
-        self.run(self.place.pass_time(float(seconds)))
+        self.run(self.backend.pass_time(float(seconds)))
 
     @invariant()
     def the_store_tells_what_the_model_tells(self) -> None:
         for handle in self.handles:
-            since = self.place.now()
-            found = self.run(rows(handle))
+            since = self.backend.now()
+            listed = self.run(rows(handle))
             present = self.run(members(handle))
-            until = self.place.now()
-            assert set(found) == {p for p, history in self.rows.items() if history[-1]}
-            for partition, row in found.items():
+            until = self.backend.now()
+            assert set(listed) == {p for p, history in self.rows.items() if history[-1]}
+            for partition, row in listed.items():
                 self.agree(row, self.rows[partition][-1], since, until)
             assert set(present) == set(self.beats)
             for name, (beat_since, beat_until) in self.beats.items():
@@ -264,7 +270,7 @@ class Fleet(RuleBasedStateMachine):
         assert write is not None
         assert kept(row) == kept(write.row)
         least, most = since - write.until, until - write.since
-        if self.place.ages:
+        if self.backend.ages:
             self.between(row.age_s, least, most)
         assert (row.deadline_s is None) == (write.row.deadline_s is None)
         if row.deadline_s is not None and write.row.deadline_s is not None:
@@ -272,7 +278,7 @@ class Fleet(RuleBasedStateMachine):
             self.between(passed, least, most)
 
     def between(self, passed: float, least: float, most: float) -> None:
-        slack = self.place.resolution_s
+        slack = self.backend.resolution_s
         assert least - slack <= passed <= most + slack
 
 

@@ -1,4 +1,4 @@
-"""Where others would trust, the memory store raises; what only lost a race is refused as ever."""
+"""MemoryStore raises on misuse that other stores do not detect; a lost race is refused."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ RIGHT = [
     (None, claim(None, "0", "a", epoch_known=9)),
     (HELD, renew(HELD, 4.0)),
     (HELD, release(HELD)),
-    (HELD, claim(HELD, "0", "b")),  # it has expired, or so its claimer has seen
-    (HELD, claim(HELD, "0", "a")),  # a host of the same name was started anew
+    (HELD, claim(HELD, "0", "b")),  # it has expired in the claimer's listing
+    (HELD, claim(HELD, "0", "a")),  # a host of the same name was restarted
     (HELD, nominate(HELD, "b", 30.0)),
     (HELD, nominate(HELD, "b", 0.0)),
     (HELD, raise_epoch(HELD, 9)),
@@ -64,7 +64,7 @@ RIGHT = [
     (ASKED, hand_over(ASKED, 10.0)),
     (HANDED, confirm(HANDED)),
     (HANDED, release(HANDED)),
-    (HANDED, claim(HANDED, "0", "c")),  # b has not come for it
+    (HANDED, claim(HANDED, "0", "c")),  # b has not confirmed it
     (aged(HANDED, 11.0), claim(aged(HANDED, 11.0), "0", "c")),
     (ASKED, release(ASKED)),
     (ASKED, raise_epoch(ASKED, 9)),
@@ -120,16 +120,16 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("stored", "wanted"), RIGHT)
-def test_a_valid_row_may_follow(stored: Ownership | None, wanted: Ownership) -> None:
-    assert row_fault(stored, wanted) is None
+@pytest.mark.parametrize(("stored", "requested"), RIGHT)
+def test_a_valid_row_may_follow(stored: Ownership | None, requested: Ownership) -> None:
+    assert row_fault(stored, requested) is None
 
 
-@pytest.mark.parametrize(("stored", "wanted", "words"), WRONG)
+@pytest.mark.parametrize(("stored", "requested", "words"), WRONG)
 def test_an_invalid_row_is_refused_with_its_fault(
-    stored: Ownership | None, wanted: Ownership, words: str
+    stored: Ownership | None, requested: Ownership, words: str
 ) -> None:
-    fault = row_fault(stored, wanted)
+    fault = row_fault(stored, requested)
     assert fault is not None
     assert words in fault
 
@@ -148,10 +148,10 @@ async def test_a_misuse_writes_nothing() -> None:
     row = await first(store)
     with pytest.raises(
         StoreMisused, match=r"partition 0: the epoch would fall from 1 to 0"
-    ) as told:
+    ) as raised:
         await store.claim_ownership(GROUP, [claim(None, "1", "a"), replace(row, epoch=0)])
-    assert isinstance(told.value, AssertionError)
-    assert isinstance(told.value, PumphouseError)
+    assert isinstance(raised.value, AssertionError)
+    assert isinstance(raised.value, PumphouseError)
     assert list(await rows(store)) == ["0"]
 
 
@@ -184,10 +184,10 @@ async def test_claims_changed_during_the_call_are_refused() -> None:
 
 async def test_a_row_edited_by_force_during_the_call_is_refused() -> None:
     store = MemoryStore()
-    wanted = claim(None, "0", "a")
-    writing = asyncio.ensure_future(store.claim_ownership(GROUP, [wanted]))
+    requested = claim(None, "0", "a")
+    writing = asyncio.ensure_future(store.claim_ownership(GROUP, [requested]))
     await asyncio.sleep(0)
-    object.__setattr__(wanted, "owner", "b")
+    object.__setattr__(requested, "owner", "b")
     with pytest.raises(StoreMisused, match="changed"):
         await writing
 

@@ -1,4 +1,4 @@
-"""Fleets as pictures, and a fleet that plays rounds: no IO, no clock but a count of rounds.
+"""Fleets as pictures, and a fleet that runs rounds: no IO, and a count of rounds as its clock.
 
 A picture has one letter per partition: its owner. A capital's lease has run out, a dot never had an
 owner, an underscore was released. `a>b` is a's and b has asked for it (`a>b!`: the deadline has
@@ -39,10 +39,12 @@ CELL = re.compile(
 def listing_of(picture: str, rates: Iterable[float | None] = ()) -> Listing:
     cells, _, idle = picture.partition("|")
     rows = [row_of(str(n), match) for n, match in enumerate(CELL.finditer(cells))]
-    told = dict(enumerate(rates))
+    by_number = dict(enumerate(rates))
     living = sorted(set(re.findall(r"[a-z]", picture)) | set(idle))
     return Listing(
-        tuple(replace(row, rate=told.get(int(row.partition))) for row in rows if row is not None),
+        tuple(
+            replace(row, rate=by_number.get(int(row.partition))) for row in rows if row is not None
+        ),
         tuple(Member(name) for name in living),
     )
 
@@ -76,7 +78,7 @@ def census_of(
     rates: Iterable[float | None] = (),
     before: str | None = None,
 ) -> Census:
-    """What `me` makes of a picture, with the one it saw before, if it saw one."""
+    """The census of a picture for `me`, after an optional earlier picture."""
     earlier = None if before is None else census_of(before, me)
     listing = listing_of(picture, rates)
     return take_census(me, partitions_of(picture), listing, LEASE_S, before=earlier)
@@ -87,7 +89,7 @@ def census_of(
 
 @dataclass(slots=True)
 class Fleet:
-    """Hosts that play rounds on shared rows: each renews, hands over, lists, decides and claims.
+    """Hosts that run rounds on shared rows: each renews, hands over, lists, decides and claims.
 
     In turn each sees what the one before did; at once all decide by the same listing, and who
     writes first wins. An owner hands over in the first cycle in which it sees that it is asked.
@@ -97,9 +99,9 @@ class Fleet:
     hosts: dict[str, Strategy]
     rng: Random
     rows: dict[str, Ownership] = field(default_factory=dict)
-    limits: Mapping[str, int | None] = field(default_factory=dict)  # as member records tell them
+    limits: Mapping[str, int | None] = field(default_factory=dict)  # as in member records
     rate: Callable[[str], float | None] = lambda partition: None
-    moves: int = 0  # of a partition from one living owner to another
+    moves: int = 0  # of a partition between two live owners
     refused: int = 0
     beats: dict[str, float] = field(default_factory=dict)
     seen: dict[str, Census] = field(default_factory=dict)
@@ -107,7 +109,7 @@ class Fleet:
 
     @classmethod
     def drawn(cls, picture: str, strategy: Strategy = STEADY, rng: Random | None = None) -> Fleet:
-        """A fleet whose hosts are the living ones of a picture; all have joined."""
+        """A fleet of the live hosts of a picture; all have joined."""
         listing = listing_of(picture)
         fleet = cls(partitions_of(picture), {}, rng or Random(1))
         fleet.rows = {row.partition: row for row in listing.ownerships}
@@ -120,7 +122,7 @@ class Fleet:
         self.hosts[host] = strategy
 
     def crash(self, host: str) -> None:
-        """From now on it does nothing; nobody is told."""
+        """The host stops without a release."""
         del self.hosts[host]
 
     # -- what is there ----------------------------------------------------------------------------
@@ -129,7 +131,7 @@ class Fleet:
         members = [Member(host, age, self.limits.get(host)) for host, age in self.beats.items()]
         self.rng.shuffle(members)
         rows = list(self.rows.values())
-        self.rng.shuffle(rows)  # stores promise no order
+        self.rng.shuffle(rows)  # stores guarantee no order
         return Listing(tuple(rows), tuple(members))
 
     def counts(self) -> dict[str, int]:
@@ -147,7 +149,7 @@ class Fleet:
 
     @property
     def even(self) -> bool:
-        """All owned by the living, and within one of even."""
+        """Whether live hosts own everything, within one of even."""
         counts = self.counts()
         spread = max(counts.values()) - min(counts.values())
         return sum(counts.values()) == len(self.partitions) and spread <= 1
@@ -155,7 +157,7 @@ class Fleet:
     # -- playing ----------------------------------------------------------------------------------
 
     def play(self, *, at_once: bool = False) -> int:
-        """One round; how many rows were claimed, asked for or handed over in it."""
+        """Run one round; returns how many rows were claimed, requested or handed over."""
         before = self._writes
         self.rows = {p: aged(row, INTERVAL_S) for p, row in self.rows.items()}
         self.beats = {host: age + INTERVAL_S for host, age in self.beats.items()}
@@ -166,8 +168,8 @@ class Fleet:
                 self._renew(host)
             listing = self.listing()
             decided = [(host, self._decide(host, listing)) for host in order]
-            for host, wanted in decided:
-                self._write(host, wanted, listing)
+            for host, requested in decided:
+                self._write(host, requested, listing)
         else:
             for host in order:
                 self._renew(host)
@@ -176,7 +178,7 @@ class Fleet:
         return self._writes - before
 
     def settle(self, rounds: int, *, at_once: bool = False) -> int:
-        """Play until nothing happens in two rounds; how many rounds there were before them."""
+        """Run until nothing happens in two rounds; returns the number of rounds before them."""
         quiet = 0
         for played in range(rounds):
             quiet = 0 if self.play(at_once=at_once) else quiet + 1
@@ -198,14 +200,14 @@ class Fleet:
         self.beats[host] = 0.0
         census = take_census(host, self.partitions, listing, LEASE_S, before=self.seen.get(host))
         self.seen[host] = census
-        wanted = self.hosts[host](census, self.rng)
-        assert len(set(wanted)) == len(wanted)
-        assert not set(wanted) & {*census.mine, *census.incoming, *census.outgoing}
-        return [*census.due, *wanted]
+        requested = self.hosts[host](census, self.rng)
+        assert len(set(requested)) == len(requested)
+        assert not set(requested) & {*census.mine, *census.incoming, *census.outgoing}
+        return [*census.due, *requested]
 
-    def _write(self, host: str, wanted: list[str], listing: Listing) -> None:
+    def _write(self, host: str, requested: list[str], listing: Listing) -> None:
         listed = {row.partition: row for row in listing.ownerships}
-        for partition in wanted:
+        for partition in requested:
             row = listed.get(partition)
             if row is not self.rows.get(partition):
                 self.refused += 1
@@ -223,7 +225,7 @@ class Fleet:
 
 
 def lower_bound(counts: Mapping[str, int], partitions: int) -> int:
-    """The fewest moves to within one of even: what the owners have beyond their shares.
+    """The fewest moves to within one of even: the surplus of all owners.
 
     Written apart from the code it judges: the r biggest owners may keep one more than the others.
     """

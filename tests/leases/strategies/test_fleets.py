@@ -1,4 +1,4 @@
-"""Any fleet comes to rest, within one of even, whatever the strategy and whoever comes and goes.
+"""Any fleet comes to rest within one of even, with every strategy, while hosts come and go.
 
 Hosts play rounds in turn, each seeing what the one before did, or all at once from one listing.
 """
@@ -21,7 +21,7 @@ HOSTS = "abcdef"
 
 @dataclass(frozen=True)
 class Drawn:
-    """A fleet to begin with: some hosts own, some do not, some have died."""
+    """An initial fleet: some hosts own partitions, some do not, some have died."""
 
     picture: str
     at_once: bool
@@ -34,7 +34,7 @@ class Drawn:
 @st.composite
 def fleets(draw: st.DrawFn) -> Drawn:
     hosts = HOSTS[: draw(st.integers(1, len(HOSTS)))]
-    owners = hosts[: draw(st.integers(1, len(hosts)))]  # the others come with empty hands
+    owners = hosts[: draw(st.integers(1, len(hosts)))]  # the others own nothing
     owners += draw(st.sampled_from(["", ".", "._XY"]))
     cells = draw(st.text(owners, min_size=1, max_size=24))
     return Drawn(f"{cells}|{hosts}", draw(st.booleans()), draw(st.integers()))
@@ -46,7 +46,7 @@ def test_any_fleet_settles_within_one_of_even_and_then_rests(
     strategy: Strategy, drawn: Drawn
 ) -> None:
     fleet = drawn.fleet(strategy)
-    # Those that move one at a time need a round for each; chance may send some astray.
+    # Strategies that move one at a time need a round for each; random choices may need more.
     fleet.settle(3 * len(fleet.partitions) + 10, at_once=drawn.at_once)
     assert fleet.even
     rested = fleet.picture()
@@ -58,7 +58,7 @@ def test_any_fleet_settles_within_one_of_even_and_then_rests(
 def test_steady_needs_two_rounds_and_the_fewest_moves(drawn: Drawn) -> None:
     fleet = drawn.fleet(STEADY)
     fewest = lower_bound(fleet.counts(), len(fleet.partitions))
-    assert fleet.settle(6, at_once=drawn.at_once) <= 2  # to ask, and to be given
+    assert fleet.settle(6, at_once=drawn.at_once) <= 2  # to request, and to receive
     assert fleet.moves == fewest
     assert fleet.refused == 0
 
@@ -76,7 +76,7 @@ def test_a_fleet_settles_while_hosts_come_and_go(
         elif change == "crash" and len(fleet.hosts) > 1:
             fleet.crash(later.draw(st.sampled_from(sorted(fleet.hosts))))
         fleet.play(at_once=drawn.at_once)
-    for _ in range(4):  # until the leases and beats of the dead have run out
+    for _ in range(4):  # until the leases and beats of the dead have expired
         fleet.play(at_once=drawn.at_once)
     fleet.settle(3 * len(fleet.partitions) + 10, at_once=drawn.at_once)
     assert fleet.even
@@ -101,7 +101,7 @@ def test_a_request_of_a_dead_host_lapses() -> None:
     assert fleet.counts() == {"a": 2, "b": 2}
     fleet.join("c")
     fleet.play(at_once=True)
-    fleet.play(at_once=True)  # c asks
+    fleet.play(at_once=True)  # c requests
     fleet.crash("c")
     for _ in range(9):
         fleet.play()
@@ -110,7 +110,7 @@ def test_a_request_of_a_dead_host_lapses() -> None:
 
 def test_an_owner_without_hand_overs_loses_the_partition_at_the_deadline() -> None:
     fleet = Fleet.drawn("aaaa|b", STEADY)
-    fleet.hosts["a"] = fixed(4)  # as an official client, it goes on renewing
+    fleet.hosts["a"] = fixed(4)  # like an official client, it keeps renewing
     fleet.play(at_once=True)
     assert fleet.picture().count(">b") == 2
     for _ in range(4):

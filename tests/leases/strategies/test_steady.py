@@ -1,4 +1,4 @@
-"""Every host computes the same plan with the fewest moves, and acts on its own part (fleet.py)."""
+"""The steady strategy: every host computes the same plan with the fewest moves (fleet.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PICTURES = st.text("abcdABC._", min_size=1, max_size=24)
 
 
 def parts(picture: str) -> dict[str, list[str]]:
-    """What every living host of a picture answers."""
+    """The choice of every live host of a picture."""
     hosts = [member.name for member in listing_of(picture).members]
     return {host: STEADY(census_of(picture, host), Random(1)) for host in hosts}
 
@@ -31,8 +31,8 @@ def parts(picture: str) -> dict[str, list[str]]:
         ("aabb", {"a": 0, "b": 0}),
         ("aab", {"a": 0, "b": 0}),
         ("aab.", {"a": 0, "b": 1}),
-        ("aaa.|b", {"a": 0, "b": 2}),  # one free, one asked for
-        ("aaa>ba>b", {"a": 0, "b": 0}),  # on its way already
+        ("aaa.|b", {"a": 0, "b": 2}),  # one free, one requested
+        ("aaa>ba>b", {"a": 0, "b": 0}),  # incoming already
         ("ab|cd", {"a": 0, "b": 0, "c": 0, "d": 0}),  # hot standbys
         ("aaaabbbbc", {"a": 0, "b": 0, "c": 2}),
     ],
@@ -49,17 +49,17 @@ def test_a_new_host_claims_nothing_in_its_first_cycle() -> None:
 
 @given(PICTURES)
 def test_no_two_hosts_choose_the_same_partition(picture: str) -> None:
-    wanted = list(parts(picture).values())
-    assert all(not set(one) & set(other) for one, other in combinations(wanted, 2))
+    requested = list(parts(picture).values())
+    assert all(not set(one) & set(other) for one, other in combinations(requested, 2))
 
 
 @given(PICTURES)
 def test_everything_free_is_claimed_with_the_fewest_moves(picture: str) -> None:
-    wanted = parts(picture)
-    if not wanted:
+    requested = parts(picture)
+    if not requested:
         return
-    census = census_of(picture, next(iter(wanted)))
-    claims = [p for part in wanted.values() for p in part]
+    census = census_of(picture, next(iter(requested)))
+    claims = [p for part in requested.values() for p in part]
     assert set(census.free) <= set(claims)
     assert len(claims) - len(census.free) == lower_bound(census.counts, census.total)
 
@@ -178,7 +178,7 @@ def test_free_partitions_go_to_idle_hosts_the_busiest_first() -> None:
 
 @given(st.data())
 def test_hosts_with_different_rates_agree_on_free_partitions(data: st.DataObject) -> None:
-    """I8: how busy the living are wavers, and yet what a dead host had is left to nobody."""
+    """I8: rates differ between listings, and still every partition of a dead host is claimed."""
     left: list[float | None] = data.draw(
         st.lists(st.floats(0, 100) | st.none(), min_size=5, max_size=5)
     )
@@ -198,7 +198,7 @@ def test_a_claim_meanwhile_does_not_change_other_turns() -> None:
 def test_in_a_balanced_fleet_a_busy_host_exchanges_with_an_idle_one() -> None:
     rates: list[float | None] = [100, 100, 1, 1]
     assert rated("aabb", rates, "b") in (["0"], ["1"])
-    assert rated("aabb", rates, "a") == []  # its half follows once the counts demand it
+    assert rated("aabb", rates, "a") == []  # its half follows when the counts require it
     assert rated("aa>bbb", rates, "a") in (["2"], ["3"])
 
 
@@ -223,7 +223,7 @@ def test_nothing_is_exchanged_while_anything_is_incoming() -> None:
 
 
 def test_an_exchange_is_not_reversed() -> None:
-    """A start at a fifth above the mean, a stop at a tenth: between them nothing happens."""
+    """It starts at 20 % above the mean and stops at 10 %: between them nothing is exchanged."""
     assert rated("aaaabbbb", [20, 10, 10, 5, 20, 10, 5, 1], "b") == []  # 1.11 of the mean
     assert rated("aaaabbbb", [25, 15, 10, 5, 15, 10, 5, 1], "b") != []  # 1.28
 
@@ -254,7 +254,7 @@ def test_constant_rates_come_to_rest_with_even_counts(
 
 
 def test_rates_become_more_even_than_by_counting() -> None:
-    """Forty partitions, a fifth of them busy, one host that has all of them, three that come."""
+    """Forty partitions, a fifth of them busy; one host owns all, three join."""
     worst: dict[Strategy, list[float]] = {STEADY: [], STEADY_BY_RATE: []}
     for seed in range(20):
         busy = set(Random(seed).sample(range(40), 8))

@@ -1,4 +1,4 @@
-"""Each rule of each known processor, and ours, on fleets as pictures (see fleet.py)."""
+"""The rules of all strategies, on fleets as pictures (see fleet.py)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def asked(strategy: Strategy, picture: str, me: str, seed: int = 1) -> list[str]
 
 
 def victims(picture: str, partitions: list[str]) -> str:
-    """Whose these partitions are, one letter each."""
+    """The owners of these partitions, one letter each."""
     return "".join(picture.partition("|")[0][int(p)] for p in partitions)
 
 
@@ -49,22 +49,22 @@ def victims(picture: str, partitions: list[str]) -> str:
 @pytest.mark.parametrize(
     ("picture", "me", "count"),
     [
-        ("....", "a", 4),  # alone: take everything
+        ("....", "a", 4),  # alone: claim everything
         ("aaaa", "b", 2),  # nothing free: steal half
         ("Aab", "b", 1),  # expired is free
         ("aab", "b", 0),  # a gap of one is balance
         ("aa..", "b", 2),
-        ("aa...", "b", 3),  # nobody has the extra one yet
-        ("aaa..", "b", 2),  # somebody has
-        ("aab.|c", "b", 0),  # what is free is c's
+        ("aa...", "b", 3),  # no host has the extra one yet
+        ("aaa..", "b", 2),  # another host has it
+        ("aab.|c", "b", 0),  # the free one is c's share
         ("aaaabbcc", "b", 1),  # an extra one is due to b, and a has two too many
         ("aaaabb..", "b", 2),
         ("aabbcc", "d", 1),  # below the floor it may steal from those just above it
         ("ab", "c", 0),  # more hosts than partitions: a hot standby
         ("aaaaaaaaa", "b", 4),
-        ("aaaaaa|bc", "b", 2),  # c is seen though it owns nothing
-        ("aaa>ba>b|b", "b", 0),  # what is on its way counts
-        ("aaa>ca>c|bc", "b", 1),  # from a: what is on its way to c is left alone
+        ("aaaaaa|bc", "b", 2),  # c is a member without partitions
+        ("aaa>ba>b|b", "b", 0),  # incoming ones count
+        ("aaa>ca>c|bc", "b", 1),  # from a: those incoming to c cannot be requested
     ],
 )
 def test_greedy_claims_its_whole_missing_share(picture: str, me: str, count: int) -> None:
@@ -168,7 +168,7 @@ def test_fixed_pins_its_partitions() -> None:
         ("bbbb....", 4),
         ("bbb....", 4),  # the ceiling of 7 / 2
         ("bbbaaaa.", 0),  # full: that one is for b
-        ("BBBB", 4),  # expired ones are taken in parallel
+        ("BBBB", 4),  # expired ones are claimed in parallel
     ],
 )
 def test_eph_claims_free_partitions_up_to_the_ceiling(picture: str, count: int) -> None:
@@ -185,8 +185,8 @@ def test_eph_claims_free_partitions_up_to_the_ceiling(picture: str, count: int) 
         ("bbba", "b"),  # a gap of two
         ("bbbbbbbbbb", "b"),  # exactly one, however many it lacks
         ("bbbbccca", "b"),  # from the biggest
-        ("bbbbb.", ".b"),  # after what is free
-        ("bbb..", ".."),  # what is free has narrowed the gap
+        ("bbbbb.", ".b"),  # after the free ones
+        ("bbb..", ".."),  # the free ones have narrowed the gap
     ],
 )
 def test_eph_steals_exactly_one_from_the_biggest_at_a_gap_of_two(picture: str, stolen: str) -> None:
@@ -281,7 +281,7 @@ def test_the_order_in_which_a_store_lists_does_not_matter(
 
 @pytest.mark.parametrize("strategy", BALANCING, ids=str)
 def test_a_partition_free_in_two_cycles_is_claimed(strategy: Strategy) -> None:
-    # b has its share, and a does not take its own: it is at a limit that b does not know.
+    # b has its share, and a does not claim its own: it has a limit that b does not know.
     (claim,) = strategy(census_of("abbb..|a", "b", before="abbb..|a"), Random(1))
     assert claim in ("4", "5")
     assert strategy(census_of("abbb..|a", "b", before="abbb.a|a"), Random(1)) == ["4"]

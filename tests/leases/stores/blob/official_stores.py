@@ -1,4 +1,4 @@
-"""The official checkpoint stores, blocking and asyncio, behind one set of names; and raw blobs."""
+"""The official checkpoint stores, blocking and asyncio, with the same methods; and raw blobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 class Official(Protocol):
-    """What an official processor calls, each in its own words."""
+    """The calls of an official processor."""
 
     async def list_ownership(self, group: Group) -> dict[str, Row]: ...
 
@@ -53,7 +53,7 @@ class Aio:
 
 
 class Sync(Aio):
-    """The blocking one, each call in a thread."""
+    """The blocking store, each call in a thread."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(InThreads(store))
@@ -105,7 +105,7 @@ def names(group: Group, partition: str) -> Row:
 
 
 def start_position(mark: Row | None, default: str) -> Any:
-    """Where an official Python processor starts to read, by its own code."""
+    """The start position of an official Python processor, computed by its own code."""
     processor = EventProcessorMixin()
     processor._initial_event_position = default
     return processor.get_init_event_position("0", mark)[0]
@@ -113,7 +113,7 @@ def start_position(mark: Row | None, default: str) -> Any:
 
 @asynccontextmanager
 async def raw_container(connection_string: str, container: str) -> AsyncIterator[ContainerClient]:
-    """The container, made if it is missing: for blobs as others have written them."""
+    """The container, created if it is missing: for blobs as other SDKs write them."""
     client = ContainerClient.from_connection_string(connection_string, container)
     async with client:
         if not await client.exists():

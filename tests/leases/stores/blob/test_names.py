@@ -1,4 +1,4 @@
-"""Names of blobs: those of the official SDKs, and one of ours beside them."""
+"""Names of blobs: those of the official SDKs, and our own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_names_are_those_of_the_sdks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "kind"),
     [
         ("ownership/7", ("ownership", "7")),
         ("Ownership/7", ("ownership", "7")),
@@ -31,20 +31,20 @@ def test_names_are_those_of_the_sdks() -> None:
         ("stamp/7", ("stamp", "7")),
         ("member/VM-1", ("member", "VM-1")),
         ("ownership/", ("", "")),
-        ("ownership/ownership/7", ("", "")),  # of a hub whose name goes on
+        ("ownership/ownership/7", ("", "")),  # of a hub with a longer name
         ("7", ("", "")),
         ("capture/2026", ("", "")),
     ],
 )
-def test_a_listed_blob_has_a_kind_and_a_name(name: str, found: tuple[str, str]) -> None:
-    assert names.kind_and_name(PREFIX + name, PREFIX) == found
+def test_a_listed_blob_has_a_kind_and_a_name(name: str, kind: tuple[str, str]) -> None:
+    assert names.kind_and_name(PREFIX + name, PREFIX) == kind
 
 
 @given(st.text(min_size=1, max_size=40))
 def test_any_host_has_a_member_record(name: str) -> None:
     segment = names.escaped(name)
     assert "/" not in segment
-    assert segment.strip(".") == segment  # URL libraries would rewrite it on the way
+    assert segment.strip(".") == segment  # URL libraries would rewrite it
     assert names.unescaped(segment) == name
 
 

@@ -1,4 +1,4 @@
-"""Metadata and rows: what everybody has ever written is read, and what we write is understood."""
+"""Metadata and rows: those of every SDK are read, and ours survive a round trip."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUP = Group("house.servicebus.windows.net", "sensors")
 NOW = 1_763_000_000.0
 
 
-def found(metadata: dict[str, str], age_s: float = 0.0) -> ListedBlob:
+def listed_blob(metadata: dict[str, str], age_s: float = 0.0) -> ListedBlob:
     return ListedBlob("blob", "etag", metadata, modified=NOW - age_s, now=NOW)
 
 
@@ -59,7 +59,7 @@ def found(metadata: dict[str, str], age_s: float = 0.0) -> ListedBlob:
 def test_checkpoints_of_every_sdk_are_read(
     metadata: dict[str, str], sequence: int | None, offset: str | None
 ) -> None:
-    mark = read_checkpoint(GROUP, "0", found(metadata))
+    mark = read_checkpoint(GROUP, "0", listed_blob(metadata))
     assert (mark.sequence, mark.offset) == (sequence, offset)
     assert (mark.epoch, mark.etag) == (0, "etag")
 
@@ -71,9 +71,9 @@ def test_checkpoints_of_every_sdk_are_read(
     )
 )
 def test_any_metadata_is_read_without_an_error(metadata: dict[str, str]) -> None:
-    mark = read_checkpoint(GROUP, "0", found(metadata))
+    mark = read_checkpoint(GROUP, "0", listed_blob(metadata))
     assert mark.sequence is None or mark.sequence >= 0 or mark.offset == "-1"
-    read_ownership("0", found(metadata))
+    read_ownership("0", listed_blob(metadata))
 
 
 @given(
@@ -86,8 +86,8 @@ def test_a_checkpoint_survives_a_round_trip(
     sequence: int | None, offset: str | None, epoch: int, enqueued_ms: int | None
 ) -> None:
     mark = Checkpoint(GROUP, "0", sequence, offset, epoch, "etag", enqueued_ms)
-    back = read_checkpoint(GROUP, "0", found(checkpoint_metadata(mark)))
-    # The place before the first event knows no sequence number but its own.
+    back = read_checkpoint(GROUP, "0", listed_blob(checkpoint_metadata(mark)))
+    # The position before the first event has only its own sequence number.
     assert back == (replace(mark, sequence=-1 if sequence is None else None)
                     if offset == "-1" else mark)  # fmt: skip
 
@@ -96,18 +96,18 @@ def test_a_checkpoint_survives_a_round_trip(
 def test_the_position_before_the_first_event_survives_a_round_trip(
     sequence: int | None, offset: str | None
 ) -> None:
-    said = checkpoint_metadata(Checkpoint(GROUP, "0", sequence, offset, 1))
-    assert (said["offset"], said["sequencenumber"]) == ("-1", "-1")
-    assert read_checkpoint(GROUP, "0", found(said)).has_position
+    written_metadata = checkpoint_metadata(Checkpoint(GROUP, "0", sequence, offset, 1))
+    assert (written_metadata["offset"], written_metadata["sequencenumber"]) == ("-1", "-1")
+    assert read_checkpoint(GROUP, "0", listed_blob(written_metadata)).has_position
 
 
 def test_a_stamp_has_an_epoch_and_no_position() -> None:
-    said = stamp_metadata(Checkpoint(GROUP, "0", epoch=7))
-    assert said == {"epoch": "7"}
-    back = read_stamp(GROUP, "0", found(said))
+    written_metadata = stamp_metadata(Checkpoint(GROUP, "0", epoch=7))
+    assert written_metadata == {"epoch": "7"}
+    back = read_stamp(GROUP, "0", listed_blob(written_metadata))
     assert back == Checkpoint(GROUP, "0", epoch=7, etag="etag")
     assert not back.has_position
-    assert read_stamp(GROUP, "0", found({"epoch": "x"})).epoch == 0
+    assert read_stamp(GROUP, "0", listed_blob({"epoch": "x"})).epoch == 0
 
 
 # -- ownerships -----------------------------------------------------------------------------------
@@ -127,13 +127,13 @@ def test_a_stamp_has_an_epoch_and_no_position() -> None:
     ],
 )
 def test_ownerships_of_every_sdk_are_read(metadata: dict[str, str], owner: str, epoch: int) -> None:
-    row = read_ownership("3", found(metadata))
+    row = read_ownership("3", listed_blob(metadata))
     assert (row.partition, row.owner, row.epoch, row.etag) == ("3", owner, epoch, "etag")
     assert (row.successor, row.deadline_s, row.rate) == ("", None, None)
 
 
 def test_a_metadata_value_may_be_missing() -> None:
-    row = read_ownership("3", found({"ownerid": None}))  # type: ignore[dict-item]
+    row = read_ownership("3", listed_blob({"ownerid": None}))  # type: ignore[dict-item]
     assert row.owner == ""
 
 
@@ -148,47 +148,47 @@ def test_a_metadata_value_may_be_missing() -> None:
     ],
 )
 def test_a_successor_needs_a_deadline_and_both_need_an_owner(metadata: dict[str, str]) -> None:
-    row = read_ownership("0", found({"ownerid": "a", **metadata}))
+    row = read_ownership("0", listed_blob({"ownerid": "a", **metadata}))
     assert (row.successor, row.deadline_s) == ("", None)
 
 
 def test_a_handed_over_row_keeps_its_confirmation_deadline() -> None:
     given = hand_over(Ownership("0", "a", 3, successor="b", deadline_s=20.0), 10.0)
-    row = read_ownership("0", replace(found(ownership_metadata(given, NOW)), now=NOW + 4))
+    row = read_ownership("0", replace(listed_blob(ownership_metadata(given, NOW)), now=NOW + 4))
     assert (row.owner, row.successor, row.deadline_s, row.unconfirmed) == ("b", "", 6.0, True)
     assert "deadline" not in ownership_metadata(confirm(row), NOW)
 
 
 @pytest.mark.parametrize("rate", ["-1", "inf", "nan", "fast", ""])
 def test_an_invalid_rate_reads_as_unknown(rate: str) -> None:
-    assert read_ownership("0", found({"ownerid": "a", "rate": rate})).rate is None
+    assert read_ownership("0", listed_blob({"ownerid": "a", "rate": rate})).rate is None
 
 
 def test_deadlines_are_times_of_the_stores_clock() -> None:
     asked = Ownership("0", "a", 3, successor="b", deadline_s=20.0)
-    said = ownership_metadata(asked, NOW)
-    assert said["deadline"] == f"{NOW + 20:.3f}"
-    later = replace(found(said), now=NOW + 30)
+    written_metadata = ownership_metadata(asked, NOW)
+    assert written_metadata["deadline"] == f"{NOW + 20:.3f}"
+    later = replace(listed_blob(written_metadata), now=NOW + 30)
     assert read_ownership("0", later).deadline_s == -10.0
 
 
 @pytest.mark.parametrize(("age_s", "told_s"), [(0, 0), (1, 0), (2, 1), (31, 30), (-5, 0)])
 def test_an_age_is_the_minimal_time_passed(age_s: float, told_s: float) -> None:
-    """Date and Last-Modified are both cut to seconds: a difference of 31 may be 30.001."""
-    assert found({}, age_s).age_s == told_s
+    """Date and Last-Modified are truncated to seconds: a difference of 31 may be 30.001."""
+    assert listed_blob({}, age_s).age_s == told_s
 
 
 @given(st.text(max_size=30))
 def test_any_name_survives_as_a_header(name: str) -> None:
-    word = encoded(name)
-    assert word.isascii()
-    assert word.isprintable()
-    assert word == word.strip()
-    assert decoded(word) == name
+    host_name = encoded(name)
+    assert host_name.isascii()
+    assert host_name.isprintable()
+    assert host_name == host_name.strip()
+    assert decoded(host_name) == name
 
 
 @pytest.mark.parametrize(
-    "word", ["=?utf-8?b??=", "=?utf-8?b?!?=", "=?utf-8?b?YQ?=", "=?utf-8?b?YQ==?=", "50%25"]
+    "host_name", ["=?utf-8?b??=", "=?utf-8?b?!?=", "=?utf-8?b?YQ?=", "=?utf-8?b?YQ==?=", "50%25"]
 )
-def test_the_owner_name_of_an_sdk_survives_a_rewrite(word: str) -> None:
-    assert encoded(decoded(word)) == word
+def test_the_owner_name_of_an_sdk_survives_a_rewrite(host_name: str) -> None:
+    assert encoded(decoded(host_name)) == host_name

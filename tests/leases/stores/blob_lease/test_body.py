@@ -1,4 +1,4 @@
-"""Bodies of the Event Processor Host: three spellings read, one written, nothing lost."""
+"""Bodies of the Event Processor Host: three spellings are read, one is written."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def test_a_body_is_written_as_the_legacy_host_wrote_it(spelling: Spelling) -> No
 @pytest.mark.parametrize(("spelling", "epoch"), [("net", 0), ("java", -1), ("python", 0)])
 def test_an_initialised_blob_is_written_as_by_legacy_hosts(spelling: Spelling, epoch: int) -> None:
     text = encode_body(Body("3"), spelling)
-    told = json.loads(text)
-    assert told[spell(("epoch",), spelling)] == epoch
-    assert told[spell(("offset",), spelling)] is None
-    assert told[spell(("sequence", "number"), spelling)] == 0  # .NET knows no null here
+    fields = json.loads(text)
+    assert fields[spell(("epoch",), spelling)] == epoch
+    assert fields[spell(("offset",), spelling)] is None
+    assert fields[spell(("sequence", "number"), spelling)] == 0  # .NET has no null here
     body = read_body("3", text)
     assert (body.row_etag, body.checkpoint_etag) == ("", "")
 
@@ -100,7 +100,7 @@ def test_a_body_nested_too_deeply_reads_as_empty() -> None:
 
 @pytest.mark.parametrize("depth", [DEPTH_MAX + 1, 900])
 def test_an_unknown_field_nested_too_deeply_is_dropped(depth: int) -> None:
-    """It may be read, and then met by a writer who has less of the stack left."""
+    """It can be read, but a writer with less stack left could not write it."""
     text = f'{{"Owner": "a", "kept": [1], "x": {nested(depth)}, "y": {{"z": {nested(depth)}}}}}'
     assert read_body("3", text.encode()) == Body("3", "a", others=(("kept", [1]),))
 
@@ -113,7 +113,7 @@ def test_a_nested_unknown_field_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "sequence", "offset"),
+    ("fields", "sequence", "offset"),
     [
         ({"Offset": "4200", "SequenceNumber": 42}, 42, "4200"),
         ({"Offset": 4200, "SequenceNumber": "42"}, 42, "4200"),
@@ -128,9 +128,9 @@ def test_a_nested_unknown_field_is_kept() -> None:
     ],
 )
 def test_a_sequence_number_without_an_offset_is_not_a_checkpoint(
-    told: dict[str, Any], sequence: int | None, offset: str | None
+    fields: dict[str, Any], sequence: int | None, offset: str | None
 ) -> None:
-    body = read_body("3", json.dumps(told).encode())
+    body = read_body("3", json.dumps(fields).encode())
     assert (body.sequence, body.offset) == (sequence, offset)
 
 
@@ -191,12 +191,12 @@ ROW = ownership_of(HELD, True, NOW)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "leased", "our_token", "step"),
+    ("requested", "leased", "our_token", "step"),
     [
         (renew(ROW), True, "t-1", "renew"),
         (raise_epoch(ROW, 9), True, "t-1", "renew"),
         (renew(ROW), True, "", "change"),  # after a restart, or handed over to us
-        (renew(ROW), False, "t-1", "acquire"),  # it ran out, and nobody has taken it
+        (renew(ROW), False, "t-1", "acquire"),  # it expired, and no host has claimed it
         (claim(ROW, "3", "b"), False, "", "acquire"),
         (claim(ROW, "3", "b"), True, "", "change"),  # a steal
         (hand_over(nominate(ROW, "b", 9)), True, "t-1", "change"),
@@ -207,9 +207,9 @@ ROW = ownership_of(HELD, True, NOW)
     ],
 )
 def test_the_lease_step_of_every_write(
-    wanted: Ownership, leased: bool, our_token: str, step: Step
+    requested: Ownership, leased: bool, our_token: str, step: Step
 ) -> None:
-    assert lease_step(HELD, leased, our_token, wanted) == step
+    assert lease_step(HELD, leased, our_token, requested) == step
 
 
 def test_a_lease_without_a_shown_id_cannot_be_taken() -> None:
@@ -220,7 +220,7 @@ def test_a_lease_without_a_shown_id_cannot_be_taken() -> None:
 
 
 def test_a_renewal_with_a_waiting_successor_is_not_a_nomination() -> None:
-    """Its owner renews and keeps it waiting; to borrow would let the lease run out."""
+    """Its owner renews and keeps the successor; borrowing would let the lease expire."""
     waiting = replace(HELD, successor="b", deadline=NOW + 9)
     row = ownership_of(waiting, True, NOW)
     assert lease_step(waiting, True, "t-1", renew(row)) == "renew"

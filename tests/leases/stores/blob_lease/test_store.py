@@ -1,4 +1,4 @@
-"""BlobLeaseStore beside hosts of the legacy generation, whose steps are taken here one by one."""
+"""BlobLeaseStore beside legacy hosts, whose requests are made here one by one."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from pumphouse.leases.model import (
 from pumphouse.leases.stores.blob_lease.body import SPELLINGS, Spelling, spell
 from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 from tests.azurite.fixtures import Storage
-from tests.azurite.proxy import Fate
+from tests.azurite.proxy import Fault
 from tests.leases.contract.calls import (
+    checkpoint_of,
     checkpoints,
     granted,
-    mark_of,
     members,
     refused,
     row_of,
@@ -70,13 +70,13 @@ def open_store(storage: Storage, **options: Any) -> BlobLeaseStore:
 async def store(storage: Storage, raw: ContainerClient) -> AsyncIterator[BlobLeaseStore]:
     async with open_store(storage) as store:
         await store.initialise(GROUP, PARTITIONS)
-        storage.proxy.forget()
+        storage.proxy.reset_counts()
         yield store
 
 
 @dataclass
 class Legacy:
-    """A host of the Event Processor Host's generation: its requests, and nothing else."""
+    """The requests of a legacy Event Processor Host."""
 
     name: str
     blob: BlobClient
@@ -84,40 +84,40 @@ class Legacy:
 
     async def read(self) -> dict[str, Any]:
         text = await (await self.blob.download_blob()).readall()
-        told: dict[str, Any] = json.loads(text)
-        return {word.replace("_", "").lower(): value for word, value in told.items()}
+        fields: dict[str, Any] = json.loads(text)
+        return {word.replace("_", "").lower(): value for word, value in fields.items()}
 
     async def acquire(self) -> str:
-        """As an expired lease is taken, or, by its token, one that is held."""
-        said = await self.read()
+        """Take an expired lease or, with its token, a held one."""
+        values = await self.read()
         token = str(uuid.uuid4())
         state = (await self.blob.get_blob_properties()).lease.state
         if state == "leased":
-            lease = BlobLeaseClient(self.blob, lease_id=said["token"])
+            lease = BlobLeaseClient(self.blob, lease_id=values["token"])
             await lease.change(token)
             await lease.renew()
         else:
             lease = BlobLeaseClient(self.blob, lease_id=token)
             await lease.acquire(lease_duration=LEASE_S)
-        await self.put(said, owner=self.name, token=token, epoch=said["epoch"] + 1)
+        await self.put(values, owner=self.name, token=token, epoch=values["epoch"] + 1)
         return token
 
     async def checkpoint(self, offset: str, sequence: int) -> None:
-        said = await self.read()
-        await BlobLeaseClient(self.blob, lease_id=said["token"]).renew()
-        await self.put(said, offset=offset, sequencenumber=sequence)
+        values = await self.read()
+        await BlobLeaseClient(self.blob, lease_id=values["token"]).renew()
+        await self.put(values, offset=offset, sequencenumber=sequence)
 
-    async def put(self, said: dict[str, Any], **changes: Any) -> None:
-        """It knows its own fields only; whatever else was there is dropped."""
-        told = {**said, **changes}
+    async def put(self, values: dict[str, Any], **changes: Any) -> None:
+        """Write its own fields; all others are dropped."""
+        fields = {**values, **changes}
         words = [("offset",), ("sequence", "number"), ("partition", "id"), ("owner",), ("token",),
                  ("epoch",)]  # fmt: skip
-        body = {spell(word, self.spelling): told["".join(word)] for word in words}
+        body = {spell(word, self.spelling): fields["".join(word)] for word in words}
         await self.blob.upload_blob(
             json.dumps(body),
             overwrite=True,
-            metadata={"OWNINGHOST": told["owner"]},
-            lease=told["token"],
+            metadata={"OWNINGHOST": fields["owner"]},
+            lease=fields["token"],
         )
 
 
@@ -187,12 +187,16 @@ async def test_a_legacy_host_reads_our_owner_and_checkpoint(
 ) -> None:
     async with open_store(storage, spelling=legacy.spelling) as store:
         row = await granted(store, claim(None, "0", "host-a"))
-        mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
-        assert (await legacy.read())["offset"] is None  # a stamp is no checkpoint
-        mark_of(await store.update_checkpoint(advance(mark, 42, "4200")))
-        said = await legacy.read()
-        assert (said["owner"], said["epoch"]) == ("host-a", 1)
-        assert (said["offset"], said["sequencenumber"], said["partitionid"]) == ("4200", 42, "0")
+        mark = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+        assert (await legacy.read())["offset"] is None  # a stamp is not a checkpoint
+        checkpoint_of(await store.update_checkpoint(advance(mark, 42, "4200")))
+        values = await legacy.read()
+        assert (values["owner"], values["epoch"]) == ("host-a", 1)
+        assert (values["offset"], values["sequencenumber"], values["partitionid"]) == (
+            "4200",
+            42,
+            "0",
+        )
         words = json.loads(await (await legacy.blob.download_blob()).readall())
         assert spell(("sequence", "number"), legacy.spelling) in words
         await granted(store, release(row))
@@ -207,15 +211,15 @@ async def test_we_steal_the_lease_of_a_legacy_host_by_its_token(
     row = (await rows(store))["0"]
     taken = await granted(store, claim(row, "0", "host-a"))
     assert taken.epoch == row.epoch + 1
-    said = await legacy.read()
-    assert (said["owner"], said["offset"]) == ("host-a", "4200")
+    values = await legacy.read()
+    assert (values["owner"], values["offset"]) == ("host-a", "4200")
     with pytest.raises(HttpResponseError, match="LeaseIdMismatch"):
         await BlobLeaseClient(legacy.blob, lease_id="0" * 8 + str(uuid.uuid4())[8:]).renew()
 
 
 async def test_a_steal_by_a_legacy_host_is_detected(store: BlobLeaseStore, legacy: Legacy) -> None:
     row = await granted(store, claim(None, "0", "host-a"))
-    mark = mark_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
+    mark = checkpoint_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
     await legacy.acquire()
     await refused(store, renew(row))
     assert isinstance(await store.update_checkpoint(advance(mark, 6, "60")), Refused)
@@ -234,16 +238,16 @@ async def test_a_request_for_a_partition_keeps_its_lease(
     assert (await rows(store))["0"].successor == "host-a"
     storage.azurite.advance(LEASE_S + 1)
     row = (await rows(store))["0"]
-    assert row.age_s == math.inf  # it died, and our asking did not keep it alive
+    assert row.age_s == math.inf  # it died, and our request did not extend its lease
     await granted(store, claim(row, "0", "host-a"))
 
 
 async def test_unknown_fields_are_kept(store: BlobLeaseStore, legacy: Legacy) -> None:
-    said = {**await legacy.read(), "event_processor_context": {"window": [1, 2]}}
-    await legacy.blob.upload_blob(json.dumps(said), overwrite=True)
+    values = {**await legacy.read(), "event_processor_context": {"window": [1, 2]}}
+    await legacy.blob.upload_blob(json.dumps(values), overwrite=True)
     await granted(store, claim(None, "0", "a"))
-    told = json.loads(await (await legacy.blob.download_blob()).readall())
-    assert told["event_processor_context"] == {"window": [1, 2]}
+    fields = json.loads(await (await legacy.blob.download_blob()).readall())
+    assert fields["event_processor_context"] == {"window": [1, 2]}
 
 
 # -- leases ---------------------------------------------------------------------------------------
@@ -258,7 +262,7 @@ async def test_a_lease_without_renewals_expires(storage: Storage, store: BlobLea
     assert (await rows(store))["0"].age_s == 0
     storage.azurite.advance(10)
     assert (await rows(store))["0"].age_s == math.inf
-    await granted(store, renew(row))  # nobody has taken it
+    await granted(store, renew(row))  # no host has claimed it
     assert (await rows(store))["0"].age_s == 0
 
 
@@ -283,7 +287,7 @@ async def test_a_broken_lease_is_free(store: BlobLeaseStore, raw: ContainerClien
 async def test_a_foreign_lease_is_respected(
     storage: Storage, store: BlobLeaseStore, raw: ContainerClient
 ) -> None:
-    """Somebody who leases blobs without writing who it is."""
+    """A program that leases blobs without writing its token."""
     blob = raw.get_blob_client("$Default/0")
     stranger = BlobLeaseClient(blob)
     await stranger.acquire(lease_duration=60)
@@ -300,9 +304,9 @@ async def test_a_hand_over_moves_the_lease_with_the_row(storage: Storage) -> Non
         row = await granted(old, claim(None, "0", "a"))
         asked = await granted(new, nominate((await rows(new))["0"], "b", 20.0))
         await refused(old, renew(row))
-        seen = (await rows(old))["0"]
-        assert (seen.successor, seen.etag) == ("b", asked.etag)
-        given = await granted(old, hand_over(seen))
+        listed_row = (await rows(old))["0"]
+        assert (listed_row.successor, listed_row.etag) == ("b", asked.etag)
+        given = await granted(old, hand_over(listed_row))
         assert (await rows(new))["0"].owner == "b"
         await granted(new, renew((await rows(new))["0"]))
         await refused(old, renew(given))
@@ -322,8 +326,8 @@ async def test_one_of_eight_racing_steals_is_granted(storage: Storage) -> None:
         await thief.__aexit__()
 
 
-async def one_winner(stores: list[BlobLeaseStore], wanted: list[Ownership]) -> Ownership:
-    outcomes = await asyncio.gather(*map(write, stores, wanted))
+async def one_winner(stores: list[BlobLeaseStore], requested: list[Ownership]) -> Ownership:
+    outcomes = await asyncio.gather(*map(write, stores, requested))
     assert sum(isinstance(outcome, Refused) for outcome in outcomes) == 7
     (won,) = [outcome.row for outcome in outcomes if isinstance(outcome, Granted)]
     assert (await rows(stores[0]))[won.partition].etag == won.etag
@@ -333,13 +337,15 @@ async def one_winner(stores: list[BlobLeaseStore], wanted: list[Ownership]) -> O
 async def test_checkpoints_of_the_owner_do_not_prevent_a_steal(
     storage: Storage,
 ) -> None:
-    """Each of them changes the blob that the thief wants to write over."""
+    """Each checkpoint changes the blob that the steal writes over."""
     async with open_store(storage) as owner, open_store(storage) as thief:
         await granted(owner, claim(None, "0", "a"))
-        mark = mark_of(await owner.update_checkpoint(stamp(None, GROUP, "0", 1)))
+        mark = checkpoint_of(await owner.update_checkpoint(stamp(None, GROUP, "0", 1)))
         row = (await rows(thief))["0"]
         for sequence in range(3):
-            mark = mark_of(await owner.update_checkpoint(advance(mark, sequence, str(sequence))))
+            mark = checkpoint_of(
+                await owner.update_checkpoint(advance(mark, sequence, str(sequence)))
+            )
         taken = await granted(thief, claim(row, "0", "b"))
         assert (await checkpoints(thief))["0"].sequence == 2
         assert (await rows(owner))["0"].etag == taken.etag
@@ -349,14 +355,14 @@ async def test_a_concurrent_renewal_and_checkpoint_are_both_granted(
     storage: Storage, store: BlobLeaseStore
 ) -> None:
     row = await granted(store, claim(None, "0", "a"))
-    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    mark = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
     for sequence in range(10):
-        outcomes, told = await asyncio.gather(
+        outcomes, fields = await asyncio.gather(
             store.claim_ownership(GROUP, [renew(row)]),
             store.update_checkpoint(advance(mark, sequence, str(sequence))),
         )
-        row, mark = row_of(outcomes[0]), mark_of(told)
-    assert storage.proxy.asked["get blob"] == 0  # they wait for each other
+        row, mark = row_of(outcomes[0]), checkpoint_of(fields)
+    assert storage.proxy.requests["get blob"] == 0  # they run one after another
 
 
 # -- what it asks for -----------------------------------------------------------------------------
@@ -365,18 +371,18 @@ async def test_a_concurrent_renewal_and_checkpoint_are_both_granted(
 async def test_a_cycle_costs_one_list_and_two_requests_per_row(
     storage: Storage, store: BlobLeaseStore
 ) -> None:
-    asked = storage.proxy.asked
+    asked = storage.proxy.requests
     outcomes = await store.claim_ownership(GROUP, [claim(None, p, "a") for p in PARTITIONS])
     assert asked == {"acquire lease": 4, "put blob": 4}
     for _ in range(2):
-        storage.proxy.forget()
+        storage.proxy.reset_counts()
         outcomes = await store.claim_ownership(GROUP, [renew(row_of(o)) for o in outcomes])
         assert asked == {"renew lease": 4, "put blob": 4}
-        storage.proxy.forget()
+        storage.proxy.reset_counts()
         assert len((await store.list_ownership(GROUP)).ownerships) == 4
         assert asked == {"list": 1}
-    storage.proxy.forget()
-    mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    storage.proxy.reset_counts()
+    checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
     assert asked == {"put blob": 1}
 
 
@@ -384,20 +390,20 @@ async def test_only_changed_blobs_are_downloaded(storage: Storage, store: BlobLe
     async with open_store(storage) as other:
         outcomes = await store.claim_ownership(GROUP, [claim(None, p, "a") for p in PARTITIONS])
         await other.list_ownership(GROUP)
-        storage.proxy.forget()
+        storage.proxy.reset_counts()
         await store.claim_ownership(GROUP, [renew(row_of(outcomes[0]))])
-        storage.proxy.forget()
+        storage.proxy.reset_counts()
         assert len((await other.list_ownership(GROUP)).ownerships) == 4
-        assert storage.proxy.asked == {"list": 1, "get blob": 1}
+        assert storage.proxy.requests == {"list": 1, "get blob": 1}
 
 
 async def test_a_steal_costs_three_requests(storage: Storage, store: BlobLeaseStore) -> None:
     async with open_store(storage) as thief:
         await granted(store, claim(None, "0", "a"))
         row = (await rows(thief))["0"]
-        storage.proxy.forget()
+        storage.proxy.reset_counts()
         await granted(thief, claim(row, "0", "b"))
-        assert storage.proxy.asked == {"change lease": 1, "renew lease": 1, "put blob": 1}
+        assert storage.proxy.requests == {"change lease": 1, "renew lease": 1, "put blob": 1}
 
 
 # -- lost answers ---------------------------------------------------------------------------------
@@ -406,14 +412,14 @@ async def test_a_steal_costs_three_requests(storage: Storage, store: BlobLeaseSt
 @pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])
 @pytest.mark.parametrize("asked", ["acquire lease", "put blob"])
 async def test_a_claim_without_a_response_is_unknown(
-    storage: Storage, store: BlobLeaseStore, asked: str, fate: Fate
+    storage: Storage, store: BlobLeaseStore, asked: str, fate: Fault
 ) -> None:
-    storage.proxy.spoil(asked, fate)
+    storage.proxy.inject(asked, fate)
     assert isinstance(await write(store, claim(None, "0", "a")), Unknown)
-    assert storage.proxy.asked[asked] == 1
+    assert storage.proxy.requests[asked] == 1
     written = (await rows(store)).get("0")
     assert (written is not None) == (asked == "put blob" and fate == "lost")
-    storage.azurite.advance(LEASE_S + 1)  # whoever holds the lease now, it runs out
+    storage.azurite.advance(LEASE_S + 1)  # the lease expires, whichever host holds it
     await granted(store, claim((await rows(store)).get("0"), "0", "a"))
 
 
@@ -422,7 +428,7 @@ async def test_a_renewal_without_a_response_is_unknown(
     storage: Storage, store: BlobLeaseStore, asked: str
 ) -> None:
     row = await granted(store, claim(None, "0", "a"))
-    storage.proxy.spoil(asked, "lost")
+    storage.proxy.inject(asked, "lost")
     assert isinstance(await write(store, renew(row)), Unknown)
     listed = (await rows(store))["0"]
     assert (listed.etag == row.etag) == (asked == "renew lease")
@@ -433,8 +439,8 @@ async def test_a_checkpoint_without_a_response_is_unknown(
     storage: Storage, store: BlobLeaseStore
 ) -> None:
     await granted(store, claim(None, "0", "a"))
-    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
-    storage.proxy.spoil("put blob", "lost")
+    mark = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    storage.proxy.inject("put blob", "lost")
     assert isinstance(await store.update_checkpoint(advance(mark, 5, "50")), Unknown)
     assert (await checkpoints(store))["0"].sequence == 5
 
@@ -443,7 +449,7 @@ async def test_a_release_counts_even_if_the_lease_release_fails(
     storage: Storage, store: BlobLeaseStore
 ) -> None:
     row = await granted(store, claim(None, "0", "a"))
-    storage.proxy.spoil("release lease", "unsent")
+    storage.proxy.inject("release lease", "unsent")
     await granted(store, release(row))
     listed = (await rows(store))["0"]
     assert (listed.owner, listed.age_s) == ("", 0)
@@ -453,9 +459,9 @@ async def test_a_release_counts_even_if_the_lease_release_fails(
 
 async def test_an_expired_row_can_be_released(storage: Storage, store: BlobLeaseStore) -> None:
     row = await granted(store, claim(None, "0", "a"))
-    mark = mark_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
+    mark = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
     storage.azurite.advance(LEASE_S + 1)
-    mark = mark_of(await store.update_checkpoint(advance(mark, 5, "50")))
+    mark = checkpoint_of(await store.update_checkpoint(advance(mark, 5, "50")))
     await granted(store, release(row))
     assert (await rows(store))["0"].owner == ""
     assert await checkpoints(store) == {"0": mark}

@@ -1,4 +1,4 @@
-"""A process that takes part in a race for a lease file: `racer.py FILE NAME TURNS`.
+"""A process that races for a lease file: `racer.py FILE NAME TURNS`.
 
 Each turn it takes the row of partition 0 over (one epoch more) and counts the checkpoint of
 partition 0 up by one, each until it is granted. What was granted goes to standard output at once,

@@ -1,4 +1,4 @@
-"""A lease file, opened and closed in troubled times: nothing stays open, nothing is hidden."""
+"""Opening and closing a lease file with failures: nothing stays open, every error is raised."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 
 class SlowOpening:
-    """Opening a file takes until `mended`; later ones take no time."""
+    """The first opening waits for `released`; later ones do not."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.mended = threading.Event(), threading.Event()
@@ -39,7 +39,7 @@ class SlowOpening:
 
 
 def files(path: Path) -> list[str]:
-    """The last connection that closes takes the others away."""
+    """The last connection to close removes the other files."""
     return [one.name for one in path.parent.iterdir()]
 
 
@@ -67,7 +67,7 @@ async def test_a_store_can_be_opened_while_its_last_opening_hangs(
     slow, store = SlowOpening(monkeypatch), SqliteStore(path)
     opening = asyncio.create_task(store.__aenter__())
     await asyncio.to_thread(slow.begun.wait, 60)
-    for _ in range(2):  # the second one while it waits for the thread
+    for _ in range(2):  # the second while it waits for the thread
         opening.cancel()
         await asyncio.sleep(0.01)
     with pytest.raises(asyncio.CancelledError):

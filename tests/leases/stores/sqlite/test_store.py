@@ -1,4 +1,4 @@
-"""What the lease file adds to the contract: processes, crashes, clocks, and files gone wrong."""
+"""The lease file beyond the contract: processes, crashes, clocks and damaged files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def opened(path: Path, deadline_s: float = 60) -> AsyncIterator[SqliteStore]:
-    """A store with this deadline; only opening and closing may always take their time."""
+    """A store with this deadline, except for opening and closing."""
     async with SqliteStore(path, deadline_s=60) as store:
         store._deadline_s = deadline_s
         yield store
@@ -43,7 +43,7 @@ async def opened(path: Path, deadline_s: float = 60) -> AsyncIterator[SqliteStor
 
 
 def spoil(path: Path, after: int) -> None:
-    """Write nonsense over all but the beginning of a file."""
+    """Overwrite all but the beginning of a file with garbage."""
     whole = path.read_bytes()
     path.write_bytes(whole[:after] + os.urandom(len(whole) - after))
 
@@ -63,7 +63,7 @@ def take_away(path: Path, replacement: bytes | None) -> None:
 
 @contextmanager
 def racers(path: Path, count: int, turns: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that have all opened the file and wait for a line to start."""
+    """Processes that have opened the file and wait for a line to start."""
     command = [sys.executable, str(RACER), str(path)]
     started = [
         subprocess.Popen(
@@ -93,14 +93,14 @@ def start(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.timeout(600)
 async def test_eight_processes_lose_no_update(path: Path) -> None:
-    """They make the file at the same time too: whoever comes late finds it made."""
+    """They also create the file concurrently."""
     turns = 15
     with racers(path, 8, turns) as racing:
         for process in racing:
             start(process)
-        told = [process.communicate()[0].splitlines() for process in racing]
+        raised = [process.communicate()[0].splitlines() for process in racing]
         assert [process.returncode for process in racing] == [0] * 8
-    lines = sorted(line for lines in told for line in lines)
+    lines = sorted(line for lines in raised for line in lines)
     everyone = range(1, 8 * turns + 1)
     assert lines == sorted([f"{word} {n}" for word in ("epoch", "count") for n in everyone])
     async with opened(path) as store:
@@ -111,7 +111,7 @@ async def test_eight_processes_lose_no_update(path: Path) -> None:
 
 @pytest.mark.timeout(600)
 async def test_a_killed_process_leaves_a_consistent_file(path: Path) -> None:
-    """Whatever it had been told is there; at most one write more, whose answer it never heard."""
+    """Every granted write is stored, and at most one more, whose response was lost."""
     epoch = sequence = 0
     for reader in range(1, 7):
         with racers(path, 1, 1_000_000) as (process,):
@@ -123,7 +123,7 @@ async def test_a_killed_process_leaves_a_consistent_file(path: Path) -> None:
                 last[word] = int(number)
             process.kill()
             process.wait()
-            # Not `communicate`: it would not see what the last `readline` has read beyond its line.
+            # Not `communicate`: it does not see what `readline` has buffered.
             for line in process.stdout.read().splitlines(keepends=True):
                 if line.endswith("\n"):
                     word, number = line.split()
@@ -141,14 +141,14 @@ async def test_a_killed_process_leaves_a_consistent_file(path: Path) -> None:
 
 async def test_a_forked_process_must_open_its_own_store(path: Path) -> None:
     async with opened(path) as store:
-        store._process -= 1  # as the child of a fork sees it
+        store._process -= 1  # as in the child of a fork
         with pytest.raises(StoreError, match="forked"):
             await store.list_ownership(GROUP)
         store._process += 1
 
 
 async def test_the_event_loop_does_not_wait(path: Path) -> None:
-    """While another process holds the file, everything else goes on."""
+    """While another process locks the file, other tasks continue."""
     async with opened(path) as store:
         with locked(path):
             claiming = asyncio.create_task(write(store, claim(None, "0", "a")))
@@ -191,7 +191,7 @@ async def test_no_thread_is_left_behind(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Another process in the middle of a write."""
+    """Another process during a write."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         yield
@@ -205,8 +205,8 @@ async def test_a_write_is_unknown_if_the_file_stays_locked(path: Path) -> None:
             (outcome,) = await hasty.claim_ownership(GROUP, [renew(row)])
             assert isinstance(outcome, Unknown)
             assert "leases.db" in outcome.why
-            told = await hasty.update_checkpoint(Checkpoint(GROUP, "0", 1, "1", 1))
-            assert isinstance(told, Unknown)
+            raised = await hasty.update_checkpoint(Checkpoint(GROUP, "0", 1, "1", 1))
+            assert isinstance(raised, Unknown)
             with pytest.raises(StoreError):
                 await hasty.beat(GROUP, "a")
             # Readers do not wait for writers.
@@ -233,7 +233,7 @@ async def test_a_locked_file_is_named_in_the_error(
 
 
 async def test_a_call_past_its_deadline_is_not_made(path: Path) -> None:
-    """Its caller has been told that it does not know; then it had better not happen later."""
+    """Its caller already has the outcome unknown, so it must not be made later."""
     async with opened(path) as patient, opened(path, deadline_s=0.2) as hasty:
         mended = threading.Event()
         assert hasty._thread is not None
@@ -242,13 +242,15 @@ async def test_a_call_past_its_deadline_is_not_made(path: Path) -> None:
         try:
             outcome = await write(hasty, claim(None, "0", "a"))
             await asyncio.gather(*(write(hasty, claim(None, "1", "a")) for _ in range(50)))
-            assert hasty._thread._thread._work_queue.qsize() == 0  # they wait where they can leave
+            assert (
+                hasty._thread._thread._work_queue.qsize() == 0
+            )  # they wait where they can be cancelled
         finally:
             mended.set()
             await hanging
         assert isinstance(outcome, Unknown)
         hasty._deadline_s = 60
-        assert await hasty.list_checkpoints(GROUP) == []  # its turn came after that of the claim
+        assert await hasty.list_checkpoints(GROUP) == []  # it ran after the claim
         assert await rows(patient) == {}
 
 
@@ -269,7 +271,7 @@ async def test_a_permanently_locked_file_cannot_be_opened(path: Path) -> None:
 
 
 class Machine:
-    """A machine that a test restarts and whose wall clock it sets."""
+    """A machine that the test reboots and whose wall clock it sets."""
 
     def __init__(self) -> None:
         self.boot, self.up_s, self.wall_s = "first", 5000.0, 1_700_000_000.0
@@ -301,9 +303,9 @@ async def test_setting_the_wall_clock_changes_no_age(path: Path, jump_s: float) 
 @pytest.mark.parametrize(
     ("off_s", "up_s", "age"),
     [
-        (600.0, 1.0, 600.0),  # the wall clock knows how long it was off
-        (-86400.0, 1.0, 1.0),  # a wall clock that went back: the present run at least
-        (-86400.0, 45.0, 45.0),  # so a lease runs out, at the latest, so long after the start
+        (600.0, 1.0, 600.0),  # the wall clock shows how long it was off
+        (-86400.0, 1.0, 1.0),  # the wall clock went back: at least the uptime
+        (-86400.0, 45.0, 45.0),  # a lease expires at the latest this long after the boot
         (0.0, 90_000.0, 90_000.0),
     ],
 )
@@ -369,10 +371,10 @@ async def test_an_existing_file_keeps_its_mode(path: Path) -> None:
 
 
 async def expect_refusal(path: Path, words: str) -> None:
-    with pytest.raises(StoreError, match=words) as told:
+    with pytest.raises(StoreError, match=words) as raised:
         async with opened(path):
             pass
-    assert str(path) in str(told.value)
+    assert str(path) in str(raised.value)
 
 
 async def test_a_file_of_another_program_is_not_touched(path: Path) -> None:
@@ -454,7 +456,7 @@ async def test_a_full_disk_raises_and_nothing_is_written(path: Path) -> None:
         with pytest.raises(StoreError, match="the disk is full"):
             await store.claim_ownership(GROUP, claims)
         assert list(await rows(store)) == ["0"]
-        await granted(store, renew(row))  # what fits still goes
+        await granted(store, renew(row))  # a row that fits is still written
 
 
 async def test_a_read_only_file_raises(path: Path) -> None:
@@ -468,7 +470,7 @@ async def test_a_read_only_file_raises(path: Path) -> None:
 
 @pytest.mark.parametrize("replacement", [None, b""], ids=["removed", "replaced"])
 async def test_a_removed_file_raises(path: Path, replacement: bytes | None) -> None:
-    """Otherwise its users would go on without ever meeting those of a new file."""
+    """Otherwise its users and those of a new file would not see each other."""
     async with opened(path) as store:
         row = await first(store)
         take_away(path, replacement)
