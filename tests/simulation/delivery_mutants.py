@@ -1,4 +1,4 @@
-"""Sabotages of what becomes of events and checkpoints, and of fleets as a whole."""
+"""Mutants of events and checkpoints, and of whole fleets."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.simulation.mutant import Patch, mutant
 
 
 @mutant("I15")
-def position_set_after_the_first_fetch(patch: Patch) -> None:
-    """The reader opens at the beginning, and somebody is to move it later."""
+def position_ignores_the_checkpoint(patch: Patch) -> None:
+    """The reader opens at the beginning."""
 
     def start_position(checkpoint: Checkpoint, otherwise: Position) -> Position:
         return EARLIEST
@@ -36,22 +36,22 @@ def position_set_after_the_first_fetch(patch: Patch) -> None:
 
 
 @mutant("I6 I15")
-def old_listing_believed(patch: Patch) -> None:
-    """A pump that starts again takes the position from a listing, which may be old."""
+def a_stale_listing_is_trusted(patch: Patch) -> None:
+    """A restarted pump takes its position from a listing, which may be stale."""
     original = CheckpointWriter.stamp
 
     async def stamp(self: CheckpointWriter, current: Checkpoint | None = None) -> Checkpoint:
-        found = await self._read()
-        if found is not None and found.epoch == self.epoch:
-            return self._keep(found)
-        return await original(self, found)
+        stored = await self._read()
+        if stored is not None and stored.epoch == self.epoch:
+            return self._keep(stored)
+        return await original(self, stored)
 
     patch.setattr(CheckpointWriter, "stamp", stamp)
 
 
 @mutant("I5")
 def checkpoint_of_undelivered_events(patch: Patch) -> None:
-    """What was received counts as handled."""
+    """Received events count as handled."""
     original = PartitionClient._next
 
     async def following(self: PartitionClient) -> list[Event] | None:
@@ -64,7 +64,7 @@ def checkpoint_of_undelivered_events(patch: Patch) -> None:
 
 
 @mutant("I5", face="push")
-def a_part_of_a_batch_counts_as_all_of_it(patch: Patch) -> None:
+def a_part_of_a_batch_is_checkpointed_as_all(patch: Patch) -> None:
     patch.setattr(PartitionClient, "set_in_hand", lambda self, batch: None)
 
 
@@ -89,14 +89,14 @@ def events_out_of_order(patch: Patch) -> None:
 
 @mutant("I1 I5", hours=1.2, partitions=12)
 def a_later_owner_is_overwritten(patch: Patch) -> None:
-    """A checkpoint that was refused is written over the one that is there."""
+    """A refused checkpoint overwrites the stored one."""
 
     def next_step(
-        known: Any, wanted: Checkpoint, found: Checkpoint | None, **more: Any
+        known: Any, requested: Checkpoint, stored: Checkpoint | None, **more: Any
     ) -> fencing.RetryWrite:
-        etag = "" if found is None else found.etag
-        epoch = wanted.epoch if found is None else max(wanted.epoch, found.epoch)
-        return fencing.RetryWrite(replace(wanted, etag=etag, epoch=epoch))
+        etag = "" if stored is None else stored.etag
+        epoch = requested.epoch if stored is None else max(requested.epoch, stored.epoch)
+        return fencing.RetryWrite(replace(requested, etag=etag, epoch=epoch))
 
     patch.setattr(checkpoints, "next_step", next_step)
     patch.setattr(CheckpointWriter, "_require_lease", lambda self: None)
@@ -104,14 +104,14 @@ def a_later_owner_is_overwritten(patch: Patch) -> None:
 
 @mutant("I10", burst_s=1.0)
 def a_checkpoint_for_every_batch(patch: Patch) -> None:
-    """Whatever the policy says."""
+    """The checkpoint policy is ignored."""
     due_in_s = property(lambda self: math.inf if self._pending is None else 0.0)
     patch.setattr(PartitionClient, "_checkpoint_due_in_s", due_in_s)
 
 
 @mutant("I6")
 def no_checkpoint_by_the_policy(patch: Patch) -> None:
-    """Only by hand, and when a partition is left: a crash repeats without a bound."""
+    """Checkpoints are written only by hand and on release: a crash repeats any number of events."""
     patch.setattr(PartitionClient, "_checkpoint_due_in_s", property(lambda self: math.inf))
 
 
@@ -119,7 +119,7 @@ def no_checkpoint_by_the_policy(patch: Patch) -> None:
 
 
 @mutant("I3 I7")
-def a_pump_that_died_is_not_started_again(patch: Patch) -> None:
+def a_failed_pump_is_not_restarted(patch: Patch) -> None:
     async def wait(self: PartitionSupervisor, seconds: float) -> None:
         with suppress(Stopped):
             await self.term.unless_stopped(asyncio.sleep(1e9))
@@ -128,58 +128,60 @@ def a_pump_that_died_is_not_started_again(patch: Patch) -> None:
 
 
 @mutant("I9")
-def who_has_nothing_asks_for_nothing(patch: Patch) -> None:
-    """A newcomer takes what is free and waits to be given the rest."""
+def a_host_without_partitions_requests_none(patch: Patch) -> None:
+    """A new host claims free partitions only."""
     original = Cycle._act
 
-    async def act(self: Cycle, found: Any, listing: Listing, busy: Any) -> Any:
-        if not found.mine:
-            modest = replace(self.strategy, rule=lambda one, rng: list(one.free))
+    async def act(self: Cycle, census: Any, listing: Listing, busy: Any) -> Any:
+        if not census.mine:
+            modest = replace(self.strategy, rule=lambda each, rng: list(each.free))
             self.strategy, kept = modest, self.strategy
             try:
-                return await original(self, found, listing, busy)
+                return await original(self, census, listing, busy)
             finally:
                 self.strategy = kept
-        return await original(self, found, listing, busy)
+        return await original(self, census, listing, busy)
 
     patch.setattr(Cycle, "_act", act)
 
 
 @mutant("I9", strategy="eph")
-def nobody_is_asked_for_what_is_fair(patch: Patch) -> None:
-    """Who has less than its share takes what is free, and nothing from those that have more."""
+def no_share_is_requested(patch: Patch) -> None:
+    """A host below its share claims free partitions only."""
     for name in ("eph", "steady"):
         original = STRATEGIES[name]
-        patch.setitem(STRATEGIES, name, replace(original, rule=lambda one, rng: list(one.free)))
+        patch.setitem(STRATEGIES, name, replace(original, rule=lambda each, rng: list(each.free)))
 
 
 @mutant("I7 I10", strategy="balanced")
-def restless(patch: Patch) -> None:
-    """There is always a partition somewhere else that one would like."""
+def requests_at_random(patch: Patch) -> None:
+    """Every host requests a random partition of another host."""
     original = Cycle._act
 
-    async def act(self: Cycle, found: Any, listing: Listing, busy: Any) -> Any:
-        whims = Random(len(found.mine))
-        held = [p for owner, ps in found.held.items() if owner != self.host.name for p in ps]
-        rule = replace(self.strategy, rule=lambda one, rng: [whims.choice(held)] if held else [])
+    async def act(self: Cycle, census: Any, listing: Listing, busy: Any) -> Any:
+        choices = Random(len(census.mine))
+        held = [p for owner, ps in census.held.items() if owner != self.host.name for p in ps]
+        rule = replace(
+            self.strategy, rule=lambda census, rng: [choices.choice(held)] if held else []
+        )
         self.strategy = rule
-        return await original(self, found, listing, busy)
+        return await original(self, census, listing, busy)
 
     patch.setattr(Cycle, "_act", act)
 
 
 @mutant("I10")
-def cycles_without_a_rest(patch: Patch) -> None:
+def cycles_without_an_interval(patch: Patch) -> None:
     patch.setattr(engine, "next_delay", lambda outcome, options, rng: 1.0)
 
 
 @mutant("I11")
-def a_stuck_handler_is_nobodys_business(patch: Patch) -> None:
+def a_stuck_handler_is_not_reported(patch: Patch) -> None:
     patch.setattr(PartitionSupervisor, "stuck", lambda self: None)
 
 
 @mutant("I8", face="pull")
-def new_partitions_go_unnoticed(patch: Patch) -> None:
+def new_partitions_are_not_listed(patch: Patch) -> None:
     async def ask(self: Cycle) -> None: ...
 
     patch.setattr(Cycle, "_read_partitions", ask)

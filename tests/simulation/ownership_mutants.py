@@ -1,8 +1,4 @@
-"""Sabotages of the real code, each with a name: a simulation that is worth anything notices them.
-
-A mutant is applied by monkeypatching, and says in which weather it shows and which promises it may
-break. `tests/simulation/test_mutants.py` runs them all.
-"""
+"""Mutants of fencing, rows and moves."""
 
 from __future__ import annotations
 
@@ -34,25 +30,27 @@ from tests.simulation.mutant import Patch, mutant
 
 @mutant("I1 I15")
 def no_stamp(patch: Patch) -> None:
-    """A new owner reads the checkpoint and does not fence the one before it off."""
+    """A new owner reads the checkpoint and does not fence off earlier owners."""
 
     async def stamp(self: CheckpointWriter, current: Checkpoint | None = None) -> Checkpoint:
-        found = await self._read()
-        return self._keep(found or Checkpoint(self._group, self.partition, epoch=self.epoch))
+        stored = await self._read()
+        return self._keep(stored or Checkpoint(self._group, self.partition, epoch=self.epoch))
 
     patch.setattr(CheckpointWriter, "stamp", stamp)
 
 
 @mutant("I1 I5 I6")
 def unconditional_checkpoint(patch: Patch) -> None:
-    """Checkpoints are written over whatever is there, as the official clients do."""
+    """Checkpoints overwrite the stored one, as the official clients do."""
 
-    async def write(self: CheckpointWriter, wanted: Checkpoint) -> Checkpoint:
+    async def write(self: CheckpointWriter, requested: Checkpoint) -> Checkpoint:
         for _ in range(5):
             self._require_lease()
-            found = await self._read()
-            etag = "" if found is None else found.etag
-            outcome = await self._store.update_checkpoint(replace(wanted, etag=etag), rewind=True)
+            stored = await self._read()
+            etag = "" if stored is None else stored.etag
+            outcome = await self._store.update_checkpoint(
+                replace(requested, etag=etag), rewind=True
+            )
             if isinstance(outcome, Granted):
                 return self._keep(outcome.row)
         raise StoreError("not written")
@@ -62,7 +60,7 @@ def unconditional_checkpoint(patch: Patch) -> None:
 
 @mutant("I1")
 def checkpoints_without_a_lease(patch: Patch) -> None:
-    """Nobody asks whether the lease has run out; only the store would refuse."""
+    """Checkpoints are sent after the lease has expired."""
     patch.setattr(CheckpointWriter, "_require_lease", lambda self: None)
 
 
@@ -81,13 +79,13 @@ def readers_without_an_epoch(patch: Patch) -> None:
 
 @mutant("I1")
 def self_fencing_off(patch: Patch) -> None:
-    """An owner that could not renew goes on as if nothing were."""
+    """An owner that could not renew continues."""
     patch.setattr(Lease, "valid_until", lambda self, lease_s: math.inf)
 
 
 @mutant("I1")
-def lease_counts_from_the_answer(patch: Patch) -> None:
-    """A lease is counted from when the answer came, which may be long after the write."""
+def lease_counts_from_the_response(patch: Patch) -> None:
+    """A lease counts from the response, which may come long after the write."""
     original = plan.granted_lease
 
     def granted_lease(row: Ownership, sent_s: float, now_s: float) -> Lease:
@@ -97,8 +95,8 @@ def lease_counts_from_the_answer(patch: Patch) -> None:
 
 
 @mutant("I1", face="functions")
-def live_whatever_happens(patch: Patch) -> None:
-    """A handler that is tried again is not asked whether the partition is still ours."""
+def retries_without_a_lease(patch: Patch) -> None:
+    """A handler is retried without a check of the lease."""
     patch.setattr(PartitionClient, "live", property(lambda self: True))
 
 
@@ -106,7 +104,7 @@ def live_whatever_happens(patch: Patch) -> None:
 
 
 @mutant("I1")
-def unknown_taken_as_owned(patch: Patch) -> None:
+def unknown_counts_as_owned(patch: Patch) -> None:
     original = LeaseTable._write
 
     async def write(self: LeaseTable, rows: Any) -> list[ClaimOutcome]:
@@ -146,8 +144,8 @@ def hand_over_keeps_the_epoch(patch: Patch) -> None:
 
 
 @mutant("I1", store="bloblease")
-def hearsay_is_believed(patch: Patch) -> None:
-    """What a listing says is ours counts from when it was told, without a write."""
+def a_listed_row_counts_as_a_lease(patch: Patch) -> None:
+    """A listed row in our name counts as a lease without a write."""
 
     async def confirm(self: LeaseTable, rows: Any) -> list[str]:
         for row in rows:
@@ -158,8 +156,8 @@ def hearsay_is_believed(patch: Patch) -> None:
 
 
 @mutant("I1", store="blob")
-def a_row_makes_a_lease_longer(patch: Patch) -> None:
-    """The age of a row, in whole seconds, is taken for that of our lease."""
+def a_row_extends_a_lease(patch: Patch) -> None:
+    """The age of a row, in whole seconds, counts as the age of our lease."""
     original = plan.updated_lease
 
     def updated_lease(lease: Lease, row: Ownership, sent_s: float, now_s: float) -> Lease:
@@ -171,8 +169,8 @@ def a_row_makes_a_lease_longer(patch: Patch) -> None:
 
 
 @mutant("I6", face="functions")
-def a_part_of_a_batch_counts_for_nothing(patch: Patch) -> None:
-    """What was handled of a batch that is not finished is handled again by the next owner."""
+def a_handled_part_of_a_batch_is_forgotten(patch: Patch) -> None:
+    """The handled part of an unfinished batch is handled again by the next owner."""
     original = PartitionClient.mark_handled
 
     def mark_handled(self: PartitionClient, batch: list[Event]) -> None:
@@ -184,7 +182,7 @@ def a_part_of_a_batch_counts_for_nothing(patch: Patch) -> None:
 
 @mutant("I1")
 def expiry_by_the_local_clock(patch: Patch) -> None:
-    """Ages are counted by the wall clock of the host, as all official clients do."""
+    """Ages count by the wall clock of the host, as in all official clients."""
     original = Cycle._list
 
     async def listed(self: Cycle) -> tuple[Listing, float]:
@@ -199,7 +197,7 @@ def expiry_by_the_local_clock(patch: Patch) -> None:
 
 @mutant("I1 I2 I7 I8", strategy="eph")
 def renewal_after_loss(patch: Patch) -> None:
-    """A row that somebody else has grabbed counts as ours still."""
+    """A row that another host has grabbed still counts as ours."""
     original = plan.next_lease
 
     def next_lease(lease: Lease, row: Any, sent_s: float, now_s: float) -> Lease | None:
@@ -209,12 +207,12 @@ def renewal_after_loss(patch: Patch) -> None:
 
 
 @mutant("I1 I6 I12")
-def who_has_asked_is_forgotten(patch: Patch) -> None:
-    """A row in our name that we do not hold is claimed anew, though somebody waits for it."""
+def a_successor_is_dropped(patch: Patch) -> None:
+    """A row in our name that we do not hold is claimed again, although a successor waits."""
 
     def strays(now: plan.Situation, most: int | None) -> tuple[list[str], list[Ownership]]:
-        found = [row for row in now.listing.ownerships if plan._is_stray(row, now)]
-        return [row.partition for row in found], []
+        stored = [row for row in now.listing.ownerships if plan._is_stray(row, now)]
+        return [row.partition for row in stored], []
 
     patch.setattr(plan, "_strays", strays)
 
@@ -230,14 +228,14 @@ EVICTED = {
 
 
 @mutant("I6", **EVICTED)
-def a_raise_that_took_effect_ends_the_stay(patch: Patch) -> None:
-    """An owner that finds its row raised by itself takes it for lost, and what it handled too."""
+def a_raised_epoch_ends_the_term(patch: Patch) -> None:
+    """An owner whose own raise took effect treats the partition as lost."""
     patch.setattr(Engine, "epoch_raised", lambda self, lease: None)
 
 
 @mutant("I6 I15", **{**EVICTED, "face": "push"})
 def an_epoch_in_doubt_is_not_settled(patch: Patch) -> None:
-    """A raise without an answer may yet take effect, and nobody looks."""
+    """A raise without a response is not verified."""
 
     async def settle(self: LeaseTable, partition: str) -> int:
         if partition not in self.held:
@@ -248,19 +246,19 @@ def an_epoch_in_doubt_is_not_settled(patch: Patch) -> None:
 
 
 @mutant("I1")
-def taken_without_asking(patch: Patch) -> None:
-    """What others hold is grabbed, though the strategy asks."""
+def grabbed_without_a_request(patch: Patch) -> None:
+    """Held partitions are grabbed, although the strategy requests them."""
     patch.setattr(plan, "_is_takable", lambda partition, now: True)
 
 
 @mutant("I8")
-def asking_gives_the_dead_another_lease(patch: Patch) -> None:
-    """Who asks for a partition grants its owner a whole lease, whatever is left of the last."""
+def a_request_extends_a_dead_owners_lease(patch: Patch) -> None:
+    """A request grants the owner a whole lease, whatever is left of the last one."""
     patch.setattr(plan, "_grace_s", lambda row, options: options.granted_s)
 
 
 @mutant("I8")
-def the_dead_keep_their_partitions(patch: Patch) -> None:
+def expired_leases_count_as_live(patch: Patch) -> None:
     patch.setattr(census, "is_live", lambda row, lease_s: row.owner != "")
 
 
@@ -269,7 +267,7 @@ def the_dead_keep_their_partitions(patch: Patch) -> None:
 
 @mutant("I2")
 def no_drain(patch: Patch) -> None:
-    """A partition is handed over as soon as it is asked for, whatever is in hand."""
+    """A partition is handed over at once, with a batch still running."""
 
     def requested(self: Engine, lease: Lease) -> None:
         self.reporter.track(asyncio.ensure_future(self.leases.give_up(lease.partition)))
@@ -278,7 +276,7 @@ def no_drain(patch: Patch) -> None:
 
 
 @mutant("I2")
-def hand_off_does_not_wait_for_the_handler(patch: Patch) -> None:
+def a_hand_over_does_not_wait_for_the_handler(patch: Patch) -> None:
     async def wait_until_left(self: PartitionClient) -> None:
         with suppress(Stopped):
             await self._term.unless_stopped(self._left.wait())
@@ -287,12 +285,12 @@ def hand_off_does_not_wait_for_the_handler(patch: Patch) -> None:
 
 
 @mutant("I2", seeds=60)
-def a_pump_that_leaves_is_forgotten(patch: Patch) -> None:
-    """The cycle takes up, or gives away, what an earlier pump has not left yet."""
+def a_stopping_pump_is_ignored(patch: Patch) -> None:
+    """The cycle claims or hands over a partition whose pump is still stopping."""
     original = Cycle._act
 
-    async def act(self: Cycle, found: Any, listing: Listing, busy: Any) -> Any:
-        return await original(self, found, listing, frozenset())
+    async def act(self: Cycle, stored: Any, listing: Listing, busy: Any) -> Any:
+        return await original(self, stored, listing, frozenset())
 
     patch.setattr(Cycle, "_act", act)
 
@@ -305,8 +303,8 @@ def no_checkpoint_when_leaving(patch: Patch) -> None:
 
 
 @mutant("I13", store="blob")
-def a_refusal_without_a_word_ends_a_hand_over(patch: Patch) -> None:
-    """Who leaves, and was asked a moment ago, does not look who has asked."""
+def a_refusal_without_the_row_ends_a_hand_over(patch: Patch) -> None:
+    """A host that stops just after a request does not read the successor."""
 
     async def row_of(self: LeaseTable, partition: str) -> Ownership | None:
         return None
@@ -323,7 +321,7 @@ def a_stop_that_never_ends(patch: Patch) -> None:
 
 
 @mutant("I13")
-def stop_waits_for_ever(patch: Patch) -> None:
+def stop_waits_for_every_handler(patch: Patch) -> None:
     async def drain(self: Engine) -> None:
         for supervisor in self._supervisors.values():
             supervisor.term.stop(StopReason.SHUTDOWN)
@@ -342,23 +340,23 @@ def stop_waits_for_ever(patch: Patch) -> None:
 
 
 @mutant("I12")
-def a_hand_off_has_no_deadline(patch: Patch) -> None:
-    """An owner that is asked does not answer, and who has asked waits for ever."""
+def a_hand_over_has_no_deadline(patch: Patch) -> None:
+    """An owner ignores requests, and the successor waits for ever."""
     patch.setattr(Engine, "requested", lambda self, lease: None)
     patch.setattr(model.Ownership, "overdue", property(lambda self: False))
     patch.setattr(Lease, "valid_until", lambda self, lease_s: self.since_s + lease_s)
 
 
 @mutant("I12")
-def an_owner_goes_on_after_the_deadline(patch: Patch) -> None:
-    """What it was granted has passed, its lease has not: it hands out another batch."""
+def an_owner_continues_after_the_deadline(patch: Patch) -> None:
+    """After the deadline, within its lease, an owner hands out another batch."""
     patch.setattr(Engine, "requested", lambda self, lease: None)
     patch.setattr(Lease, "valid_until", lambda self, lease_s: self.since_s + lease_s)
 
 
 @mutant("I12")
-def a_renewal_puts_the_deadline_off(patch: Patch) -> None:
-    """The owner writes back what it was granted, counted from now: it never ends."""
+def a_renewal_postpones_the_deadline(patch: Patch) -> None:
+    """A renewal writes the deadline back unchanged, so it never passes."""
     for module in (plan, lease_table):
         patch.setattr(module, "row_at", lambda lease, now_s: lease.row)
     patch.setattr(Engine, "requested", lambda self, lease: None)

@@ -26,24 +26,26 @@ class FoundBug:
 
 
 FOUND: dict[str, FoundBug] = {
-    "a restarted pump used a stale listing of checkpoints": FoundBug("old_listing_believed", 8),
+    "a restarted pump used a stale listing of checkpoints": FoundBug(
+        "a_stale_listing_is_trusted", 8
+    ),
     "a host whose lease expired dropped the successor of its row": FoundBug(
-        "who_has_asked_is_forgotten", 2
+        "a_successor_is_dropped", 2
     ),
     "a partition was handed over while its pump was still stopping": FoundBug(
-        "a_pump_that_leaves_is_forgotten", 10
+        "a_stopping_pump_is_ignored", 10
     ),
     "a part of a batch, retried one by one, was checkpointed as the whole": FoundBug(
-        "a_part_of_a_batch_counts_as_all_of_it", 1, {"face": "push"}
+        "a_part_of_a_batch_is_checkpointed_as_all", 1, {"face": "push"}
     ),
     "functions were called with events after the lease had expired": FoundBug(
-        "live_whatever_happens", 1, {"face": "functions"}
+        "retries_without_a_lease", 1, {"face": "functions"}
     ),
     "a request to a dead host gave it another lease": FoundBug(
-        "asking_gives_the_dead_another_lease", 4
+        "a_request_extends_a_dead_owners_lease", 4
     ),
     "with a store without ages a host assumed its lease for too long": FoundBug(
-        "hearsay_is_believed",
+        "a_listed_row_counts_as_a_lease",
         1,
         {
             "hosts": 5,
@@ -54,19 +56,19 @@ FOUND: dict[str, FoundBug] = {
         },
     ),
     "with a store of whole seconds a host assumed a longer lease": FoundBug(
-        "a_row_makes_a_lease_longer", 1, {"store": "blob"}
+        "a_row_extends_a_lease", 1, {"store": "blob"}
     ),
     "an epoch raised without a response left a pump unable to checkpoint": FoundBug(
         "an_epoch_in_doubt_is_not_settled", 9, {**EVICTED, "face": "push"}
     ),
     "an epoch raised without a response ended a term and lost what it had handled": (
-        FoundBug("a_raise_that_took_effect_ends_the_stay", 4, EVICTED)
+        FoundBug("a_raised_epoch_ends_the_term", 4, EVICTED)
     ),
     "after a clean move functions handled a part of a batch again": FoundBug(
-        "a_part_of_a_batch_counts_for_nothing", 3, {"face": "functions"}
+        "a_handled_part_of_a_batch_is_forgotten", 3, {"face": "functions"}
     ),
     "a host that stopped just after a request kept its row in a blob store": FoundBug(
-        "a_refusal_without_a_word_ends_a_hand_over", 1, {"store": "blob"}
+        "a_refusal_without_the_row_ends_a_hand_over", 1, {"store": "blob"}
     ),
 }
 

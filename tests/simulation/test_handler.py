@@ -1,4 +1,4 @@
-"""Your own handler in a simulated fleet: what it raises is told, and is its own affair."""
+"""The user's handler in a simulated fleet: its exceptions are reported and violate nothing."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pumphouse.simulation.adapters import FACES
 from pumphouse.simulation.history import History
 
 SMALL: dict[str, Any] = {"hosts": 2, "partitions": 2, "hours": 0.2}
-CALLED = ("push", "functions", "fixed")  # for those a PoisonPolicy holds
+CALLED = ("push", "functions", "fixed")  # with a PoisonPolicy
 EXAMPLE = Path(__file__).parents[2] / "examples" / "simulate_your_handler.py"
 
 
-class Seen:
-    """A handler that raises on one event, the first `times` that it sees it."""
+class FailingHandler:
+    """A handler that raises on one event, the first `times` it gets it."""
 
     def __init__(self, bad: int = 7, times: float = math.inf) -> None:
         self.bad, self.times = bad, times
@@ -44,15 +44,15 @@ class Seen:
         self.handled.setdefault(partition.id, set()).update(numbers)
 
     def gaps(self) -> dict[str, set[int]]:
-        """By partition, what was passed by."""
+        """By partition, the events that were skipped."""
         return {
             partition: set(range(max(numbers) + 1)) - numbers
             for partition, numbers in self.handled.items()
         }
 
 
-def run(handler: Any, face: str = "pull", weather: str = "none", **more: Any) -> Result:
-    scenario = Scenario(**{**SMALL, **more}, face=face, faults=parse_faults(weather))
+def run(handler: Any, face: str = "pull", profile: str = "none", **more: Any) -> Result:
+    scenario = Scenario(**{**SMALL, **more}, face=face, faults=parse_faults(profile))
     return simulate(scenario, handler=handler)
 
 
@@ -61,7 +61,7 @@ def run(handler: Any, face: str = "pull", weather: str = "none", **more: Any) ->
 
 @pytest.mark.parametrize("face", FACES)
 def test_the_first_exception_is_in_the_result(face: str) -> None:
-    result = run(Seen(), face)
+    result = run(FailingHandler(), face)
     assert result.handler_failed is not None
     assert result.handler_failed.startswith("ValueError: cannot parse (event")
     assert " of partition " in result.handler_failed
@@ -72,7 +72,7 @@ def test_the_first_exception_is_in_the_result(face: str) -> None:
 
 @pytest.mark.parametrize("face", CALLED)
 def test_only_the_event_that_cannot_be_handled_is_skipped(face: str) -> None:
-    handle = Seen()
+    handle = FailingHandler()
     result = run(handle, face)
     assert not result.violations
     assert result.figures.reports["PoisonEvent"] == 2
@@ -81,8 +81,8 @@ def test_only_the_event_that_cannot_be_handled_is_skipped(face: str) -> None:
 
 
 def test_a_pull_loop_that_raises_is_offered_its_partition_again() -> None:
-    """From its checkpoint and after a back-off, as the docs say; nothing is passed by."""
-    handle = Seen(times=3)
+    """From its checkpoint and after a back-off; nothing is skipped."""
+    handle = FailingHandler(times=3)
     result = run(handle)
     assert not result.violations
     assert result.figures.reports["ValueError"] == 6
@@ -92,11 +92,11 @@ def test_a_pull_loop_that_raises_is_offered_its_partition_again() -> None:
 
 
 def test_a_pull_loop_that_always_raises_stays_at_its_event() -> None:
-    handle = Seen()
+    handle = FailingHandler()
     result = run(handle)
     assert not result.violations
     assert all(max(numbers, default=-1) < 7 for numbers in handle.handled.values())
-    # Again and again, half a minute apart at the most.
+    # Repeatedly, at most half a minute apart.
     assert min(handle.tried.values()) > result.simulated_s / 60
 
 
@@ -128,7 +128,7 @@ def test_the_message_of_a_bug_is_in_the_result(face: str) -> None:
 
 
 def test_the_message_is_in_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    result, scene = with_scene(monkeypatch, Seen())
+    result, scene = with_scene(monkeypatch, FailingHandler())
     raised = [line for line in scene if line.startswith("raised ")]
     assert raised[0].endswith(" ValueError: cannot parse")
     assert len(raised) == sum(line.endswith(" ValueError") for line in scene)  # all are reported
@@ -139,9 +139,9 @@ def test_a_memory_address_does_not_change_the_digest() -> None:
     def handle(partition: Any, batch: Any) -> None:
         raise ValueError(f"{object()}\nand a second line")
 
-    one, two = run(handle), run(handle)
-    assert one.digest == two.digest
-    assert "<object object at 0x…> and a second line (" in str(one.handler_failed)
+    first_run, second_run = run(handle), run(handle)
+    assert first_run.digest == second_run.digest
+    assert "<object object at 0x…> and a second line (" in str(first_run.handler_failed)
 
 
 def test_an_exception_group_of_a_handler_is_not_a_failed_host() -> None:
@@ -177,14 +177,14 @@ def test_a_lost_partition_is_not_a_handler_failure(face: str) -> None:
 @pytest.mark.parametrize("face", ["push", "functions"])
 def test_a_partition_stopped_by_the_policy_violates_nothing(face: str) -> None:
     options = ProcessorOptions(poison=PoisonPolicy(then=STOP))
-    handle = Seen()
+    handle = FailingHandler()
     result = run(handle, face, options=options)
     assert not result.violations
     assert all(max(numbers, default=-1) < 7 for numbers in handle.handled.values())
 
 
 def test_a_handler_without_exceptions_has_no_failure() -> None:
-    result = run(Seen(bad=-1), weather="default")
+    result = run(FailingHandler(bad=-1), profile="default")
     assert result.ok
     assert result.handler_failed is None
     assert simulate(Scenario(**SMALL, faults=PROFILES["harsh"])).handler_failed is None
@@ -194,7 +194,7 @@ def test_a_handler_without_exceptions_has_no_failure() -> None:
 
 
 def with_scene(monkeypatch: pytest.MonkeyPatch, handler: Any) -> tuple[Result, list[str]]:
-    """A run with all that its history says."""
+    """A run with its whole history."""
     scene: list[str] = []
 
     add = History.add
@@ -214,7 +214,7 @@ def test_a_partition_that_is_not_offered_again_is_a_violation(
         await self.term.unless_stopped(asyncio.Event().wait())
 
     monkeypatch.setattr(PartitionSupervisor, "_wait", forget)
-    result = run(Seen(times=1))
+    result = run(FailingHandler(times=1))
     assert "I3" in {violation.name for violation in result.violations}
 
 
@@ -227,7 +227,7 @@ def test_an_event_skipped_without_retries_is_a_violation(
         return await kept(self, partition, batch, 0)
 
     monkeypatch.setattr(Handling, "_try", hasty)
-    result = run(Seen(), "push")
+    result = run(FailingHandler(), "push")
     assert "I3" in {violation.name for violation in result.violations}
 
 
@@ -241,7 +241,7 @@ def test_a_good_event_lost_beside_a_bad_one_is_a_violation(
         return [event for event in await kept(self, asked_s) if event.sequence != 20]
 
     monkeypatch.setattr(PartitionClient, "_receive", careless)
-    result = run(Seen(times=times), "push")
+    result = run(FailingHandler(times=times), "push")
     assert {violation.name for violation in result.violations} & {"I3", "I4"}
 
 
@@ -274,9 +274,9 @@ def test_burst_s_must_be_above_zero(wrong: float) -> None:
 
 
 def rates() -> Iterator[tuple[str, float]]:
-    for one in fields(Faults):
+    for first_run in fields(Faults):
         for number in (math.nan, math.inf, -math.inf):
-            yield one.name, number
+            yield first_run.name, number
 
 
 @pytest.mark.parametrize(("name", "number"), list(rates()))
@@ -297,5 +297,5 @@ def test_an_infinite_sum_of_rates_is_refused() -> None:
 
 @pytest.mark.parametrize("seed", [6, 7, 8, 10, 12])
 def test_the_example_holds_with_any_seed(seed: int) -> None:
-    """With some of them retention takes events that nobody has handled."""
+    """With some of them retention removes unhandled events."""
     runpy.run_path(str(EXAMPLE))["main"](seed)

@@ -20,14 +20,14 @@ REPRESENTATIVES = {
     "I4": "events_out_of_order",
     "I5": "checkpoint_of_undelivered_events",
     "I6": "no_checkpoint_when_leaving",
-    "I7": "restless",
-    "I8": "the_dead_keep_their_partitions",
-    "I9": "who_has_nothing_asks_for_nothing",
-    "I10": "cycles_without_a_rest",
-    "I11": "a_stuck_handler_is_nobodys_business",
-    "I12": "a_hand_off_has_no_deadline",
+    "I7": "requests_at_random",
+    "I8": "expired_leases_count_as_live",
+    "I9": "a_host_without_partitions_requests_none",
+    "I10": "cycles_without_an_interval",
+    "I11": "a_stuck_handler_is_not_reported",
+    "I12": "a_hand_over_has_no_deadline",
     "I13": "a_stop_that_never_ends",
-    "I15": "position_set_after_the_first_fetch",
+    "I15": "position_ignores_the_checkpoint",
 }
 
 

@@ -1,4 +1,4 @@
-"""Large fleets: the arithmetic is what a simulated fleet does, and the plans fit together."""
+"""Large fleets: computed store calls match simulated ones, and plans do not overlap."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESTS_S = 300.0
 
 
 async def rested(partitions: int, hosts: int) -> Counter[str]:
-    """What a fleet of real hosts asks of its store while it rests."""
+    """The store calls of a fleet of real hosts at rest."""
     fleet = Fleet(
         partitions=partitions, hosts=hosts, strategy="steady", face="pull", store="memory",
         options=OPTIONS, rng=Random(5), burst_s=40.0,
@@ -54,7 +54,7 @@ def test_a_fleet_at_rest_makes_the_computed_number_of_calls(partitions: int, hos
         asked = runner.run(rested(partitions, hosts))
     expected = calls_at_rest(partitions, hosts, ProcessorOptions())
     assert set(asked) <= {"list", "row"}
-    # Intervals are up to a tenth shorter, so that hosts do not march in step.
+    # Intervals are up to a tenth shorter, so that hosts do not run in step.
     turns = RESTS_S / OPTIONS.interval_s
     assert expected.listings * (turns - 1) <= asked["list"] <= expected.listings * turns * 1.12
     assert expected.writes * (turns - 1) <= asked["row"] <= expected.writes * turns * 1.12

@@ -1,0 +1,109 @@
+"""A run: the same seed gives the same history, every fault is injected, handlers run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from pumphouse.errors import OptionError
+from pumphouse.events import Event
+from pumphouse.simulation import PROFILES, Scenario, simulate
+
+SMALL: dict[str, Any] = {"hosts": 3, "partitions": 4, "hours": 0.3}
+
+
+DIGESTS = """
+from pumphouse.simulation import PROFILES, Scenario, simulate
+for face in ("pull", "push", "functions", "fixed"):
+    scenario = Scenario(3, 4, 0.3, 11, PROFILES["harsh"], face=face)
+    print(simulate(scenario).digest)
+"""
+
+
+def digests(hash_seed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", DIGESTS],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_same_seed_gives_the_same_history_in_any_process() -> None:
+    first = digests("1")
+    assert len(set(first.split())) == 4
+    assert digests("2") == first
+
+
+def test_another_seed_gives_another_history() -> None:
+    one, two = (simulate(Scenario(**SMALL, seed=seed)) for seed in (1, 2))
+    assert one.digest != two.digest
+
+
+def test_progress_changes_nothing() -> None:
+    told: list[float] = []
+    silent = simulate(Scenario(**SMALL))
+    assert simulate(Scenario(**SMALL), progress=lambda at_s, _: told.append(at_s)).digest == (
+        silent.digest
+    )
+    assert told
+
+
+FAULT_KINDS = (
+    "crash", "pause", "restart", "store before", "store after", "store failed", "store slow",
+    "store stale", "store away", "hub away", "evicted", "lost", "handler slow", "handler stuck",
+    "handler raises", "poison", "clock wrong", "grow", "join", "leave", "expired",
+)  # fmt: skip
+
+
+def test_every_kind_of_fault_is_made_and_counted() -> None:
+    faults: Counter[str] = Counter()
+    for seed in (1, 2, 3):
+        scenario = Scenario(4, 6, 1.5, seed, PROFILES["harsh"], face="push", burst_s=20)
+        result = simulate(scenario)
+        assert result.ok, result.violations
+        faults.update(result.faults)
+    assert {kind for kind in FAULT_KINDS if not faults[kind]} == set()
+    assert set(faults) == set(FAULT_KINDS)
+
+
+def test_an_empty_scenario_is_refused() -> None:
+    for wrong in ({"hosts": 0}, {"partitions": 0}, {"hours": 0.0}):
+        with pytest.raises(OptionError, match="at least one host"):
+            Scenario(**{**SMALL, **wrong})
+    with pytest.raises(OptionError, match="unknown face"):
+        simulate(Scenario(**SMALL, face="poker"))
+
+
+@pytest.mark.parametrize("face", ["pull", "push", "fixed"])
+def test_the_users_handler_handles_every_event(face: str) -> None:
+    seen: dict[str, set[int]] = {}
+
+    async def handle(partition: Any, batch: list[Event]) -> None:
+        await asyncio.sleep(0.01)
+        seen.setdefault(partition.id, set()).update(event.sequence or 0 for event in batch)
+
+    result = simulate(Scenario(**SMALL, face=face, faults=PROFILES["hosts"]), handler=handle)
+    assert result.ok, result.violations
+    assert sum(map(len, seen.values())) == result.sent
+
+
+def test_a_handler_may_be_a_plain_function() -> None:
+    seen: list[Event] = []
+
+    def handle(partition: Any, batch: list[Event]) -> None:
+        seen.extend(batch)
+
+    result = simulate(Scenario(**SMALL, faults=PROFILES["none"]), handler=handle)
+    assert result.ok
+    assert len(seen) == result.sent == result.figures.handled
+    assert result.figures.duplicates == 0
