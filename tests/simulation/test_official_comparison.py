@@ -28,7 +28,7 @@ def test_our_hosts_need_the_fewest_moves_and_no_duplicates() -> None:
 def test_official_hosts_run_and_share() -> None:
     result = simulate(SMALL, official("greedy"), seed=1, watch_s=400)
     assert (result.moves, result.handed, result.spread, result.missed) == (2, 2, 0, 0)
-    # It takes one partition per cycle of 30 s and more.
+    # It claims one partition per cycle of 30 s and more.
     assert result.seconds is not None
     assert result.seconds > 30
     assert result.calls > 0
@@ -78,7 +78,7 @@ def test_the_ledger_counts() -> None:
     now[0] = 20.0
     observer.went("b")  # partition 1 has no owner for three seconds
     now[0] = 23.0
-    observer.wrote("1", "a")  # taken over: no move, but it changed hands
+    observer.wrote("1", "a")  # a takeover: not a move, but another owner
     observer.given("0", [1, 2, 3])
     observer.given("0", [3, 4])
     observer.done("0", [1, 2])

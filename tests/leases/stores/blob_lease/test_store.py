@@ -1,4 +1,4 @@
-"""BlobLeaseStore beside legacy hosts, whose requests are made here one by one."""
+"""BlobLeaseStore beside legacy hosts, whose requests are made one by one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import asyncio
 import json
 import math
 import uuid
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from azure.core.exceptions import HttpResponseError
-from azure.storage.blob.aio import BlobClient, BlobLeaseClient, ContainerClient
+from azure.storage.blob.aio import BlobLeaseClient, ContainerClient
 
 from pumphouse.errors import OptionError
 from pumphouse.leases.model import (
@@ -30,7 +28,7 @@ from pumphouse.leases.model import (
     renew,
     stamp,
 )
-from pumphouse.leases.stores.blob_lease.body import SPELLINGS, Spelling, spell
+from pumphouse.leases.stores.blob_lease.body import spell
 from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 from tests.azurite.fixtures import Storage
 from tests.azurite.proxy import Fault
@@ -45,88 +43,9 @@ from tests.leases.contract.calls import (
     write,
 )
 from tests.leases.contract.stores import GROUP
-from tests.leases.stores.blob.official_stores import raw_container
+from tests.leases.stores.blob_lease.legacy_host import LEASE_S, PARTITIONS, LegacyHost, open_store
 
-PARTITIONS = ["0", "1", "2", "3"]
-LEASE_S = 30
-
-
-@pytest.fixture
-async def raw(storage: Storage) -> AsyncIterator[ContainerClient]:
-    async with raw_container(storage.direct, storage.container) as raw:
-        yield raw
-
-
-def open_store(storage: Storage, **options: Any) -> BlobLeaseStore:
-    return BlobLeaseStore.from_connection_string(
-        storage.connection_string,
-        storage.container,
-        clock=storage.azurite.clock,
-        **{"timeout_s": 60, "lease_s": LEASE_S, **options},
-    )
-
-
-@pytest.fixture
-async def store(storage: Storage, raw: ContainerClient) -> AsyncIterator[BlobLeaseStore]:
-    async with open_store(storage) as store:
-        await store.initialise(GROUP, PARTITIONS)
-        storage.proxy.reset_counts()
-        yield store
-
-
-@dataclass
-class Legacy:
-    """The requests of a legacy Event Processor Host."""
-
-    name: str
-    blob: BlobClient
-    spelling: Spelling
-
-    async def read(self) -> dict[str, Any]:
-        text = await (await self.blob.download_blob()).readall()
-        fields: dict[str, Any] = json.loads(text)
-        return {word.replace("_", "").lower(): value for word, value in fields.items()}
-
-    async def acquire(self) -> str:
-        """Take an expired lease or, with its token, a held one."""
-        values = await self.read()
-        token = str(uuid.uuid4())
-        state = (await self.blob.get_blob_properties()).lease.state
-        if state == "leased":
-            lease = BlobLeaseClient(self.blob, lease_id=values["token"])
-            await lease.change(token)
-            await lease.renew()
-        else:
-            lease = BlobLeaseClient(self.blob, lease_id=token)
-            await lease.acquire(lease_duration=LEASE_S)
-        await self.put(values, owner=self.name, token=token, epoch=values["epoch"] + 1)
-        return token
-
-    async def checkpoint(self, offset: str, sequence: int) -> None:
-        values = await self.read()
-        await BlobLeaseClient(self.blob, lease_id=values["token"]).renew()
-        await self.put(values, offset=offset, sequencenumber=sequence)
-
-    async def put(self, values: dict[str, Any], **changes: Any) -> None:
-        """Write its own fields; all others are dropped."""
-        fields = {**values, **changes}
-        words = [("offset",), ("sequence", "number"), ("partition", "id"), ("owner",), ("token",),
-                 ("epoch",)]  # fmt: skip
-        body = {spell(word, self.spelling): fields["".join(word)] for word in words}
-        await self.blob.upload_blob(
-            json.dumps(body),
-            overwrite=True,
-            metadata={"OWNINGHOST": fields["owner"]},
-            lease=fields["token"],
-        )
-
-
-@pytest.fixture(params=SPELLINGS)
-def legacy(request: pytest.FixtureRequest, raw: ContainerClient) -> Legacy:
-    return Legacy("vm-old", raw.get_blob_client("$Default/0"), request.param)
-
-
-# -- what is made ---------------------------------------------------------------------------------
+# -- names and metadata ---------------------------------------------------------------------------
 
 
 async def test_initialise_creates_missing_blobs_and_keeps_existing_ones(
@@ -170,7 +89,7 @@ def test_options_out_of_bounds_are_refused(options: dict[str, Any]) -> None:
 
 
 async def test_we_read_owner_and_checkpoint_of_a_legacy_host(
-    store: BlobLeaseStore, legacy: Legacy
+    store: BlobLeaseStore, legacy: LegacyHost
 ) -> None:
     await legacy.acquire()
     row = (await rows(store))["0"]
@@ -183,7 +102,7 @@ async def test_we_read_owner_and_checkpoint_of_a_legacy_host(
 
 
 async def test_a_legacy_host_reads_our_owner_and_checkpoint(
-    storage: Storage, legacy: Legacy
+    storage: Storage, legacy: LegacyHost
 ) -> None:
     async with open_store(storage, spelling=legacy.spelling) as store:
         row = await granted(store, claim(None, "0", "host-a"))
@@ -204,7 +123,7 @@ async def test_a_legacy_host_reads_our_owner_and_checkpoint(
 
 
 async def test_we_steal_the_lease_of_a_legacy_host_by_its_token(
-    store: BlobLeaseStore, legacy: Legacy
+    store: BlobLeaseStore, legacy: LegacyHost
 ) -> None:
     await legacy.acquire()
     await legacy.checkpoint("4200", 42)
@@ -217,7 +136,9 @@ async def test_we_steal_the_lease_of_a_legacy_host_by_its_token(
         await BlobLeaseClient(legacy.blob, lease_id="0" * 8 + str(uuid.uuid4())[8:]).renew()
 
 
-async def test_a_steal_by_a_legacy_host_is_detected(store: BlobLeaseStore, legacy: Legacy) -> None:
+async def test_a_steal_by_a_legacy_host_is_detected(
+    store: BlobLeaseStore, legacy: LegacyHost
+) -> None:
     row = await granted(store, claim(None, "0", "host-a"))
     mark = checkpoint_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
     await legacy.acquire()
@@ -230,7 +151,7 @@ async def test_a_steal_by_a_legacy_host_is_detected(store: BlobLeaseStore, legac
 
 
 async def test_a_request_for_a_partition_keeps_its_lease(
-    storage: Storage, store: BlobLeaseStore, legacy: Legacy
+    storage: Storage, store: BlobLeaseStore, legacy: LegacyHost
 ) -> None:
     token = await legacy.acquire()
     await granted(store, nominate((await rows(store))["0"], "host-a", 60.0))
@@ -242,7 +163,7 @@ async def test_a_request_for_a_partition_keeps_its_lease(
     await granted(store, claim(row, "0", "host-a"))
 
 
-async def test_unknown_fields_are_kept(store: BlobLeaseStore, legacy: Legacy) -> None:
+async def test_unknown_fields_are_kept(store: BlobLeaseStore, legacy: LegacyHost) -> None:
     values = {**await legacy.read(), "event_processor_context": {"window": [1, 2]}}
     await legacy.blob.upload_blob(json.dumps(values), overwrite=True)
     await granted(store, claim(None, "0", "a"))
@@ -365,7 +286,7 @@ async def test_a_concurrent_renewal_and_checkpoint_are_both_granted(
     assert storage.proxy.requests["get blob"] == 0  # they run one after another
 
 
-# -- what it asks for -----------------------------------------------------------------------------
+# -- requests -------------------------------------------------------------------------------------
 
 
 async def test_a_cycle_costs_one_list_and_two_requests_per_row(
@@ -406,7 +327,7 @@ async def test_a_steal_costs_three_requests(storage: Storage, store: BlobLeaseSt
         assert storage.proxy.requests == {"change lease": 1, "renew lease": 1, "put blob": 1}
 
 
-# -- lost answers ---------------------------------------------------------------------------------
+# -- lost responses -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])

@@ -1,32 +1,31 @@
-"""Opening and closing a lease file with failures: nothing stays open, every error is raised."""
+"""A lease file: creation, foreign and damaged files, failures while opening and closing."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import tempfile
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from pumphouse.errors import StoreError
-from pumphouse.leases.stores.sqlite.file import open_file
+from pumphouse.errors import OptionError, StoreError
+from pumphouse.leases.model import Checkpoint, claim, renew
+from pumphouse.leases.stores.sqlite.file import APPLICATION_ID, VERSION, _create_tables, open_file
 from pumphouse.leases.stores.sqlite.store import SqliteStore
-from tests.leases.contract.calls import first, rows
+from tests.leases.contract.calls import checkpoints, first, granted, rows
 from tests.leases.contract.stores import GROUP
-from tests.leases.stores.sqlite.test_store import opened, take_away
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "leases.db"
+from tests.leases.stores.sqlite.lease_files import damage, mode_of, opened, remove_file
 
 
 class SlowOpening:
     """The first opening waits for `released`; later ones do not."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.begun, self.mended = threading.Event(), threading.Event()
+        self.begun, self.released = threading.Event(), threading.Event()
         self.threads: list[threading.Thread] = []
         monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.open_file", self)
 
@@ -34,13 +33,13 @@ class SlowOpening:
         self.threads.append(threading.current_thread())
         if len(self.threads) == 1:
             self.begun.set()
-            self.mended.wait(60)
+            self.released.wait(60)
         return open_file(path, until)
 
 
 def files(path: Path) -> list[str]:
     """The last connection to close removes the other files."""
-    return [one.name for one in path.parent.iterdir()]
+    return [file.name for file in path.parent.iterdir()]
 
 
 async def test_a_cancelled_opening_leaves_nothing_open(
@@ -51,7 +50,7 @@ async def test_a_cancelled_opening_leaves_nothing_open(
     await asyncio.to_thread(slow.begun.wait, 60)
     opening.cancel()
     await asyncio.sleep(0.01)
-    slow.mended.set()
+    slow.released.set()
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert repr(store) == f"<SqliteStore {path} | closed>"
@@ -74,7 +73,7 @@ async def test_a_store_can_be_opened_while_its_last_opening_hangs(
         await opening
     async with store:
         await first(store)
-        slow.mended.set()
+        slow.released.set()
         await asyncio.to_thread(slow.threads[0].join, 60)
         assert "0" in await rows(store)
     assert files(path) == ["leases.db"]
@@ -105,10 +104,150 @@ async def test_a_file_removed_while_opening_is_detected(
 ) -> None:
     def open_and_lose(path: Path, until: float) -> sqlite3.Connection:
         db = open_file(path, until)
-        take_away(path, None)
+        remove_file(path, None)
         return db
 
     monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.open_file", open_and_lose)
     async with opened(path) as store:
         with pytest.raises(StoreError, match="removed or replaced"):
             await store.list_ownership(GROUP)
+
+
+# -- creation, foreign and damaged files ---------------------------------------------------------
+
+
+async def test_a_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "leases.db"
+    async with opened(path) as store:
+        await first(store)
+        for one in path.parent.iterdir():
+            assert mode_of(one) == 0o600, one
+    assert mode_of(path.parent) == 0o700
+    assert [one.name for one in path.parent.iterdir()] == ["leases.db"]
+
+
+async def test_an_existing_file_keeps_its_mode(path: Path) -> None:
+    async with opened(path):
+        pass
+    os.chmod(path, 0o660)
+    async with opened(path) as store:
+        await first(store)
+    assert mode_of(path) == 0o660
+
+
+async def expect_refusal(path: Path, words: str) -> None:
+    with pytest.raises(StoreError, match=words) as raised:
+        async with opened(path):
+            pass
+    assert str(path) in str(raised.value)
+
+
+async def test_a_file_of_another_program_is_not_touched(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE people (name TEXT)")
+    await expect_refusal(path, "another program")
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("people",)]
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+async def test_a_file_of_a_later_version_is_not_touched(path: Path) -> None:
+    async with opened(path):
+        pass
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+        db.execute(f"PRAGMA user_version = {VERSION + 1}")
+    await expect_refusal(path, "later Pumphouse.*upgrade")
+
+
+async def test_an_empty_file_becomes_a_lease_file(tmp_path: Path) -> None:
+    descriptor, name = tempfile.mkstemp(dir=tmp_path)
+    os.close(descriptor)
+    async with opened(Path(name)) as store:
+        await first(store)
+
+
+def test_a_concurrent_creation_is_accepted(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for _ in range(2):
+            _create_tables(db, path)
+        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert not db.in_transaction
+
+
+def test_a_file_that_is_not_a_database_is_refused(path: Path) -> None:
+    path.write_text("Dear diary, " * 1000)
+    asyncio.run(expect_refusal(path, "is not a lease file"))
+    assert path.read_text() == "Dear diary, " * 1000
+
+
+async def test_a_directory_is_refused(tmp_path: Path) -> None:
+    await expect_refusal(tmp_path, "is a directory")
+
+
+async def test_a_parent_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    await expect_refusal(tmp_path / "file" / "leases.db", "cannot be created")
+
+
+@pytest.mark.parametrize("name", ["", ":memory:", "."])
+def test_an_invalid_path_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match="memory:"):
+        SqliteStore(name)
+
+
+def test_a_deadline_must_be_above_zero() -> None:
+    with pytest.raises(OptionError, match="deadline_s"):
+        SqliteStore("leases.db", deadline_s=0)
+
+
+async def test_a_damaged_file_raises(path: Path) -> None:
+    async with opened(path) as store:
+        claims = [claim(None, str(n), "a" * 200) for n in range(500)]
+        await store.claim_ownership(GROUP, claims)
+    damage(path, after=4096)
+    async with opened(path) as store:
+        with pytest.raises(StoreError, match="is damaged"):
+            await store.list_ownership(GROUP)
+        with pytest.raises(StoreError, match="is damaged"):
+            await store.claim_ownership(GROUP, [claim(None, "0", "b")])
+
+
+async def test_a_full_disk_raises_and_nothing_is_written(path: Path) -> None:
+    async with opened(path) as store:
+        row = await first(store)
+        await store._read(lambda db: db.execute("PRAGMA max_page_count = 1"))
+        claims = [claim(None, str(n), "a" * 200) for n in range(1, 500)]
+        with pytest.raises(StoreError, match="the disk is full"):
+            await store.claim_ownership(GROUP, claims)
+        assert list(await rows(store)) == ["0"]
+        await granted(store, renew(row))  # a row that fits is still written
+
+
+async def test_a_read_only_file_raises(path: Path) -> None:
+    async with opened(path) as store:
+        row = await first(store)
+        await store._read(lambda db: db.execute("PRAGMA query_only = 1"))
+        with pytest.raises(StoreError, match="is not writable"):
+            await store.claim_ownership(GROUP, [renew(row)])
+        assert "0" in await rows(store)
+
+
+@pytest.mark.parametrize("replacement", [None, b""], ids=["removed", "replaced"])
+async def test_a_removed_file_raises(path: Path, replacement: bytes | None) -> None:
+    """Otherwise its users and those of a new file would not see each other."""
+    async with opened(path) as store:
+        row = await first(store)
+        remove_file(path, replacement)
+        with pytest.raises(StoreError, match="removed or replaced"):
+            await store.claim_ownership(GROUP, [renew(row)])
+        with pytest.raises(StoreError, match="removed or replaced"):
+            await store.list_ownership(GROUP)
+
+
+async def test_a_number_out_of_range_is_refused(path: Path) -> None:
+    async with opened(path) as store:
+        with pytest.raises(OptionError, match="cannot be stored"):
+            await store.update_checkpoint(Checkpoint(GROUP, "0", 2**64, "0", 1))
+        assert await checkpoints(store) == {}
+        await first(store)
