@@ -13,6 +13,7 @@ from itertools import count
 from pumphouse.errors import AmqpError
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.namespace import EventHub, Partition
+from pumphouse.logs import line
 
 # No test depends on speed: this only bounds a wait that would never end.
 DEADLINE_S = 30.0
@@ -121,5 +122,6 @@ class Refusals(logging.Handler):
         return sum(e.condition == code and e.description.startswith(text) for e in self.errors)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if isinstance(record.args, tuple) and isinstance(record.args[-1], AmqpError):
-            self.errors.append(record.args[-1])
+        [entry] = record.args if isinstance(record.args, tuple) and record.args else [None]
+        if isinstance(entry, line) and entry.event == "link_refused":
+            self.errors.append(entry.fields["error"])  # type: ignore[arg-type]

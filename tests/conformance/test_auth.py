@@ -114,7 +114,7 @@ async def test_a_wrong_key(sdk: Sdk, guarded: EmbeddedHub) -> None:
 async def test_a_rule_that_is_not_there(sdk: Sdk, guarded: EmbeddedHub) -> None:
     text = await refused_by_cbs(sdk, with_key(guarded, "one", "Nobody", "key"))
     assert "InvalidSignature: The token has an invalid signature." in text
-    assert "No access rule 'Nobody' governs" in text
+    assert "No access rule 'Nobody' applies to" in text
 
 
 @both_sdks
@@ -137,7 +137,7 @@ async def test_a_rule_of_one_hub(sdk: Sdk, guarded: EmbeddedHub) -> None:
     connection = guarded.connection_string("one", rule="Of one")
     await asyncio.gather(can_send(sdk, connection), can_read(sdk, guarded, connection))
     text = await refused_by_cbs(sdk, with_key(guarded, "two", "Of one", "key/of+one="))
-    assert "No access rule 'Of one' governs" in text
+    assert "No access rule 'Of one' applies to" in text
 
 
 # -- claims ---------------------------------------------------------------------------------------
