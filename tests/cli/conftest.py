@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from pumphouse.cli import main
 from pumphouse.hub.embedded import EmbeddedHub
+from tests.cli.orders_group import OrdersGroup
 
 PUMPHOUSE = str(Path(sys.executable).with_name("pumphouse"))
 NOWHERE = {"PUMPHOUSE_CONNECTION": None, "EVENT_HUB_CONN_STR": None, "PUMPHOUSE_KEY": None}
@@ -113,3 +114,8 @@ def program() -> Iterator[Callable[..., Program]]:
     yield start
     for process in started:
         process.dispose()
+
+
+@pytest.fixture
+def orders(call: Call, event_hub: EmbeddedHub, tmp_path: Path) -> OrdersGroup:
+    return OrdersGroup(call, event_hub, tmp_path)

@@ -2,164 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import Result
 
-from pumphouse.client.factory import open_client
-from pumphouse.events import Event
-from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.leases.model import Checkpoint, Granted, Group, Ownership
-from pumphouse.leases.stores.sqlite.store import SqliteStore
-from tests.cli.conftest import Call, Program, good, objects, refused
-
-
-class OrdersGroup:
-    """Runs commands with a store and the hub `orders`, which has ten events per partition."""
-
-    def __init__(self, call: Call, event_hub: EmbeddedHub, folder: Path) -> None:
-        self.call, self.hub, self.path = call, event_hub, folder / "leases.db"
-        self.connection = event_hub.connection_string("orders")
-        with_client(self.connection, self.fill)
-
-    async def fill(self, client: Any) -> None:
-        self.group = Group(client.namespace, "orders")
-        for partition in ("0", "1"):
-            sender = await client.sender(partition)
-            await sender.send([Event(b"%d" % number) for number in range(10)])
-
-    def run(self, *args: str) -> Result:
-        store = ("--store", str(self.path), "--hub", "orders")
-        return self.call(*args, *store)
-
-    def write(self, *rows: Ownership | Checkpoint) -> None:
-        async def work() -> None:
-            async with SqliteStore(self.path) as store:
-                for row in rows:
-                    if isinstance(row, Ownership):
-                        (outcome,) = await store.claim_ownership(self.group, [row])
-                        assert isinstance(outcome, Granted)
-                    else:
-                        assert isinstance(await store.update_checkpoint(row), Granted)
-
-        asyncio.run(work())
-
-    def checkpoint(self, partition: str, sequence: int) -> Checkpoint:
-        done = event_at(self.connection, partition, sequence)
-        return Checkpoint(
-            self.group, partition, sequence, done.offset, 1, enqueued_ms=done.enqueued_ms
-        )
-
-    def stored(self) -> dict[str, Checkpoint]:
-        async def work() -> list[Checkpoint]:
-            async with SqliteStore(self.path) as store:
-                return await store.list_checkpoints(self.group)
-
-        return {row.partition: row for row in asyncio.run(work())}
-
-
-def with_client(connection: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
-    async def run() -> Any:
-        async with open_client(connection) as client:
-            return await work(client)
-
-    return asyncio.run(run())
-
-
-def event_at(connection: str, partition: str, sequence: int) -> Event:
-    from pumphouse.client.base import ReaderOptions
-    from pumphouse.events import Position
-
-    async def read(client: Any) -> Event:
-        position = Position("sequence", str(sequence), inclusive=True)
-        reader = await client.reader(ReaderOptions(partition, position=position))
-        events: list[Event] = await reader.receive(1, 30)
-        return events[0]
-
-    done: Event = with_client(connection, read)
-    return done
-
-
-@pytest.fixture
-def orders(call: Call, event_hub: EmbeddedHub, tmp_path: Path) -> OrdersGroup:
-    return OrdersGroup(call, event_hub, tmp_path)
-
-
-# -- describe -------------------------------------------------------------------------------------
-
-
-def test_describe_shows_owner_lag_and_status(orders: OrdersGroup) -> None:
-    orders.write(Ownership("0", "anna", 4), orders.checkpoint("0", 9))
-    orders.write(Ownership("1", "bert", 7), orders.checkpoint("1", 4))
-    lines = good(orders.run("groups", "describe", "$Default")).splitlines()
-    assert lines[0].split() == [
-        "GROUP",
-        "HUB",
-        "STATE",
-        "HOSTS",
-        "SHARE",
-        "TOTAL-LAG",
-        "MAX-LAG",
-        "MAX-LAG-TIME",
-    ]
-    assert lines[1].split()[:7] == ["$Default", "orders", "stable", "2", "1", "5", "5"]
-    first, second = (line.split() for line in lines[4:])
-    assert first[:3] == ["0", "anna", "4"]
-    assert first[5:] == ["9", "9", "0", "0.0s", "ok"]
-    assert second[:3] == ["1", "bert", "7"]
-    assert second[5:8] == ["4", "9", "5"]
-
-
-def test_a_partition_without_an_owner_is_a_problem(orders: OrdersGroup) -> None:
-    orders.write(Ownership("0", "anna", 4), orders.checkpoint("0", 9))
-    done = orders.run("groups", "describe", "$Default", "-o", "json")
-    assert done.exit_code == 3
-    (result,) = objects(done.stdout)
-    assert result["state"] == "moving"
-    assert [line["verdict"] for line in result["partitions"]] == ["ok", "no owner"]
-    assert result["partitions"][1]["owner"] is None
-    assert result["partitions"][0]["lease_left_seconds"] > 0
-
-
-def test_describe_of_an_unused_group(orders: OrdersGroup) -> None:
-    done = orders.run("groups", "describe", "$Default")
-    assert done.exit_code == 3
-    assert "nobody" in done.stdout
-    assert done.stdout.count("no owner") == 2
-
-
-def test_watch_shows_changes_until_ctrl_c(
-    orders: OrdersGroup, program: Callable[..., Program]
-) -> None:
-    orders.write(Ownership("0", "anna", 4))
-    watching = program(
-        *("groups", "describe", "$Default", "--watch", "--every", "100ms", "-o", "json"),
-        *("--store", str(orders.path), "--hub", "orders"),
-        connection=orders.connection,
-    )
-
-    def owners() -> list[str | None]:
-        return [row["owner"] for row in json.loads(watching.line())["partitions"]]
-
-    assert owners() == ["anna", None]
-    orders.write(Ownership("1", "bert", 1))
-    while owners() != ["anna", "bert"]:
-        pass
-    assert watching.end(signal.SIGINT) == (130, "\n")
-
-
-def test_an_unknown_hub_is_reported(call: Call, tmp_path: Path) -> None:
-    store = ("--store", str(tmp_path / "leases.db"))
-    assert "nowhere" in refused(call("groups", "describe", "g", "--hub", "nowhere", *store))
-
-
-# -- list, export and import ----------------------------------------------------------------------
+from pumphouse.leases.model import Ownership
+from tests.cli.conftest import good, objects, refused
+from tests.cli.orders_group import OrdersGroup, event_at
 
 
 def test_list_shows_checkpoints(orders: OrdersGroup) -> None:
@@ -212,9 +62,6 @@ def test_an_invalid_file_is_rejected(
     file = tmp_path / "saved.jsonl"
     file.write_text(text)
     assert message in refused(orders.run("checkpoints", "import", str(file), "--execute"), code=2)
-
-
-# -- reset ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

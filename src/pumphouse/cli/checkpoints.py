@@ -328,8 +328,8 @@ def show(changes: list[Change], output: str) -> None:
     rows = [
         (
             change.partition,
-            number(change.before.sequence),
-            number(change.after.sequence),
+            console.number_text(change.before.sequence),
+            console.number_text(change.after.sequence),
             change.effect,
         )
         for change in changes
@@ -365,12 +365,8 @@ def cells(checkpoint: Checkpoint) -> tuple[str, ...]:
     )
     return (
         checkpoint.partition,
-        number(checkpoint.sequence),
+        console.number_text(checkpoint.sequence),
         checkpoint.offset or "-",
         when,
         str(checkpoint.epoch or "-"),
     )
-
-
-def number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"

@@ -144,9 +144,9 @@ def cells(line: PartitionRow) -> tuple[str, ...]:
         (line.owner or "-") + (f" -> {line.successor}" if line.successor else ""),
         str(line.epoch or "-"),
         lease(line.lease_left_s),
-        number(line.checkpoint),
-        number(line.end if line.end >= 0 else None),
-        number(line.lag),
+        console.number_text(line.checkpoint),
+        console.number_text(line.end if line.end >= 0 else None),
+        console.number_text(line.lag),
         seconds(line.lag_s),
         console.highlight(line.verdict, bad=line.bad),
     )
@@ -156,10 +156,6 @@ def lease(left_s: float | None) -> str:
     if left_s is None:
         return "-"
     return f"{left_s:.0f}s left" if left_s > 0 else f"expired {-left_s:.0f}s"
-
-
-def number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
 
 
 def seconds(value: float | None) -> str:

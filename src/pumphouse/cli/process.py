@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import re
-import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -171,13 +168,14 @@ def find_handler(name: str) -> Any:
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise OptionError(f"invalid handler {name!r}: use MODULE:HANDLER, such as app:handle")
-    with current_folder_on_path():
-        try:
-            target: Any = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != module.partition(".")[0]:
-                raise
-            raise OptionError(f"no module {module!r} in this folder or installed") from None
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        target: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise OptionError(f"no module {module!r} in this folder or installed") from None
     for part in function.split("."):
         target = getattr(target, part, None)
     if not callable(target):
@@ -185,16 +183,10 @@ def find_handler(name: str) -> Any:
     return target
 
 
-@contextlib.contextmanager
-def current_folder_on_path() -> Iterator[None]:
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    yield
-
-
 async def run(
     settings: ProcessSettings, handler: Any, dead_letter: str | None, reporter: ProcessReporter
 ) -> None:
+    from pumphouse.cli.up import stop_on_signal
     from pumphouse.client.factory import open_client
     from pumphouse.leases.store_url import open_store
     from pumphouse.processor.dead_letters import DeadLetterFile
@@ -226,17 +218,15 @@ async def run(
         group=settings.group,
         host=engine.host,
     )
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await engine.start()
-    reporter.report("started", host=engine.host, group=settings.group)
-    try:
-        await run_until(stop, engine.run(), reporter)
-    finally:
-        await engine.stop()
-        await handling.close()
-    reporter.report("stopped", host=engine.host, events=reporter.handled)
+    with stop_on_signal() as stop:
+        await engine.start()
+        reporter.report("started", host=engine.host, group=settings.group)
+        try:
+            await run_until(stop, engine.run(), reporter)
+        finally:
+            await engine.stop()
+            await handling.close()
+        reporter.report("stopped", host=engine.host, events=reporter.handled)
 
 
 async def call(handler: Any, partition: Any, batch: Any) -> None:

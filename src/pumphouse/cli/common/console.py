@@ -94,6 +94,11 @@ def highlight(word: str, *, bad: bool) -> str:
     return f"\x1b[31m{word}\x1b[0m" if bad and use_colour() else word
 
 
+def number_text(value: int | None) -> str:
+    """A number with thousands separators; a dash for an unknown value."""
+    return "-" if value is None else f"{value:,}"
+
+
 def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

@@ -23,7 +23,7 @@ export function setClass(element, value) {
   if (element.className !== value) element.className = value;
 }
 
-// Shows a list of items and re-uses the elements of the previous list, so that focus and selection
+// Shows a list of items and reuses the elements of the previous list, so that focus and selection
 // survive. `build(item)` makes an element, `update(element, item)` fills it.
 export function keepRows(parent, items, keyOf, build, update) {
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));

@@ -18,7 +18,7 @@ const SENSOR_COLUMNS = [
   { name: "kind", title: "Sensor" },
   { name: "text", title: "Now" },
   { name: "since", title: "Since" },
-  { name: "at", title: "Last reading" },
+  { name: "at", title: "Updated" },
   { name: "battery", title: "Battery", numeric: true },
 ];
 
