@@ -130,7 +130,7 @@ def test_an_accelerated_run_ends_now() -> None:
 def test_a_recording_is_replayed_for_several_homes(
     call: Call, event_hub: EmbeddedHub, tmp_path: Path
 ) -> None:
-    few = samples()[2300:2500]  # somebody held a hot kettle to the first mote about then
+    few = samples()[2300:2500]  # the first sensor was heated at that time
     file = tmp_path / "motes.csv"
     file.write_text("\n".join(as_csv(few)))
     args = ("homes", "replay", str(file), "--homes", "3", "--rate", "max", "-o", "json")

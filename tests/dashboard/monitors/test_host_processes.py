@@ -52,7 +52,7 @@ async def test_hosts_are_added_stopped_and_killed(hub: EmbeddedHub, store: str) 
         unknown = await client.post("/api/hosts/stop", {"key": "g0", "name": "host-1"})
         assert "unknown host 'host-1'" in unknown.json["error"]
         await client.post("/api/hosts/stop", {"key": "g0", "name": "host-2"})
-        await until(lambda: owners() == {""}, "nobody owning anything")
+        await until(lambda: owners() == {""}, "no owner")
         ended = [("host-2", "stopped"), ("host-1", "killed")]
         await until(
             lambda: [(host.name, host.state) for host in fleet.hosts()] == ended, "both gone"

@@ -143,9 +143,9 @@ async def test_reading_continues_after_a_restart_of_the_hub(store: str, tmp_path
         assert page.homes_monitor is not None
         homes = page.homes_monitor.homes
         await until(lambda: homes.known == 1, "the first home")
-        await until(lambda: page.monitors[0].shown["lines"], "the first look")
+        await until(lambda: page.monitors[0].shown["lines"], "the first data")
         await first_hub.stop()
-        await until(lambda: page.monitors[0].shown["trouble"], "the trouble being told")
+        await until(lambda: page.monitors[0].shown["trouble"], "the error is shown")
         assert page.monitors[0].shown["lines"], "what was known stays"
         async with EmbeddedHub(dict.fromkeys(HUBS, 2), port=port, data=data) as again:
             await send_activities(again.connection_string(), activity(2, "door", 0))

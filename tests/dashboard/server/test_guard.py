@@ -21,7 +21,7 @@ OURS = {"host": "127.0.0.1:8080", "origin": "http://127.0.0.1:8080", "x-pumphous
         ("GET", {"host": "127.0.0.1"}, 421),
         ("GET", {"host": None}, 421),
         ("POST", {}, None),
-        ("POST", {"host": "localhost:8080"}, 403),  # another origin than it says
+        ("POST", {"host": "localhost:8080"}, 403),  # Origin and Host differ
         ("POST", {"origin": "http://evil.example"}, 403),
         ("POST", {"origin": "null"}, 403),
         ("POST", {"origin": None}, 403),
