@@ -50,7 +50,7 @@ class TenantDriver:
         self.tenancy = tenancy
         # Without an epoch: look-ups use the epoch of the partition's lease.
         self.run = QueryRun(self.options, epoch=None)
-        self._host: TenantHost | None = None
+        self.host: TenantHost | None = None  # started by the first batch
         self._name = tenancy.host or f"spark-{token_hex(4)}"
         self._ends = False  # the run ends when everything that the hub holds now is read
         self._settled = False
@@ -109,9 +109,9 @@ class TenantDriver:
 
     def report(self) -> Offset:
         report = self.run.report()
-        if self._host is None:
+        if self.host is None:
             return report
-        tenancy = self._host.wait(self._host.report())
+        tenancy = self.host.wait(self.host.report())
         owned = tenancy["owns"]
         for key in (self.run.hub, POSITIONS_KEY):
             report[key] = {name: value for name, value in report[key].items() if name in owned}
@@ -125,14 +125,8 @@ class TenantDriver:
         self.run.planner.end_at_newest(self.run.hub_state.refresh())
 
     def close(self) -> None:
-        if self._host is not None:
-            self._host.close()
-        self.run.close()
-
-    def abandon(self) -> None:
-        """End as a crash does: nothing is written, and nothing is released."""
-        if self._host is not None:
-            self._host.abandon()
+        if self.host is not None:
+            self.host.close()
         self.run.close()
 
     # -- the host ---------------------------------------------------------------------------------
@@ -142,14 +136,9 @@ class TenantDriver:
         """How long it may take until every partition has a known owner."""
         return 2 * (self.tenancy.lease_s + 2 * self.tenancy.interval_s)
 
-    @property
-    def host(self) -> TenantHost:
-        assert self._host is not None, "the first batch starts the host"
-        return self._host
-
     def host_for(self, journal: Journal) -> TenantHost:
         """The host of this run, started at the first call; it keeps the name in the journal."""
-        if self._host is None:
+        if self.host is None:
             host = TenantHost(
                 self.options,
                 self.tenancy,
@@ -160,8 +149,8 @@ class TenantDriver:
                 clock=self.run.clock,
             )
             host.wait(host.start())
-            self._host = host
-        return self._host
+            self.host = host
+        return self.host
 
     def _settle(self, host: TenantHost) -> None:
         """The first batch waits for a partition; that of a run that ends, for our whole share."""

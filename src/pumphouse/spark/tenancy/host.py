@@ -125,10 +125,6 @@ class TenantHost:
         """Write the known checkpoints, release the partitions, leave the group. Bounded."""
         self.thread.close(self._leave())
 
-    def abandon(self) -> None:
-        """End as a crash does: nothing is written, and nothing is released."""
-        self.thread.close(self._stop_engine(abandon=True))
-
     # -- start and stop ---------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -159,9 +155,10 @@ class TenantHost:
             partition.end_batch()  # Spark reports no commit any more
         if self.tenancy.keeps_partitions:
             await self._write_checkpoints()
-        await self._stop_engine(abandon=self.tenancy.keeps_partitions)
+        await self.stop_engine(abandon=self.tenancy.keeps_partitions)
 
-    async def _stop_engine(self, *, abandon: bool) -> None:
+    async def stop_engine(self, *, abandon: bool) -> None:
+        """Stop; with `abandon` as a crash does, without a release."""
         self._server.close()
         self._watching.cancel()
         if abandon:

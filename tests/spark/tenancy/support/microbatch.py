@@ -59,6 +59,7 @@ class Query:
 
     @property
     def host(self) -> TenantHost:
+        assert self.driver.host is not None, "the first batch starts the host"
         return self.driver.host
 
     # -- what Spark does --------------------------------------------------------------------------
@@ -115,9 +116,13 @@ class Query:
 
     def crash(self) -> None:
         """End as kill -9 does, except that the sockets are closed."""
-        if not self._ended:
-            self._ended = True
-            self.driver.abandon()
+        if self._ended:
+            return
+        self._ended = True
+        host, self.driver.host = self.driver.host, None
+        if host is not None:
+            host.thread.close(host.stop_engine(abandon=True))
+        self.driver.close()
 
     # -- state ------------------------------------------------------------------------------------
 
