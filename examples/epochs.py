@@ -1,4 +1,4 @@
-"""Two readers with epochs: the higher one takes the partition, the lower one is told why."""
+"""Two readers with epochs: the higher one gets the partition, the lower one is evicted."""
 
 import asyncio
 
@@ -14,18 +14,18 @@ async def main() -> None:
         async with EventHubProducerClient.from_connection_string(connection) as producer:
             await producer.send_event(EventData("hello"), partition_id="0")
 
-        async def read(epoch: int, seen: asyncio.Event, out: asyncio.Event) -> None:
+        async def read(epoch: int, received: asyncio.Event, evicted: asyncio.Event) -> None:
             consumer = EventHubConsumerClient.from_connection_string(
                 connection, "$Default", retry_total=0
             )
 
             async def on_event(partition, event):  # type: ignore[no-untyped-def]
                 print(f"epoch {epoch} reads {event.body_as_str()}")
-                seen.set()
+                received.set()
 
             async def on_error(partition, error):  # type: ignore[no-untyped-def]
-                print(f"epoch {epoch} is out: {error}")
-                out.set()
+                print(f"epoch {epoch} is evicted: {error}")
+                evicted.set()
 
             async with consumer:
                 await consumer.receive(
@@ -33,11 +33,11 @@ async def main() -> None:
                     starting_position="-1",
                 )  # fmt: skip
 
-        first, second, out = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        old = asyncio.create_task(read(1, first, out))
+        first, second, evicted = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        old = asyncio.create_task(read(1, first, evicted))
         await asyncio.wait_for(first.wait(), 30)
-        new = asyncio.create_task(read(2, second, out))
-        await asyncio.wait_for(asyncio.gather(second.wait(), out.wait()), 30)
+        new = asyncio.create_task(read(2, second, evicted))
+        await asyncio.wait_for(asyncio.gather(second.wait(), evicted.wait()), 30)
         for task in (old, new):
             task.cancel()
         await asyncio.gather(old, new, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Push: register a class. Each partition that is ours gets an object of it."""
+"""Push: register a class. Each partition that this host owns gets an object of it."""
 # mypy: disable-error-code=no-untyped-def
 
 import asyncio
@@ -11,7 +11,7 @@ async def main() -> None:
 
     class SimpleEventProcessor:
         async def open(self, context):
-            print(f"partition {context.partition_id} is ours")
+            print(f"partition {context.partition_id} is opened")
 
         async def process_events(self, context, messages):
             print(f"{len(messages)} events of partition {context.partition_id}")

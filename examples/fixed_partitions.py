@@ -1,4 +1,4 @@
-"""Fixed: take two partitions and keep them. Nobody else ever gets them while we live."""
+"""Fixed: claim two partitions and keep them. No other host gets them while this one lives."""
 # mypy: disable-error-code=no-untyped-def
 
 import asyncio
@@ -12,12 +12,12 @@ async def main() -> None:
     async with EmbeddedHub({"activity": 2}) as hub:
         connection = hub.connection_string("activity")
         handled, done = 0, asyncio.Event()
-        # FixedPartitionProcessor.from_env() reads all this from the environment.
+        # FixedPartitionProcessor.from_env() reads these settings from the environment.
         processor = FixedPartitionProcessor(connection, partitions=2, store=MemoryStore())
 
         @processor.on_assigned
         async def assigned(partition):
-            print(f"partition {partition} is ours")
+            print(f"partition {partition} is assigned")
 
         @processor.on_batch
         async def handle(partition, batch):

@@ -1,4 +1,4 @@
-"""Pull: two hosts share a hub. Each gets partitions, goes through their batches, checkpoints."""
+"""Pull: two hosts share a hub. Each gets partitions, handles their batches and checkpoints."""
 # mypy: disable-error-code=no-untyped-def
 
 import asyncio
@@ -28,7 +28,7 @@ async def run(host, connection, store):
 async def main():
     async with EmbeddedHub({"orders": 4}) as hub, open_client(hub.connection_string("orders")) as c:
         await (await c.sender()).send(Event(b"order", partition_key=str(n)) for n in range(40))
-        shared = (hub.connection_string("orders"), MemoryStore())  # SqliteStore for more processes
+        shared = (hub.connection_string("orders"), MemoryStore())  # for processes: SqliteStore
         hosts = [asyncio.create_task(run(name, *shared)) for name in ("anna", "bert")]
         await done.wait()
         for host in hosts:

@@ -1,4 +1,4 @@
-"""Your own handler in a simulated fleet: hosts crash, the store loses answers, hours pass."""
+"""Your own handler in a simulated fleet: hosts crash, and responses of the store are lost."""
 
 import sys
 
@@ -6,22 +6,22 @@ from pumphouse.simulation import Scenario, parse_faults, simulate
 
 
 class Balance:
-    """By partition, what your code keeps: made safe against events that come twice."""
+    """A count of events per partition that ignores events delivered twice."""
 
     def __init__(self):
-        self.kept = {}
+        self.counts = {}
 
     async def handle(self, partition, batch):
-        at, total = self.kept.get(partition.id, (-1, 0))
+        at, total = self.counts.get(partition.id, (-1, 0))
         for event in batch:
-            if event.sequence > at:  # after a crash the last events come again
+            if event.sequence > at:  # after a crash the last events are delivered again
                 at, total = event.sequence, total + 1
-        self.kept[partition.id] = (at, total)
+        self.counts[partition.id] = (at, total)
 
 
 def main(seed=7):
     balance = Balance()
-    # Twenty crashes an hour; retention takes nothing, so that every event can be counted.
+    # Twenty crashes an hour; retention removes nothing, so every event is counted.
     faults = parse_faults("default,crash=20,expired=0")
     result = simulate(
         Scenario(hosts=3, partitions=4, hours=2, seed=seed, faults=faults), handler=balance.handle
@@ -31,7 +31,7 @@ def main(seed=7):
     )
     print(f"{result.sent} events sent, {result.figures.duplicates} handled twice by the fleet")
     assert result.ok, result.handler_failed or result.violations
-    assert all(total == at + 1 for at, total in balance.kept.values())
+    assert all(total == at + 1 for at, total in balance.counts.values())
 
 
 if __name__ == "__main__":

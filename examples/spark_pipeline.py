@@ -19,6 +19,6 @@ with EmbeddedHub(hubs={"sensors": 4, "alerts": 2}) as hub, tempfile.TemporaryDir
     query = writer.trigger(availableNow=True).option("checkpointLocation", folder).start()
     query.awaitTermination()
 
-    found = drop_repeats(spark.read.format("eventhubs").options(**alerts).load())
-    print(sorted(row[0] for row in found.selectExpr("cast(body as string)").collect()))
+    alerts_once = drop_repeats(spark.read.format("eventhubs").options(**alerts).load())
+    print(sorted(row[0] for row in alerts_once.selectExpr("cast(body as string)").collect()))
     spark.stop()
