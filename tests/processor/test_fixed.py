@@ -15,8 +15,9 @@ from pumphouse.errors import OptionError
 from pumphouse.events import LATEST, Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Checkpoint
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.fixed import FixedPartitionProcessor
-from pumphouse.processor.options import PoisonPolicy
+from pumphouse.processor.options import FixedPartitionOptions, PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
 from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.hub_and_store import HUB, HubAndStore, until
@@ -335,3 +336,16 @@ def test_an_invalid_environment_is_refused(
     environ = environment(connection, tmp_path / "leases.db") | change
     with pytest.raises(OptionError, match=why):
         FixedPartitionProcessor.from_env(environ=environ)
+
+
+def test_options_and_keywords_are_combined() -> None:
+    options = FixedPartitionOptions(lease_s=30, renew_s=10)
+    processor = FixedPartitionProcessor(
+        "x", partitions=2, store=MemoryStore(), options=options, max_batch_size=7
+    )
+    engine = processor._engine.options
+    assert (engine.lease_s, engine.renew_s, engine.batch_events_max) == (30, 10, 7)
+    with pytest.raises(OptionError, match="partitions must be at least 1"):
+        FixedPartitionProcessor("x", partitions=0, store=MemoryStore())
+    with pytest.raises(TypeError, match="batch_size"):
+        FixedPartitionProcessor("x", partitions=1, store=MemoryStore(), batch_size=7)  # type: ignore[call-arg]

@@ -439,11 +439,8 @@ def test_a_second_register_and_a_missing_hub_are_refused() -> None:
             await host.register(processor(CallRecord()))
             with pytest.raises(OptionError, match="host-a is registered already"):
                 await host.register(processor(CallRecord()))
-            missing = EventProcessorHost(
-                "b",
-                env.hub.connection_string(HUB).replace(f"={HUB}", "=nowhere"),
-                store=env.store,
-            )
+            nowhere = env.hub.connection_string(HUB).replace(f"={HUB}", "=nowhere")
+            missing = EventProcessorHost("b", nowhere, store=env.store)
             with pytest.raises(PumphouseError, match="nowhere"):
                 await missing.register(processor(CallRecord()))
             await missing.unregister()

@@ -202,7 +202,7 @@ class Engine:
             self._running.result()
 
     async def stop(self) -> None:
-        """Finish the batches in hand, checkpoint, release, leave. Bounded, whatever handlers do.
+        """Finish the batches in hand, checkpoint, release, leave. Bounded, even if handlers hang.
 
         A start under way is cancelled. Called by a handler it returns at once, because the batch
         of that handler is in hand too: the engine stops when the handler has returned.
@@ -284,7 +284,7 @@ class Engine:
             self.leases.listing_needed.clear()
             started_s = self.clock.monotonic()
             try:
-                report = await self._cycle.once(self._busy())
+                report = await self._cycle.once(self._supervisors.keys() - self.leases.held.keys())
             except (TimeoutError, PumphouseError) as error:
                 self.reporter.failed("cycle_failed", None, error)
                 outcome = Outcome(self.clock.monotonic() - started_s)
@@ -294,9 +294,6 @@ class Engine:
                 self.reporter.debug("cycle_completed", **report.log_fields())
             self._start_pumps()
             await self._rest(next_delay(outcome, self.options, self.rng))
-
-    def _busy(self) -> set[str]:
-        return self._supervisors.keys() - self.leases.held.keys()
 
     async def _rest(self, delay_s: float) -> None:
         """Wait for the next cycle; it comes early if we stop or a listing is needed."""

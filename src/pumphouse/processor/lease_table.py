@@ -125,7 +125,7 @@ class LeaseTable:
             for p in chosen:
                 self.held[p] = replace(self.held[p], renewal_sent_s=sent_s, renewal_due=False)
             outcomes = await self._write(rows) if rows else []
-            self.fence()  # a lease that has expired meanwhile is lost, whatever the response is
+            self.fence()  # a lease that has expired meanwhile is lost, even if it is granted now
             for outcome in outcomes:
                 self._apply_renewal(outcome, sent_s)
 

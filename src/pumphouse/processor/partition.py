@@ -10,7 +10,7 @@
 * Requesting the next batch means that the one before is handled. A clean move waits for that: the
   next owner starts behind it, and nothing is handled twice.
 * The lease is checked right before a batch is handed out: an owner whose lease has expired hands
-  out nothing, whatever it has received.
+  out nothing, even if it has received events.
 * Checkpoints that the policy asks for are written between batches, and when the partition is left
   cleanly. One write is under way at a time, always the newest.
 * An owner that reads by other means (tasks of Spark, in other processes) does not call `batches`.

@@ -53,7 +53,7 @@ class Lease:
     row: Ownership
     since_s: float  # the lease runs from here: before its last granted write was sent
     known_s: float  # when `row` arrived; a response requested before that is older
-    renewal_sent_s: float  # when a renewal was last sent, whatever its outcome
+    renewal_sent_s: float  # when a renewal was last sent, with any outcome
     deadline_s: float = math.inf  # a successor waits until then
     doubtful: bool = False  # a write was refused, and the store did not return the current row
     renewal_due: bool = False  # a write of ours got no response: the lease counts from a renewal

@@ -1,7 +1,7 @@
 """OwnershipTerm: one term of ownership of a partition, from its claim until its pump has ended.
 
-A term knows whether this host may still act as the owner, and why it stops. Stopping wakes whatever
-waits for events, for a back-off or for a resume. It does not interrupt a handler.
+A term knows whether this host may still act as the owner, and why it stops. Stopping ends waits
+for events, for a back-off or for a resume. It does not interrupt a handler.
 
     lease table, engine -> OwnershipTerm -> supervisor, pump, partition client
                            ^^^^^^^^^^^^^ this module
