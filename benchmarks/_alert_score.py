@@ -1,7 +1,7 @@
-"""How good are the alerts? Against the truth, which only a made-up town can tell.
+"""Recall and precision of alerts against the ground truth of the simulator.
 
-truth, alerts -> score -> Score (recall, precision, by kind and in all)
-                 ^^^^^ this module
+ground truth, alerts -> score -> Score (recall, precision, by kind and overall)
+                        ^^^^^ this module
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Protocol
 
 from pumphouse.homes.schema import ALERT_KINDS, ALIVE_EVERY, MINUTE_MS, PER_SENSOR, Alert
 
-# Nobody sees a silence begin: the last sign of life may be so old when it does.
-UNSEEN_MS = (ALIVE_EVERY + 1) * MINUTE_MS
+# The start of a silence is not observed: the last sign of life may be this old then.
+UNOBSERVED_MS = (ALIVE_EVERY + 1) * MINUTE_MS
 
 
 class Truth(Protocol):
-    """What really happened, as incidents.Incident tells it."""
+    """An incident of the ground truth: a protocol of incidents.Incident."""
 
     @property
     def home(self) -> str: ...
@@ -34,13 +34,13 @@ class Truth(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`incidents` of which `found` have an alert; `alerts` of which `right` have an incident."""
+    """`found` of the `incidents` have an alert; `right` of the `alerts` have an incident."""
 
     incidents: int = 0
     found: int = 0
     alerts: int = 0
     right: int = 0
-    repeats: int = 0  # alerts whose id has been raised before; not counted as alerts
+    repeats: int = 0  # alerts with the id of an earlier one; not counted as alerts
 
     @property
     def recall(self) -> float:
@@ -67,49 +67,50 @@ class Score:
 
 
 def score(truth: Sequence[Truth], alerts: Sequence[Alert]) -> dict[str, Score]:
-    """By kind; a kind of which there is neither is left out."""
-    ids = [one.id for one in alerts]
-    unique = list({one.id: one for one in alerts}.values())
-    found = {}
+    """The score by kind, without kinds that have neither incidents nor alerts."""
+    ids = [alert.id for alert in alerts]
+    unique = list({alert.id: alert for alert in alerts}.values())
+    scores = {}
     for kind in ALERT_KINDS:
-        happened = [one for one in truth if one.kind == kind]
-        raised = [one for one in unique if one.kind == kind]
-        if happened or raised:
-            repeats = sum(one.startswith(f"{kind}:") for one in ids) - len(raised)
-            found[kind] = matched(happened, raised, repeats)
-    return found
+        incidents = [incident for incident in truth if incident.kind == kind]
+        raised = [alert for alert in unique if alert.kind == kind]
+        if incidents or raised:
+            repeats = sum(name.startswith(f"{kind}:") for name in ids) - len(raised)
+            scores[kind] = matched(incidents, raised, repeats)
+    return scores
 
 
 def overall(scores: Mapping[str, Score]) -> Score:
-    whole = Score()
-    for one in scores.values():
-        whole = whole.plus(one)
-    return whole
+    total = Score()
+    for each in scores.values():
+        total = total.plus(each)
+    return total
 
 
-def matched(happened: Sequence[Truth], raised: Sequence[Alert], repeats: int) -> Score:
-    by_place: defaultdict[tuple[str, str], list[Truth]] = defaultdict(list)
-    for one in happened:
-        by_place[about(one)].append(one)
+def matched(incidents: Sequence[Truth], raised: Sequence[Alert], repeats: int) -> Score:
+    """Match alerts with incidents by home, sensor and time."""
+    by_subject: defaultdict[tuple[str, str], list[Truth]] = defaultdict(list)
+    for incident in incidents:
+        by_subject[subject(incident)].append(incident)
     right, found = 0, set()
     for alert in raised:
-        causes = [one for one in by_place[about(alert)] if is_about(alert, one)]
+        causes = [i for i in by_subject[subject(alert)] if is_cause(i, alert)]
         right += bool(causes)
-        found |= {id(one) for one in causes}
-    return Score(len(happened), len(found), len(raised), right, repeats)
+        found |= {id(incident) for incident in causes}
+    return Score(len(incidents), len(found), len(raised), right, repeats)
 
 
-def about(one: Truth | Alert) -> tuple[str, str]:
-    return one.home, one.sensor if one.kind in PER_SENSOR else ""
+def subject(record: Truth | Alert) -> tuple[str, str]:
+    return record.home, record.sensor if record.kind in PER_SENSOR else ""
 
 
-def is_about(alert: Alert, incident: Truth) -> bool:
-    """Whether the condition that the alert names began with the incident."""
+def is_cause(incident: Truth, alert: Alert) -> bool:
+    """Whether the condition of the alert began with the incident."""
     if alert.kind in PER_SENSOR:
-        return incident.since - UNSEEN_MS <= alert.since < incident.until
+        return incident.since - UNOBSERVED_MS <= alert.since < incident.until
     return alert.since == incident.since
 
 
 def due_by(truth: Iterable[Truth], end_ms: int) -> list[Truth]:
-    """Those whose alert is due before a moment: what was sent only up to then can raise no more."""
-    return [one for one in truth if getattr(one, "due", one.since) < end_ms]
+    """The incidents whose alert is due before the end of the readings."""
+    return [incident for incident in truth if getattr(incident, "due", incident.since) < end_ms]

@@ -1,7 +1,7 @@
-"""A simulated day through the stages, and judged anew: in how many results do they differ?
+"""A simulated day through the stages, compared with the expected results.
 
-HomeSimulator -> hub -> sift, watch, record -> sums, alerts -> differences <- judge <- HomeSimulator
-                                                      ^^^^^^^^^^^ this module
+HomeSimulator -> hub -> sift, watch, record -> sums, alerts -> differences <- expected results
+                                                               ^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -13,8 +13,14 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks._figures import progress
-from benchmarks._homes_judge import Cells, alerts_anew, counted_anew, matters, raw
-from benchmarks._homes_plant import alerts_in
+from benchmarks._homes_expected import (
+    Cells,
+    expected_activities,
+    expected_alert_ids,
+    expected_sums,
+    raw_bodies,
+)
+from benchmarks._homes_pipeline import alerts_in
 from benchmarks._homes_stages import bench
 from pumphouse.homes.record import sums
 from pumphouse.homes.simulator.incidents import MANY
@@ -22,38 +28,38 @@ from pumphouse.homes.simulator.reading_faults import ReadingFaults
 from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import stage as watch
 
-MISHAPS = ReadingFaults(late=0.01, duplicates=0.01, malformed=0.005, faults=0.002)
+READING_FAULTS = ReadingFaults(late=0.01, duplicates=0.01, malformed=0.005, faults=0.002)
 FIRST = 29_866_560  # a Tuesday, midnight
 SEED = 1
 GRACE_MS = round(watch.WatchSettings().grace_s * 1000)
-BATCH = 20_000  # small, so that much passes from one batch to the next
+BATCH = 20_000  # small, so that state passes through many batches
 
 
 def differences(homes: int, minutes: int) -> Mapping[str, tuple[int, int]]:
-    """Of each result: how many there are, and how many of them differ or are on one side only."""
-    town = HomeSimulator(homes, SEED, MANY, MISHAPS)
-    with bench(town, FIRST, minutes) as ready:
+    """By result: the number of rows, and how many of them differ or exist on one side only."""
+    simulator = HomeSimulator(homes, SEED, MANY, READING_FAULTS)
+    with bench(simulator, FIRST, minutes) as ready:
         ready.sift(5 * BATCH)
         ready.watch(BATCH)
         ready.record(BATCH)
-        kept = {table.table: stored(ready.database, table) for table in sums.TABLES}
-        raised = {one.id for one, _ in asyncio.run(alerts_in(ready.place.connection))}
-    progress("judging every reading anew")
-    activities = list(matters(raw(town, FIRST, minutes)))
-    found = {
-        table.table: unlike(kept[table.table], counted_anew(table, activities))
+        stored = {table.table: stored_sums(ready.database, table) for table in sums.TABLES}
+        raised = {alert.id for alert, _ in asyncio.run(alerts_in(ready.namespace.connection))}
+    progress("computing the expected results from every reading")
+    activities = list(expected_activities(raw_bodies(simulator, FIRST, minutes)))
+    differing = {
+        table.table: count_differences(stored[table.table], expected_sums(table, activities))
         for table in sums.TABLES
     }
-    anew = alerts_anew(homes, activities, GRACE_MS)
-    return found | {"alerts": (len(anew), len(anew ^ raised))}
+    expected = expected_alert_ids(homes, activities, GRACE_MS)
+    return differing | {"alerts": (len(expected), len(expected ^ raised))}
 
 
-def unlike(kept: Cells, anew: Cells) -> tuple[int, int]:
-    keys = kept.keys() | anew.keys()
-    return len(anew), sum(kept.get(key) != anew.get(key) for key in keys)
+def count_differences(stored: Cells, expected: Cells) -> tuple[int, int]:
+    keys = stored.keys() | expected.keys()
+    return len(expected), sum(stored.get(key) != expected.get(key) for key in keys)
 
 
-def stored(path: Path, table: sums.SumTable) -> Cells:
+def stored_sums(path: Path, table: sums.SumTable) -> Cells:
     names = ", ".join([table.time, table.key, *sums.MEASURES])
     with closing(sqlite3.connect(path)) as file:
         rows = file.execute(f"SELECT {names} FROM {table.table}").fetchall()

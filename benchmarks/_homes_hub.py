@@ -1,6 +1,7 @@
-"""The hubs of the homes in a process of their own: `python -m benchmarks._homes_hub [BYTES]`.
+"""The hubs of the homes in a separate process: `python -m benchmarks._homes_hub [BYTES]`.
 
-BYTES bound a partition. It tells the namespace's connection string, and ends when its input closes.
+BYTES limit the size of a partition. It prints the connection string of the namespace, and ends when
+its stdin closes.
 """
 
 from __future__ import annotations

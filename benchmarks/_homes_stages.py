@@ -1,6 +1,6 @@
-"""Stages on what is there already, one after the other, in a session of our own.
+"""Runs single stages on a filled hub, one after the other, in one Spark session.
 
-filled(...) -> Backlog -> sift, watch, record: until nothing is left -> Alone
+bench(...) -> StageBench -> sift, watch, record: to the end of the hub -> StageCost
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 DRIVER = "Python driver"
 TO_THE_END = {"availableNow": True}
 LIMIT_S = 900.0
-# As the pipeline has them, but with a memory for every batch.
+# The settings of the pipeline, with the progress of every batch.
 SETTINGS = {
     **pipeline.SETTINGS,
     **pipeline.LOCAL_FILES,
@@ -48,8 +48,8 @@ SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """What a stage took in and what that cost, its first batch left out: that warms it up."""
+class StageCost:
+    """The input and the costs of a stage, without its first batch as warm-up."""
 
     rows: int
     seconds: float
@@ -58,19 +58,19 @@ class Alone:
     @property
     def rate(self) -> float:
         if not self.rows:
-            raise ValueError("there was one batch only: nothing is left to measure")
+            raise ValueError("only one batch: use more events or a smaller events_max")
         return self.rows / self.seconds
 
-    def cpu_us(self, *who: str) -> float:
-        return sum(self.cpu_s[one] for one in who or self.cpu_s) / self.rows * 1e6
+    def cpu_us(self, *processes: str) -> float:
+        return sum(self.cpu_s[name] for name in processes or self.cpu_s) / self.rows * 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """Stages to be run on what a hub holds."""
+class StageBench:
+    """Runs stages on the events of a hub."""
 
     spark: SparkSession
-    place: HomesNamespace
+    namespace: HomesNamespace
     hub: int
     folder: str
 
@@ -78,30 +78,32 @@ class Bench:
     def database(self) -> Path:
         return Path(self.folder) / "homes.db"
 
-    def sift(self, events_max: int = 200_000) -> Alone:
+    def sift(self, events_max: int = 200_000) -> StageCost:
         settings = sift.SiftSettings(ahead_max_s=None, events_max=events_max)
-        return self.alone(
-            lambda: sift.start(self.spark, self.place, f"{self.folder}/sift", settings, TO_THE_END)
-        )
-
-    def watch(self, events_max: int = 400_000) -> Alone:
-        settings = watch.WatchSettings(events_max=events_max)
-        return self.alone(
-            lambda: watch.start(
-                self.spark, self.place, f"{self.folder}/watch", settings, TO_THE_END
+        return self.measure(
+            lambda: sift.start(
+                self.spark, self.namespace, f"{self.folder}/sift", settings, TO_THE_END
             )
         )
 
-    def record(self, events_max: int = 200_000) -> Alone:
+    def watch(self, events_max: int = 400_000) -> StageCost:
+        settings = watch.WatchSettings(events_max=events_max)
+        return self.measure(
+            lambda: watch.start(
+                self.spark, self.namespace, f"{self.folder}/watch", settings, TO_THE_END
+            )
+        )
+
+    def record(self, events_max: int = 200_000) -> StageCost:
         settings = RecordSettings(
             f"{self.folder}/records", str(self.database), events_max=events_max
         )
         recorder = Recorder.open(settings)
         try:
-            return self.alone(
+            return self.measure(
                 lambda: record.start(
                     self.spark,
-                    self.place,
+                    self.namespace,
                     f"{self.folder}/record",
                     settings,
                     TO_THE_END,
@@ -111,33 +113,36 @@ class Bench:
         finally:
             recorder.close()
 
-    def alone(self, start: Callable[[], StreamingQuery]) -> Alone:
+    def measure(self, start: Callable[[], StreamingQuery]) -> StageCost:
         query = start()
         await_first(query)
         with Meter() as meter:
-            before, ours, hub = len(batches_of(query)), time.process_time(), cpu_s(self.hub)
-            ended(query)
-            spent = {DRIVER: time.process_time() - ours, HUB: cpu_s(self.hub) - hub}
+            before, driver_s, hub_s = len(batches_of(query)), time.process_time(), cpu_s(self.hub)
+            await_end(query)
+            spent = {DRIVER: time.process_time() - driver_s, HUB: cpu_s(self.hub) - hub_s}
         batches = batches_of(query)[before:]
-        rows, seconds = sum(one["rows"] for one in batches), sum(map(trigger_ms, batches)) / 1000
-        found = meter.spent()
-        return Alone(rows, seconds, {**spent, JVM: found[JVM], WORKERS: found[WORKERS]})
+        rows, seconds = (
+            sum(batch["rows"] for batch in batches),
+            sum(map(trigger_ms, batches)) / 1000,
+        )
+        by_kind = meter.spent()
+        return StageCost(rows, seconds, {**spent, JVM: by_kind[JVM], WORKERS: by_kind[WORKERS]})
 
 
 @contextmanager
-def bench(town: HomeSimulator, first_minute: int, minutes: int) -> Iterator[Bench]:
-    """A session, and a hub that holds the readings of some minutes."""
+def bench(simulator: HomeSimulator, first_minute: int, minutes: int) -> Iterator[StageBench]:
+    """A Spark session, and a hub with the readings of some minutes."""
     with start_child("_homes_hub") as hub, tempfile.TemporaryDirectory() as folder:
-        place = HomesNamespace(str(hub.result["connection"]))
-        progress(f"filling the hub with {minutes:,} minutes of {town.homes:,} homes")
-        asyncio.run(fill(town, first_minute, minutes, place.connection))
+        namespace = HomesNamespace(str(hub.result["connection"]))
+        progress(f"filling the hub with {minutes:,} minutes of {simulator.homes:,} homes")
+        asyncio.run(fill(simulator, first_minute, minutes, namespace.connection))
         with quiet_session() as spark:
-            yield Bench(spark, place, hub.pid, folder)
+            yield StageBench(spark, namespace, hub.pid, folder)
 
 
-async def fill(town: HomeSimulator, first_minute: int, minutes: int, connection: str) -> None:
+async def fill(simulator: HomeSimulator, first_minute: int, minutes: int, connection: str) -> None:
     begin, end = first_minute * MINUTE_MS, (first_minute + minutes) * MINUTE_MS
-    source = SimulatorSource(town, begin, end, choose_slot_s(town.homes, None))
+    source = SimulatorSource(simulator, begin, end, choose_slot_s(simulator.homes, None))
     async with open_client(connection, SENSORS_HUB) as client:
         await send(client, source, None, SystemClock(), asyncio.Event())
 
@@ -153,14 +158,14 @@ def quiet_session() -> Iterator[SparkSession]:
 
 
 def await_first(query: StreamingQuery) -> None:
-    """Until its first batch is done."""
+    """Wait for the end of the first batch."""
     deadline = time.monotonic() + LIMIT_S
     while query.isActive and query.lastProgress is None:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{query.name} did nothing in {LIMIT_S:g} s")
+            raise TimeoutError(f"{query.name} processed no batch in {LIMIT_S:g} s")
         time.sleep(0.02)
 
 
-def ended(query: StreamingQuery) -> None:
+def await_end(query: StreamingQuery) -> None:
     if not query.awaitTermination(int(LIMIT_S)):
-        raise TimeoutError(f"{query.name} did not come to its end in {LIMIT_S:g} s")
+        raise TimeoutError(f"{query.name} did not end in {LIMIT_S:g} s")

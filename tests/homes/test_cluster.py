@@ -26,7 +26,7 @@ import pytest
 from pumphouse.cli import submit
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
-from pumphouse.homes.record import sums as minutes
+from pumphouse.homes.record import sums
 from pumphouse.homes.record.archive import snapshot
 from pumphouse.homes.schema import ACTIVITY_HUB, SENSORS_HUB, encode_activity
 from pumphouse.homes.simulator.sensors import HomeSimulator
@@ -172,10 +172,10 @@ def test_a_killed_driver_neither_loses_nor_duplicates_rows(
             f" AND partition = '{partition}'",
         )
         assert stage_status == [(len(numbers),)]
-    for sums in minutes.TABLES:
-        names = ", ".join([sums.time, sums.key, *minutes.MEASURES])
-        kept = sorted(ask(database, f"SELECT {names} FROM {sums.table}"))
-        assert kept == sorted(ask(database, recount(sums, ACTIVITY_HUB)))
+    for table in sums.TABLES:
+        names = ", ".join([table.time, table.key, *sums.MEASURES])
+        kept_sums = sorted(ask(database, f"SELECT {names} FROM {table.table}"))
+        assert kept_sums == sorted(ask(database, recount(table, ACTIVITY_HUB)))
     files = snapshot(stores.storage).table(ACTIVITY_HUB)
     assert files is not None
     columns = ("partition", "sequence", "home")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from pumphouse.homes.pipeline import (
     spark_settings,
 )
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
+from pumphouse.homes.stage_start import check_stores
 from pumphouse.hub.embedded import EmbeddedHub
 
 PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
@@ -69,24 +71,45 @@ def test_the_command_refuses_unknown_stages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("options", "error", "message"),
     [
-        (["--database", "postgresql://me:hunter2@127.0.0.1:1/x"], 1, "port 1 failed: Connection"),
-        (["--database", "mysql://me:hunter2@h/x"], 2, "use sqlite:///PATH or postgresql://"),
-        (["--storage", "/proc/nowhere"], 2, "/proc/nowhere> cannot be used for records: "),
-        (["--storage", f"{STORAGE};Container=c"], 1, "cannot use the storage at 127.0.0.1:1/x: "),
-        (["--data", "/proc/nowhere"], 2, "/proc/nowhere cannot be used for data: "),
+        (
+            {"database": "postgresql://me:hunter2@127.0.0.1:1/x"},
+            ConnectionFailed,
+            "port 1 failed: Connection",
+        ),
+        (
+            {"database": "mysql://me:hunter2@h/x"},
+            OptionError,
+            "use sqlite:///PATH or postgresql://",
+        ),
+        (
+            {"storage": "/proc/nowhere"},
+            OptionError,
+            "/proc/nowhere> cannot be used for records: ",
+        ),
+        (
+            {"storage": f"{STORAGE};Container=c"},
+            ConnectionFailed,
+            "cannot use the storage at 127.0.0.1:1/x: ",
+        ),
     ],
 )
 def test_an_unusable_store_is_reported_before_the_start(
-    homes_hub: EmbeddedHub, tmp_path: Path, words: list[str], code: int, says: str
+    tmp_path: Path, options: dict[str, str], error: type[Exception], message: str
 ) -> None:
-    data = ("--data", tmp_path / "data")
-    done = run(homes_hub.connection_string(), "--stages", "record", *data, *words)
-    assert says in done.stderr
-    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1)
-    assert "hunter2" not in done.stderr
-    assert KEY not in done.stderr
+    with pytest.raises(error, match=re.escape(message)) as raised:
+        check_stores(PipelineOptions(tmp_path, ("record",), **options))  # type: ignore[arg-type]
+    text = str(raised.value)
+    assert len(text.splitlines()) == 1
+    assert "hunter2" not in text
+    assert KEY not in text
+
+
+def test_the_command_reports_an_unusable_folder_in_one_line(homes_hub: EmbeddedHub) -> None:
+    done = run(homes_hub.connection_string(), "--stages", "record", "--data", "/proc/nowhere")
+    assert "/proc/nowhere cannot be used for data: " in done.stderr
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
 
 
 def test_a_second_pipeline_in_the_same_folder_is_refused(
@@ -104,7 +127,9 @@ def test_without_java_the_error_names_the_package(homes_hub: EmbeddedHub, tmp_pa
     nowhere = {"JAVA_HOME": str(tmp_path / "nowhere")}
     done = run(homes_hub.connection_string(), "--data", tmp_path / "data", **nowhere)
     assert done.returncode == 1
-    assert done.stderr.startswith("pumphouse: Spark needs Java 17 or newer: JAVA_HOME is ")
+    assert done.stderr.startswith(
+        "pumphouse: Spark needs Java 17 or newer: not found in JAVA_HOME="
+    )
     assert "apt install openjdk-17-jre-headless" in done.stderr
 
 

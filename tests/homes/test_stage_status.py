@@ -155,7 +155,8 @@ class Query:
         self.ended.set()
 
 
-def test_a_failed_stage_is_reported_and_restarted() -> None:
+def test_a_failed_stage_is_reported_and_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_status, "FIRST_WAIT_S", 0.01)
     running = threading.Event()
     starts: list[Callable[[], Query]] = [
         lambda: Query(fails=ValueError("the first reason")),
@@ -177,8 +178,8 @@ def test_a_failed_stage_is_reported_and_restarted() -> None:
     assert not stage.thread.is_alive()
     assert lines[:4] == [
         "sift started",
-        "sift failed: the first reason; restart 1 in 1 s",
-        "sift failed: division by zero; restart 2 in 2 s",
+        "sift failed: the first reason; restart 1 in 0.01 s",
+        "sift failed: division by zero; restart 2 in 0.02 s",
         "sift started",
     ]
     assert (stage.state.state, stage.state.restarts) == ("stopped", 2)

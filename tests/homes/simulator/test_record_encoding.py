@@ -18,10 +18,10 @@ from pumphouse.hub.annotations import parse_payload
 from pumphouse.hub.routing import partition_for
 
 MINUTE = 20_605 * 1440 + 700
-MISHAPS = ReadingFaults(malformed=0.05, faults=0.05, duplicates=0.05)
+READING_FAULTS = ReadingFaults(malformed=0.05, faults=0.05, duplicates=0.05)
 
 
-@pytest.mark.parametrize("reading_faults", [ReadingFaults(), MISHAPS])
+@pytest.mark.parametrize("reading_faults", [ReadingFaults(), READING_FAULTS])
 def test_packed_records_are_a_batch_as_the_client_writes_it(reading_faults: ReadingFaults) -> None:
     batch = HomeSimulator(200, 3, reading_faults=reading_faults).minute(MINUTE)
     messages = [encode_event(event) for event in batch.events()]

@@ -158,7 +158,7 @@ def test_since_is_the_time_of_the_last_change(seed: int) -> None:
 
 
 def test_a_day_without_incidents_meets_no_condition_of_an_alert() -> None:
-    simulator = HomeSimulator(400, 11)
+    simulator = HomeSimulator(200, 11)
     for columns in days(simulator, MONDAY + 4 * 1440, 2 * 1440):
         armed, age = columns.mode != HOME, columns.at - columns.since
         door, window = columns.sensor == DOOR, columns.sensor == WINDOW

@@ -63,46 +63,31 @@ def decoded(events: list[Event]) -> list[Alert]:
 def test_each_incident_raises_one_alert_across_a_restart(
     spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
 ) -> None:
-    """Half a day of a few homes, with a restart of both stages in the middle."""
+    """Half a day of a few homes and foreign records. Each start has a new checkpoint."""
     simulator, minutes = HomeSimulator(40, 7, MANY), 12 * 60
     end = FIRST_MINUTE + minutes
     everything = [activities(simulator, minute) for minute in range(FIRST_MINUTE, end)]
-    settings = sift.SiftSettings(ahead_max_s=None, partitions_per_task=1)
+    for hub in ("activity", "alerts"):
+        put(namespace, hub, [Event(body) for body in FOREIGN_RECORDS])
+    checkpoints = set()
     for part in (everything[: minutes // 2], everything[minutes // 2 :]):
-        put_in_turn(namespace, "sensors", part)
-        finish(lambda: sift.start(spark, namespace, str(tmp_path / "sift"), settings, TO_THE_END))
-        events = watch_all(spark, namespace, tmp_path / "watch")
+        put_in_turn(namespace, "activity", part)
+        events = watch_all(spark, namespace, tmp_path)
+        (checkpoint,) = tmp_path.iterdir()
+        checkpoints.add(checkpoint)
+    assert len(checkpoints) == 2
+    events = [event for event in events if event.body not in FOREIGN_RECORDS]
     alerts = decoded(events)
     truth = simulator.truth(FIRST_MINUTE - DAY_MS // MINUTE_MS, end)
     due = due_by(simulator.truth(FIRST_MINUTE, end), (end - 6) * MINUTE_MS)
     assert len(due) > 3
     assert overall(score(due, alerts)).recall == 1.0
-    whole = overall(score(truth, alerts))
-    assert whole.precision == 1.0
-    assert whole.repeats == 0
-    assert all(
-        event.properties["id"] == alert.id for event, alert in zip(events, alerts, strict=True)
-    )
-    assert all(
-        event.partition_key == alert.home for event, alert in zip(events, alerts, strict=True)
-    )
-
-
-def test_every_start_reads_the_last_day_with_a_new_checkpoint(
-    spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
-) -> None:
-    simulator = HomeSimulator(40, 7, MANY)
-    minutes = range(FIRST_MINUTE, FIRST_MINUTE + 480)
-    put_in_turn(namespace, "activity", [activities(simulator, minute) for minute in minutes])
-    for hub in ("activity", "alerts"):
-        put(namespace, hub, [Event(body) for body in FOREIGN_RECORDS])
-    first = watch_all(spark, namespace, tmp_path)
-    (folder,) = tmp_path.iterdir()
-    again = watch_all(spark, namespace, tmp_path)
-    assert len(first) > len(FOREIGN_RECORDS)  # foreign records did not stop the stage
-    assert len(again) == len(first)
-    (other,) = tmp_path.iterdir()
-    assert folder != other
+    total = overall(score(truth, alerts))
+    assert total.precision == 1.0
+    assert total.repeats == 0
+    pairs = list(zip(events, alerts, strict=True))
+    assert all(event.properties["id"] == alert.id for event, alert in pairs)
+    assert all(event.partition_key == alert.home for event, alert in pairs)
 
 
 def test_labelled_data_of_a_sensor_network(

@@ -1,6 +1,6 @@
-"""A hub, senders and a pipeline as processes, as users start them; and what is seen of them.
+"""A hub, senders and a pipeline in processes, started as users start them, and their measurement.
 
-plant(...) -> Plant, sending(...) -> observe(...) -> Span
+start_pipeline(...) -> RunningPipeline, sending(...) -> observe(...) -> Observation
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks._figures import progress
-from benchmarks._homes_span import Span
+from benchmarks._homes_observation import Observation
 from benchmarks._processes import ROOT, start_child
 from benchmarks._spark import JVM, OTHER, TICKS, WORKERS, Meter
 from pumphouse.cli.demo.gauges import Stage, count_events, read_stages
@@ -37,24 +37,24 @@ PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
 WATCHED = (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB)
 LIMIT_S = 300.0
 TIMEOUT_S = 30.0
-LOOK_S = 1.0
+MEASURE_EVERY_S = 1.0
 HUB, SENDERS, DRIVER = "hub", "senders", "Python driver"
-WHO = (HUB, SENDERS, JVM, WORKERS, DRIVER, OTHER)
-# Enough of those that one reading raises, for percentiles; 100,000 homes have some 17 a minute.
+PROCESS_KINDS = (HUB, SENDERS, JVM, WORKERS, DRIVER, OTHER)
+# Incidents that one reading reveals, enough for percentiles; 100,000 homes have 17 a minute.
 INCIDENTS = "break-in=100,fire=400"
 IDLE, IO_WAIT = 3, 4  # columns of /proc/stat
 AT_ONCE = ("break-in", "fire")
 
 
 @dataclass(slots=True)
-class Plant:
-    """All of it, running."""
+class RunningPipeline:
+    """The processes of a hub, a pipeline and its senders."""
 
     connection: str
     hub: int
     job: subprocess.Popen[bytes]
     data: Path
-    beside: Sequence[int] = ()  # processes of a cluster
+    beside: Sequence[int] = ()  # ids of the processes of a cluster
     senders: list[int] = field(default_factory=list)
 
     def stages(self) -> dict[str, Stage]:
@@ -66,8 +66,8 @@ class Plant:
         deadline = time.monotonic() + limit_s
         while not done(stages := self.stages()):
             if time.monotonic() > deadline:
-                said = tail(self.data / "run.log")
-                raise TimeoutError(f"the pipeline did not get there: {stages} {said}")
+                log = tail(self.data / "run.log")
+                raise TimeoutError(f"the pipeline did not reach the state: {stages} {log}")
             time.sleep(0.2)
 
     def restarts(self) -> int:
@@ -86,18 +86,18 @@ def tail(log: Path) -> str:
 
 
 @contextmanager
-def process(connection: str, *words: object, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A command of ours for the length of the block; it is asked to end, and must."""
-    with open(log, "a") as said:
+def process(connection: str, *arguments: object, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A pumphouse command that runs for the block and is stopped with SIGTERM."""
+    with open(log, "a") as output:
         child = subprocess.Popen(
-            [str(PUMPHOUSE), *map(str, words)],
+            [str(PUMPHOUSE), *map(str, arguments)],
             env={**os.environ, "PUMPHOUSE_CONNECTION": connection, "SPARK_LOCAL_IP": "127.0.0.1"},
-            cwd=ROOT, stdout=said, stderr=said,
+            cwd=ROOT, stdout=output, stderr=output,
         )  # fmt: skip
     try:
         yield child
         if child.poll() is not None:
-            raise RuntimeError(f"{' '.join(map(str, words))} ended: {tail(log)}")
+            raise RuntimeError(f"{' '.join(map(str, arguments))} ended: {tail(log)}")
     finally:
         child.send_signal(signal.SIGTERM)
         try:
@@ -108,70 +108,82 @@ def process(connection: str, *words: object, log: Path) -> Iterator[subprocess.P
 
 
 @contextmanager
-def plant(
-    stages: str, master: str = "local[2]", *words: object, beside: Sequence[int] = ()
-) -> Iterator[Plant]:
-    """A hub and a pipeline, with nothing to do yet."""
+def start_pipeline(
+    stages: str, master: str = "local[2]", *arguments: object, beside: Sequence[int] = ()
+) -> Iterator[RunningPipeline]:
+    """A hub and a running pipeline without senders."""
     with tempfile.TemporaryDirectory() as folder, start_child("_homes_hub") as hub:
         data, connection = Path(folder), str(hub.result["connection"])
-        command = ("homes", "run", "--stages", stages, "--master", master, "--data", data, *words)
+        command = (
+            "homes",
+            "run",
+            "--stages",
+            stages,
+            "--master",
+            master,
+            "--data",
+            data,
+            *arguments,
+        )
         progress(f"starting {stages} on {master}")
         with process(connection, *command, log=data / "run.log") as job:
-            running = Plant(connection, hub.pid, job, data, beside)
+            running = RunningPipeline(connection, hub.pid, job, data, beside)
             names = set(stages.split(","))
             running.until(
-                lambda found: names == {n for n, s in found.items() if s.state == "running"}
+                lambda states: names == {n for n, s in states.items() if s.state == "running"}
             )
             yield running
 
 
 @contextmanager
-def sending(plant: Plant, homes: int, *words: object) -> Iterator[None]:
-    """A town that sends for the length of the block."""
-    command = ("homes", "send", "--homes", homes, "--incidents", INCIDENTS, *words)
-    with process(plant.connection, *command, log=plant.data / "send.log") as sender:
-        plant.senders.append(sender.pid)
+def sending(pipeline: RunningPipeline, homes: int, *arguments: object) -> Iterator[None]:
+    """A sender of simulated homes that runs for the block."""
+    command = ("homes", "send", "--homes", homes, "--incidents", INCIDENTS, *arguments)
+    with process(pipeline.connection, *command, log=pipeline.data / "send.log") as sender:
+        pipeline.senders.append(sender.pid)
         yield
-    plant.senders.remove(sender.pid)
+    pipeline.senders.remove(sender.pid)
 
 
-# -- seeing ---------------------------------------------------------------------------------------
+# -- measuring -----------------------------------------------------------------------------------
 
 
-def observe(plant: Plant, homes: int, settle_s: float, seconds: float) -> Span:
-    """What happens in so many seconds, after some that nobody counts."""
-    asyncio.run(settle(plant, settle_s))
-    from_ms, restarts = int(time.time() * 1000), plant.restarts()
-    who = {plant.hub: HUB, plant.job.pid: DRIVER} | dict.fromkeys(plant.senders, SENDERS)
-    with Meter([*who, *plant.beside], who, LOOK_S) as meter:
+def observe(pipeline: RunningPipeline, homes: int, settle_s: float, seconds: float) -> Observation:
+    """Measure for some seconds, after a warm-up."""
+    asyncio.run(settle(pipeline, settle_s))
+    from_ms, restarts = int(time.time() * 1000), pipeline.restarts()
+    names = {pipeline.hub: HUB, pipeline.job.pid: DRIVER} | dict.fromkeys(pipeline.senders, SENDERS)
+    with Meter([*names, *pipeline.beside], names, MEASURE_EVERY_S) as meter:
         worked = machine_s()
-        seen = asyncio.run(look_for(plant, seconds))
+        measured = asyncio.run(measure(pipeline, seconds))
         worked = machine_s() - worked
-    others = (worked - sum(meter.spent().values())) / seen.seconds
-    delays = [ms - sent_ms(one.at) for one, ms in asyncio.run(alerts_in(plant.connection, from_ms))
-              if one.kind in AT_ONCE]  # fmt: skip
-    return Span(
+    others = (worked - sum(meter.spent().values())) / measured.seconds
+    delays = [ms - sent_ms(a.at) for a, ms in asyncio.run(alerts_in(pipeline.connection, from_ms))
+              if a.kind in AT_ONCE]  # fmt: skip
+    return Observation(
         homes=homes,
-        seconds=seen.seconds,
-        came=seen.came(),
-        waits=seen.waits,
+        seconds=measured.seconds,
+        came=measured.came(),
+        waits=measured.waits,
         cpu_s=meter.spent(),
-        restarts=plant.restarts() - restarts,
+        restarts=pipeline.restarts() - restarts,
         others=others,
-        stored_ms=seen.stored_ms,
+        stored_ms=measured.stored_ms,
         alert_ms=delays,
     )
 
 
-async def settle(plant: Plant, seconds: float) -> None:
-    """Until every stage has taken something in, and then for a while."""
-    await asyncio.to_thread(plant.until, lambda found: all(one.taken for one in found.values()))
+async def settle(pipeline: RunningPipeline, seconds: float) -> None:
+    """Wait until every stage has processed events, and then for some seconds."""
+    await asyncio.to_thread(
+        pipeline.until, lambda stages: all(stage.taken for stage in stages.values())
+    )
     await asyncio.sleep(seconds)
 
 
 @dataclass(slots=True)
-class Seen:
-    """What looks have found."""
+class Measurements:
+    """The measurements of a period."""
 
     counts: list[Mapping[str, int]] = field(default_factory=list)
     waits: dict[str, list[int]] = field(default_factory=dict)
@@ -187,20 +199,20 @@ class Seen:
         return {hub: self.counts[-1][hub] - self.counts[0][hub] for hub in WATCHED}
 
 
-async def look_for(plant: Plant, seconds: float) -> Seen:
-    seen, rows = Seen(), Rows(plant.database)
-    async with clients_of(plant.connection) as clients:
+async def measure(pipeline: RunningPipeline, seconds: float) -> Measurements:
+    measured, rows = Measurements(), StoredRows(pipeline.database)
+    async with clients_of(pipeline.connection) as clients:
         started = time.monotonic()
-        seen.add(await counts_of(clients), plant.stages())
+        measured.add(await counts_of(clients), pipeline.stages())
         while (passed := time.monotonic() - started) < seconds:
-            if passed >= len(seen.counts) * LOOK_S:
-                seen.add(await counts_of(clients), plant.stages())
-            seen.stored_ms += rows.new()
-            await asyncio.sleep(LOOK_S / 10)
-        seen.add(await counts_of(clients), plant.stages())
-        seen.seconds = time.monotonic() - started
+            if passed >= len(measured.counts) * MEASURE_EVERY_S:
+                measured.add(await counts_of(clients), pipeline.stages())
+            measured.stored_ms += rows.new()
+            await asyncio.sleep(MEASURE_EVERY_S / 10)
+        measured.add(await counts_of(clients), pipeline.stages())
+        measured.seconds = time.monotonic() - started
     rows.close()
-    return seen
+    return measured
 
 
 @asynccontextmanager
@@ -212,12 +224,12 @@ async def clients_of(connection: str) -> AsyncIterator[dict[str, HubClient]]:
 
 
 async def counts_of(clients: Mapping[str, HubClient]) -> dict[str, int]:
-    found = await asyncio.gather(*(count_events(client, TIMEOUT_S) for client in clients.values()))
-    return dict(zip(clients, found, strict=True))
+    counts = await asyncio.gather(*(count_events(client, TIMEOUT_S) for client in clients.values()))
+    return dict(zip(clients, counts, strict=True))
 
 
-class Rows:
-    """The rows of activities as another program sees them come, and how old they are then."""
+class StoredRows:
+    """Reads new rows of activities in the database, and computes their age."""
 
     def __init__(self, path: Path) -> None:
         self._file = sqlite3.connect(f"file:{path}?mode=ro", uri=True) if path.exists() else None
@@ -230,13 +242,13 @@ class Rows:
     def new(self) -> list[int]:
         if self._file is None:
             return []
-        found = self._file.execute(
+        rows = self._file.execute(
             "SELECT rowid, at FROM activity WHERE rowid > ? ORDER BY rowid", [self._last]
         ).fetchall()
         now_ms = int(time.time() * 1000)
-        if found:
-            self._last = found[-1][0]
-        return [now_ms - sent_ms(at) for _, at in found]
+        if rows:
+            self._last = rows[-1][0]
+        return [now_ms - sent_ms(at) for _, at in rows]
 
     def close(self) -> None:
         if self._file is not None:
@@ -244,7 +256,7 @@ class Rows:
 
 
 def sent_ms(at: int) -> int:
-    """When a reading was sent: in real time the town sends every full second what is due by then.
+    """When a reading was sent: in real time the sender sends the due readings every full second.
 
     >>> sent_ms(1_000_250)
     1001000
@@ -253,8 +265,8 @@ def sent_ms(at: int) -> int:
 
 
 async def alerts_in(connection: str, from_ms: int = 0) -> list[tuple[Alert, int]]:
-    """The alerts that the hub has taken in since, and when."""
-    found: list[tuple[Alert, int]] = []
+    """The alerts that the hub has received since a time, and when."""
+    alerts: list[tuple[Alert, int]] = []
     async with open_client(connection, ALERTS_HUB) as client:
         for partition in (await client.properties()).partitions:
             last = (await client.partition_properties(partition)).last_sequence
@@ -263,13 +275,13 @@ async def alerts_in(connection: str, from_ms: int = 0) -> list[tuple[Alert, int]
             while following <= last:
                 events = await reader.receive(2000, TIMEOUT_S)
                 if not events:
-                    raise TimeoutError(f"partition {partition} of {ALERTS_HUB} says nothing")
-                found += [(decode_alert(one.body), one.enqueued_ms or 0) for one in events]
+                    raise TimeoutError(f"no event from partition {partition} of {ALERTS_HUB}")
+                alerts += [(decode_alert(event.body), event.enqueued_ms or 0) for event in events]
                 following = (events[-1].sequence or 0) + 1
-    return [one for one in found if one[1] >= from_ms]
+    return [(alert, ms) for alert, ms in alerts if ms >= from_ms]
 
 
 def machine_s() -> float:
-    """Seconds that all cores of the machine have worked."""
+    """Busy seconds of all cores of the machine."""
     ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
     return (sum(ticks) - ticks[IDLE] - ticks[IO_WAIT]) / TICKS

@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine: a master and two workers, out of the installed package."""
+"""A standalone Spark cluster on this machine: a master and two workers of the installed package."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ READY_S, STOP_S = 120.0, 30.0
 
 @contextmanager
 def standalone() -> Iterator[tuple[str, list[int]]]:
-    """The address of the master, and the processes of the cluster."""
+    """A running cluster; yields the address of the master and the ids of its processes."""
     progress(f"starting a standalone cluster of {WORKERS} workers")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         logs = Path(folder)
         head = stack.enter_context(daemon(logs / "master", f"{DEPLOY}.master.Master"))
-        told = await_line(logs / "master", "Starting Spark master at", head)
-        address = told.split(" at ")[1].split()[0]
+        line = await_line(logs / "master", "Starting Spark master at", head)
+        address = line.split(" at ")[1].split()[0]
         await_line(logs / "master", "I have been elected leader", head)
-        room = ("--cores", CORES, "--memory", MEMORY, "--work-dir", logs / "work")
-        hands = []
+        resources = ("--cores", CORES, "--memory", MEMORY, "--work-dir", logs / "work")
+        workers = []
         for name in (f"worker{number}" for number in range(WORKERS)):
-            words = (f"{DEPLOY}.worker.Worker", *room, address)
-            hands.append(stack.enter_context(daemon(logs / name, *words)))
-            await_line(logs / name, "Successfully registered with master", hands[-1])
-        yield address, [one.pid for one in (head, *hands)]
+            arguments = (f"{DEPLOY}.worker.Worker", *resources, address)
+            workers.append(stack.enter_context(daemon(logs / name, *arguments)))
+            await_line(logs / name, "Successfully registered with master", workers[-1])
+        yield address, [process.pid for process in (head, *workers)]
 
 
 @contextmanager
-def daemon(log: Path, kind: str, *words: object) -> Iterator[subprocess.Popen[bytes]]:
-    """One of Spark's own; it ends its executors when it ends."""
-    command = [spark_home() / "bin" / "spark-class", kind, *HERE, *words]
-    with open(log, "w") as said:
+def daemon(log: Path, kind: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A daemon of Spark, which ends its executors when it ends."""
+    command = [spark_home() / "bin" / "spark-class", kind, *HERE, *arguments]
+    with open(log, "w") as errors:
         child = subprocess.Popen(
-            list(map(str, command)), env=environment(), stdout=subprocess.DEVNULL, stderr=said
+            list(map(str, command)), env=environment(), stdout=subprocess.DEVNULL, stderr=errors
         )
     try:
         yield child
@@ -65,18 +65,18 @@ def environment() -> Mapping[str, str]:
 
 
 def spark_home() -> Path:
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise RuntimeError("pyspark is not installed")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
-def await_line(log: Path, words: str, child: subprocess.Popen[bytes]) -> str:
-    """The line in which a process says something, once it does."""
+def await_line(log: Path, text: str, child: subprocess.Popen[bytes]) -> str:
+    """Wait for the first log line that contains a text."""
     deadline = time.monotonic() + READY_S
     while True:
-        if found := [line for line in log.read_text().splitlines() if words in line]:
-            return found[0]
+        if lines := [line for line in log.read_text().splitlines() if text in line]:
+            return lines[0]
         if child.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{log.name} did not say {words!r}: {log.read_text()[-2000:]}")
+            raise RuntimeError(f"{log.name} did not log {text!r}: {log.read_text()[-2000:]}")
         time.sleep(0.1)
