@@ -153,7 +153,7 @@ def no_share_is_requested(patch: Patch) -> None:
         patch.setitem(STRATEGIES, name, replace(original, rule=lambda each, rng: list(each.free)))
 
 
-@mutant("I7 I10", strategy="balanced")
+@mutant("I7 I10", strategy="balanced", hours=0.1)
 def requests_at_random(patch: Patch) -> None:
     """Every host requests a random partition of another host."""
     original = Cycle._act

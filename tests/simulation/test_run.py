@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ SMALL: dict[str, Any] = {"hosts": 3, "partitions": 4, "hours": 0.3}
 DIGESTS = """
 from pumphouse.simulation import PROFILES, Scenario, simulate
 for face in ("pull", "push", "functions", "fixed"):
-    scenario = Scenario(3, 4, 0.3, 11, PROFILES["harsh"], face=face)
+    scenario = Scenario(3, 4, 0.1, 11, PROFILES["harsh"], face=face)
     print(simulate(scenario).digest)
 """
 
@@ -65,15 +64,11 @@ FAULT_KINDS = (
 )  # fmt: skip
 
 
-def test_every_kind_of_fault_is_made_and_counted() -> None:
-    faults: Counter[str] = Counter()
-    for seed in (1, 2, 3):
-        scenario = Scenario(4, 6, 1.5, seed, PROFILES["harsh"], face="push", burst_s=20)
-        result = simulate(scenario)
-        assert result.ok, result.violations
-        faults.update(result.faults)
-    assert {kind for kind in FAULT_KINDS if not faults[kind]} == set()
-    assert set(faults) == set(FAULT_KINDS)
+def test_every_kind_of_fault_is_injected_and_counted() -> None:
+    result = simulate(Scenario(4, 6, 1.5, 1, PROFILES["harsh"], face="push", burst_s=20))
+    assert result.ok, result.violations
+    assert set(result.faults) == set(FAULT_KINDS)
+    assert min(result.faults.values()) > 0
 
 
 def test_an_empty_scenario_is_refused() -> None:
