@@ -30,8 +30,8 @@ async def test_a_chain_of_owners_with_faults_loses_nothing(
 ) -> None:
     """Owners follow each other, each continues from its stamp; the previous one resumes late.
 
-    However many answers are lost: nothing is passed that nobody handled, nothing goes back, and
-    whoever was fenced off never writes again.
+    However many responses are lost: no checkpoint passes an unhandled event or goes back, and an
+    owner that was fenced off never writes again.
     """
     rng = Random(seed)
     store = MemoryStore()
@@ -83,4 +83,4 @@ async def insist(step: object) -> Checkpoint:
         except StoreError:
             continue
         return stored
-    raise AssertionError("the store never answered")
+    raise AssertionError("the store never responded")

@@ -266,7 +266,7 @@ async def test_a_stale_listing_does_not_end_the_term(store: CheckpointStore) -> 
     assert await position_of(store) == (21, 5)
 
 
-# -- others who write -----------------------------------------------------------------------------
+# -- other writers --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("theirs", [None, 10, 20, 25])

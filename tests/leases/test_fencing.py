@@ -19,7 +19,7 @@ from pumphouse.leases.model import Checkpoint
 from tests.leases.contract.stores import GROUP
 
 
-def mark(at: int | None, epoch: int, etag: str = "") -> Checkpoint:
+def saved(at: int | None, epoch: int, etag: str = "") -> Checkpoint:
     """A checkpoint at a sequence number, or a bare stamp."""
     return Checkpoint(GROUP, "0", at, None if at is None else str(at * 100), epoch, etag)
 
@@ -41,100 +41,134 @@ ADVANCING = [
         30,
         5,
         True,
-        AlreadyStored(mark(30, 5, "new")),
+        AlreadyStored(saved(30, 5, "new")),
     ),  # our write took effect, its response was lost
-    (20, 5, True, RetryWrite(mark(30, 5, "new"))),  # it did not
-    (25, 5, True, RetryWrite(mark(30, 5, "new"))),  # an earlier one of ours did
-    (10, 5, True, RetryWrite(mark(30, 5, "old"))),  # rewound by hand, or a stale listing
-    (40, 5, True, AlreadyStored(mark(40, 5, "new"))),  # an attempt of ours that found an SDK ahead
+    (20, 5, True, RetryWrite(saved(30, 5, "new"))),  # it did not
+    (25, 5, True, RetryWrite(saved(30, 5, "new"))),  # an earlier one of ours did
+    (10, 5, True, RetryWrite(saved(30, 5, "old"))),  # rewound by hand, or a stale listing
+    (
+        40,
+        5,
+        True,
+        AlreadyStored(saved(40, 5, "new")),
+    ),  # an attempt of ours that found an SDK ahead
     (10, 5, False, FencedOff(5)),
     (20, 5, False, FencedOff(5)),
     (30, 5, False, FencedOff(5)),  # only we have our epoch, and we did not write
-    (20, 0, False, RetryWrite(mark(30, 5, "new"))),  # an official SDK, no further than we are
-    (30, 0, False, RetryWrite(mark(30, 5, "new"))),
-    (10, 0, False, RetryWrite(mark(30, 5, "new"))),  # it went back: undone
-    (40, 0, False, RetryWrite(mark(40, 5, "new"))),  # it is ahead: stamped, position kept
-    (40, 0, True, RetryWrite(mark(40, 5, "new"))),
-    (None, 0, False, RetryWrite(mark(30, 5, "new"))),
-    (20, 4, False, RetryWrite(mark(30, 5, "new"))),
-    (40, 4, False, RetryWrite(mark(40, 5, "new"))),
+    (
+        20,
+        0,
+        False,
+        RetryWrite(saved(30, 5, "new")),
+    ),  # an official SDK, no further than we are
+    (30, 0, False, RetryWrite(saved(30, 5, "new"))),
+    (10, 0, False, RetryWrite(saved(30, 5, "new"))),  # it went back: undone
+    (40, 0, False, RetryWrite(saved(40, 5, "new"))),  # it is ahead: stamped, position kept
+    (40, 0, True, RetryWrite(saved(40, 5, "new"))),
+    (None, 0, False, RetryWrite(saved(30, 5, "new"))),
+    (20, 4, False, RetryWrite(saved(30, 5, "new"))),
+    (40, 4, False, RetryWrite(saved(40, 5, "new"))),
 ]
 
 
-@pytest.mark.parametrize(("at", "epoch", "in_doubt", "answer"), ADVANCING)
+@pytest.mark.parametrize(("at", "epoch", "in_doubt", "action"), ADVANCING)
 def test_the_next_step_of_an_advance(
-    at: int | None, epoch: int, in_doubt: bool, answer: object
+    at: int | None, epoch: int, in_doubt: bool, action: object
 ) -> None:
-    stored = mark(at, epoch, "new")
-    assert step(mark(20, 5, "old"), mark(30, 5, "old"), stored, in_doubt) == answer
+    stored = saved(at, epoch, "new")
+    assert step(saved(20, 5, "old"), saved(30, 5, "old"), stored, in_doubt) == action
 
 
 def test_a_rewind_counts_after_a_refused_write() -> None:
-    known, requested, stored = mark(20, 5, "old"), mark(30, 5, "old"), mark(10, 5, "new")
+    known, requested, stored = (
+        saved(20, 5, "old"),
+        saved(30, 5, "old"),
+        saved(10, 5, "new"),
+    )
     assert next_step(known, requested, stored, in_doubt=True, refused=True) == FencedOff(5)
 
 
 # We have epoch 5 and have not stamped yet; the listing had 20 with epoch 3.
 STAMPING = [
     (20, 6, False, FencedOff(6)),
-    (20, 5, True, RetryWrite(mark(20, 5, "new"))),  # the listing may be stale: a grant proves it
+    (
+        20,
+        5,
+        True,
+        RetryWrite(saved(20, 5, "new")),
+    ),  # the listing may be stale: a grant proves it
     (20, 5, False, FencedOff(5)),  # another owner with our epoch: the row lost its epoch
-    (30, 5, True, RetryWrite(mark(30, 5, "new"))),  # an earlier attempt, over another position
-    (30, 3, False, RetryWrite(mark(30, 5, "new"))),  # the previous owner advanced meanwhile
-    (20, 3, True, RetryWrite(mark(20, 5, "new"))),  # ours had no effect
-    (10, 0, False, RetryWrite(mark(10, 5, "new"))),  # we have handled nothing: its position counts
-    (40, 0, True, RetryWrite(mark(40, 5, "new"))),
-    (None, 4, False, RetryWrite(mark(None, 5, "new"))),
+    (
+        30,
+        5,
+        True,
+        RetryWrite(saved(30, 5, "new")),
+    ),  # an earlier attempt, over another position
+    (
+        30,
+        3,
+        False,
+        RetryWrite(saved(30, 5, "new")),
+    ),  # the previous owner advanced meanwhile
+    (20, 3, True, RetryWrite(saved(20, 5, "new"))),  # ours had no effect
+    (
+        10,
+        0,
+        False,
+        RetryWrite(saved(10, 5, "new")),
+    ),  # we have handled nothing: its position counts
+    (40, 0, True, RetryWrite(saved(40, 5, "new"))),
+    (None, 4, False, RetryWrite(saved(None, 5, "new"))),
 ]
 
 
-@pytest.mark.parametrize(("at", "epoch", "in_doubt", "answer"), STAMPING)
+@pytest.mark.parametrize(("at", "epoch", "in_doubt", "action"), STAMPING)
 def test_the_next_step_of_a_stamp(
-    at: int | None, epoch: int, in_doubt: bool, answer: object
+    at: int | None, epoch: int, in_doubt: bool, action: object
 ) -> None:
-    stored = mark(at, epoch, "new")
-    assert step(None, mark(20, 5, "old"), stored, in_doubt) == answer
+    stored = saved(at, epoch, "new")
+    assert step(None, saved(20, 5, "old"), stored, in_doubt) == action
 
 
 # We raise the epoch from 5 to 7 at 20.
 RESTAMPING = [
-    (20, 7, True, AlreadyStored(mark(20, 7, "new"))),
-    (20, 5, True, RetryWrite(mark(20, 7, "new"))),
-    (40, 5, True, RetryWrite(mark(40, 7, "new"))),
+    (20, 7, True, AlreadyStored(saved(20, 7, "new"))),
+    (20, 5, True, RetryWrite(saved(20, 7, "new"))),
+    (40, 5, True, RetryWrite(saved(40, 7, "new"))),
     (20, 5, False, FencedOff(5)),  # refused, though only we have this epoch: moved by hand
     (20, 8, True, FencedOff(8)),
-    (20, 6, False, RetryWrite(mark(20, 7, "new"))),
-    (20, 0, False, RetryWrite(mark(20, 7, "new"))),
+    (20, 6, False, RetryWrite(saved(20, 7, "new"))),
+    (20, 0, False, RetryWrite(saved(20, 7, "new"))),
 ]
 
 
-@pytest.mark.parametrize(("at", "epoch", "in_doubt", "answer"), RESTAMPING)
-def test_the_next_step_of_a_restamp(at: int, epoch: int, in_doubt: bool, answer: object) -> None:
-    stored = mark(at, epoch, "new")
-    assert step(mark(20, 5, "old"), mark(20, 7, "old"), stored, in_doubt) == answer
+@pytest.mark.parametrize(("at", "epoch", "in_doubt", "action"), RESTAMPING)
+def test_the_next_step_of_a_restamp(at: int, epoch: int, in_doubt: bool, action: object) -> None:
+    stored = saved(at, epoch, "new")
+    assert step(saved(20, 5, "old"), saved(20, 7, "old"), stored, in_doubt) == action
 
 
 @pytest.mark.parametrize("in_doubt", [False, True])
-@pytest.mark.parametrize("known", [None, mark(20, 5, "old")])
+@pytest.mark.parametrize("known", [None, saved(20, 5, "old")])
 def test_a_deleted_checkpoint_is_written_again(known: Checkpoint | None, in_doubt: bool) -> None:
-    requested = mark(30, 5, "old")
-    assert step(known, requested, None, in_doubt) == RetryWrite(mark(30, 5, ""))
+    requested = saved(30, 5, "old")
+    assert step(known, requested, None, in_doubt) == RetryWrite(saved(30, 5, ""))
 
 
 def test_no_step_passes_unhandled_events_or_a_later_owner() -> None:
     """The two invariants, and that a write is always over the stored etag, with our epoch."""
     places = [None, 10, 20, 25, 30, 40]
     combinations = 0
-    for known_at, wanted_at, found_at in product([*places, "never"], places, places):
-        for wanted_epoch, found_epoch, in_doubt, refused in product(
+    for known_at, requested_at, stored_at in product([*places, "never"], places, places):
+        for requested_epoch, stored_epoch, in_doubt, refused in product(
             (5, 7), range(9), (False, True), (False, True)
         ):
             if in_doubt or refused:
-                known = None if known_at == "never" else mark(known_at, 5, "old")  # type: ignore[arg-type]
-                requested = mark(wanted_at, wanted_epoch, "old")
-                stored = mark(found_at, found_epoch, "new")
-                answer = next_step(known, requested, stored, in_doubt=in_doubt, refused=refused)
-                check(known, requested, stored, in_doubt, refused, answer)
+                known = None if known_at == "never" else saved(known_at, 5, "old")  # type: ignore[arg-type]
+                requested = saved(requested_at, requested_epoch, "old")
+                stored = saved(stored_at, stored_epoch, "new")
+                action = next_step(known, requested, stored, in_doubt=in_doubt, refused=refused)
+                check(known, requested, stored, in_doubt, refused, action)
                 combinations += 1
     assert combinations == 7 * 6 * 6 * 2 * 9 * 3
 
@@ -145,11 +179,11 @@ def check(
     stored: Checkpoint,
     in_doubt: bool,
     refused: bool,
-    answer: AlreadyStored | RetryWrite | FencedOff,
+    action: AlreadyStored | RetryWrite | FencedOff,
 ) -> None:
     if stored.epoch > requested.epoch or (stored.epoch == requested.epoch and not in_doubt):
-        assert answer == FencedOff(stored.epoch)
-    match answer:
+        assert action == FencedOff(stored.epoch)
+    match action:
         case AlreadyStored(checkpoint):
             assert in_doubt
             assert checkpoint == stored
@@ -173,15 +207,15 @@ def check(
     ("stored", "erased"),
     [
         (None, True),
-        (mark(20, 0), True),
-        (mark(20, 4), True),
-        (mark(20, 5), False),
-        (mark(20, 6), False),
+        (saved(20, 0), True),
+        (saved(20, 4), True),
+        (saved(20, 5), False),
+        (saved(20, 6), False),
     ],
 )
 def test_an_erased_stamp_is_detected(stored: Checkpoint | None, erased: bool) -> None:
-    assert is_erased(mark(20, 5), mark(30, 7), stored) == erased  # stamped by us with 5
-    assert is_erased(None, mark(30, 5), stored) == erased
+    assert is_erased(saved(20, 5), saved(30, 7), stored) == erased  # stamped by us with 5
+    assert is_erased(None, saved(30, 5), stored) == erased
 
 
 @pytest.mark.parametrize(
@@ -205,6 +239,6 @@ def test_an_erased_stamp_is_detected(stored: Checkpoint | None, erased: bool) ->
 def test_the_checkpoint_ahead_is_detected(
     one: tuple[int | None, str | None], other: tuple[int | None, str | None], ahead: bool
 ) -> None:
-    here, there = Checkpoint(GROUP, "0", *one), Checkpoint(GROUP, "0", *other)
-    assert is_ahead(here, there) == ahead
-    assert not (is_ahead(here, there) and is_ahead(there, here))
+    here, other_checkpoint = Checkpoint(GROUP, "0", *one), Checkpoint(GROUP, "0", *other)
+    assert is_ahead(here, other_checkpoint) == ahead
+    assert not (is_ahead(here, other_checkpoint) and is_ahead(other_checkpoint, here))

@@ -59,8 +59,10 @@ async def test_a_stale_listing_is_the_previous_one_aged() -> None:
     clock.time += 10
     flaky.plan = ScriptedFaults(["stale"])
     listing = await flaky.list_ownership(GROUP)
-    assert [(one.owner, one.etag, one.age_s) for one in listing.ownerships] == [("a", row.etag, 10)]
-    assert [one.age_s for one in listing.members] == [10]
+    assert [(each.owner, each.etag, each.age_s) for each in listing.ownerships] == [
+        ("a", row.etag, 10)
+    ]
+    assert [each.age_s for each in listing.members] == [10]
     assert (await rows(flaky))["0"].owner == "b"
     assert flaky.injected == {"stale": 1}
 

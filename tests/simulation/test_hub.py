@@ -23,10 +23,12 @@ def run(work: Any) -> Any:
 def test_an_evicted_reader_returns_prefetched_events_and_then_raises() -> None:
     async def scene() -> None:
         hub = SimHub(1, Random(1))
-        one, two = (hub.client(HostProcess(name), Random(1)) for name in ("one", "two"))
-        first = await one.reader(ReaderOptions("0", epoch=1, name="one"))
+        first_client, second_client = (
+            hub.client(HostProcess(name), Random(1)) for name in ("one", "two")
+        )
+        first = await first_client.reader(ReaderOptions("0", epoch=1, name="one"))
         hub.publish("0", [b"a", b"b"])
-        second = await two.reader(ReaderOptions("0", epoch=2, name="two"))
+        second = await second_client.reader(ReaderOptions("0", epoch=2, name="two"))
         hub.publish("0", [b"c"])
         assert [event.body for event in await first.receive(1)] == [b"a"]
         assert [event.body for event in await first.receive()] == [b"b"]
@@ -34,7 +36,7 @@ def test_an_evicted_reader_returns_prefetched_events_and_then_raises() -> None:
             await first.receive()
         assert evicted.value.epoch == 2
         with pytest.raises(ReaderEvicted):
-            await one.reader(ReaderOptions("0", epoch=1))
+            await first_client.reader(ReaderOptions("0", epoch=1))
         assert [event.body for event in await second.receive()] == [b"a", b"b", b"c"]
         assert await second.receive(deadline_s=5) == []
 

@@ -54,7 +54,7 @@ def test_a_frozen_process_resumes_and_a_dead_one_does_not() -> None:
         return heard
 
     heard = run(scene())
-    thaw = heard.index(next(one for one in heard if one[0] == "thaw"))
+    thaw = heard.index(next(record for record in heard if record[0] == "thaw"))
     assert [name for name, _ in heard[:thaw]].count("frozen") == 2
     assert [name for name, _ in heard].count("dead") == 2
     assert [name for name, _ in heard[thaw:]].count("frozen") == 2

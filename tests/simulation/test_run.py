@@ -44,17 +44,17 @@ def test_the_same_seed_gives_the_same_history_in_any_process() -> None:
 
 
 def test_another_seed_gives_another_history() -> None:
-    one, two = (simulate(Scenario(**SMALL, seed=seed)) for seed in (1, 2))
-    assert one.digest != two.digest
+    first_run, second = (simulate(Scenario(**SMALL, seed=seed)) for seed in (1, 2))
+    assert first_run.digest != second.digest
 
 
 def test_progress_changes_nothing() -> None:
-    told: list[float] = []
+    reported: list[float] = []
     silent = simulate(Scenario(**SMALL))
-    assert simulate(Scenario(**SMALL), progress=lambda at_s, _: told.append(at_s)).digest == (
+    assert simulate(Scenario(**SMALL), progress=lambda at_s, _: reported.append(at_s)).digest == (
         silent.digest
     )
-    assert told
+    assert reported
 
 
 FAULT_KINDS = (
@@ -81,24 +81,24 @@ def test_an_empty_scenario_is_refused() -> None:
 
 @pytest.mark.parametrize("face", ["pull", "push", "fixed"])
 def test_the_users_handler_handles_every_event(face: str) -> None:
-    seen: dict[str, set[int]] = {}
+    numbers: dict[str, set[int]] = {}
 
     async def handle(partition: Any, batch: list[Event]) -> None:
         await asyncio.sleep(0.01)
-        seen.setdefault(partition.id, set()).update(event.sequence or 0 for event in batch)
+        numbers.setdefault(partition.id, set()).update(event.sequence or 0 for event in batch)
 
     result = simulate(Scenario(**SMALL, face=face, faults=PROFILES["hosts"]), handler=handle)
     assert result.ok, result.violations
-    assert sum(map(len, seen.values())) == result.sent
+    assert sum(map(len, numbers.values())) == result.sent
 
 
 def test_a_handler_may_be_a_plain_function() -> None:
-    seen: list[Event] = []
+    numbers: list[Event] = []
 
     def handle(partition: Any, batch: list[Event]) -> None:
-        seen.extend(batch)
+        numbers.extend(batch)
 
     result = simulate(Scenario(**SMALL, faults=PROFILES["none"]), handler=handle)
     assert result.ok
-    assert len(seen) == result.sent == result.figures.handled
+    assert len(numbers) == result.sent == result.figures.handled
     assert result.figures.duplicates == 0

@@ -31,10 +31,12 @@ def watched(semantics: str) -> tuple[SimStore, Checks]:
 
 
 @pytest.mark.parametrize(
-    ("semantics", "age_s", "tells"),
+    ("semantics", "age_s", "has_row"),
     [("memory", 9.5, True), ("blob", 8, False), ("bloblease", 0, True)],
 )
-def test_the_semantics_decide_ages_and_refusals(semantics: str, age_s: float, tells: bool) -> None:
+def test_the_semantics_decide_ages_and_refusals(
+    semantics: str, age_s: float, has_row: bool
+) -> None:
     async def scene() -> None:
         store, _ = watched(semantics)
         await asyncio.sleep(0.25)
@@ -45,7 +47,7 @@ def test_the_semantics_decide_ages_and_refusals(semantics: str, age_s: float, te
         assert row.age_s == pytest.approx(age_s)
         (refused,) = store.claim(HostProcess("two"), [claim(None, "0", "two")])
         assert isinstance(refused, Refused)
-        assert (refused.current is not None) == tells
+        assert (refused.current is not None) == has_row
 
     run(scene())
 

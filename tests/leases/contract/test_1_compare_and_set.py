@@ -130,8 +130,8 @@ async def test_of_many_claims_over_one_row_one_is_granted(
 ) -> None:
     row = await first(stores[turn])
     listed = [(await rows(store))["0"] for store in stores]
-    assert {one.etag for one in listed} == {row.etag}
-    requested = [claim(one, "0", f"host-{n}") for n, one in enumerate(listed)]
+    assert {each.etag for each in listed} == {row.etag}
+    requested = [claim(each, "0", f"host-{n}") for n, each in enumerate(listed)]
     outcomes = await asyncio.gather(*map(write, stores, requested))
     await one_won(stores, requested, outcomes)
 
@@ -207,7 +207,7 @@ async def test_of_many_checkpoints_one_is_granted(stores: list[CheckpointStore])
     stored_checkpoint = checkpoint_of(await stores[0].update_checkpoint(STAMP))
     requested = [stamp(stored_checkpoint, GROUP, "0", 2 + n) for n in range(len(stores))]
     outcomes = await asyncio.gather(
-        *(store.update_checkpoint(one) for store, one in zip(stores, requested, strict=True))
+        *(store.update_checkpoint(each) for store, each in zip(stores, requested, strict=True))
     )
     winners = [outcome.row for outcome in outcomes if isinstance(outcome, Granted)]
     assert len(winners) == 1

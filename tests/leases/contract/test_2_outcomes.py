@@ -146,5 +146,5 @@ async def test_a_refused_write_changes_nothing(store: CheckpointStore) -> None:
     row = await first(store)
     newer = await granted(store, renew(row, 4.0))
     before = (await rows(store))["0"]
-    await refused(store, replace(claim(row, "0", "thief"), rate=9.0))
+    await refused(store, replace(claim(row, "0", "other"), rate=9.0))
     assert kept((await rows(store))["0"]) == kept(before) == kept(newer)

@@ -44,7 +44,7 @@ async def test_listed_epochs_of_checkpoints_are_the_stored_ones(
     stored_checkpoint = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 3)))
     for sequence, epoch in ((7, 3), (7, 5)):
         reported = (await store.list_ownership(GROUP)).epochs
-        stored = {one.partition: one.epoch for one in await store.list_checkpoints(GROUP)}
+        stored = {each.partition: each.epoch for each in await store.list_checkpoints(GROUP)}
         assert reported is None or reported == stored
         moved = replace(stored_checkpoint, sequence=sequence, offset=str(sequence), epoch=epoch)
         stored_checkpoint = checkpoint_of(await store.update_checkpoint(moved))
@@ -143,7 +143,7 @@ async def test_members_come_and_go(store: CheckpointStore) -> None:
     assert sorted(await members(store)) == ["host-a", "host-b", "vm with spaces/and:signs"]
     await store.leave(GROUP, "host-a")
     await store.leave(GROUP, "vm with spaces/and:signs")
-    await store.leave(GROUP, "who never came")
+    await store.leave(GROUP, "absent")
     assert list(await members(store)) == ["host-b"]
     await store.beat(GROUP, "host-a")
     assert sorted(await members(store)) == ["host-a", "host-b"]
@@ -187,8 +187,8 @@ async def test_editing_a_returned_row_changes_nothing(store: CheckpointStore) ->
     row = await first(store)
     stored_checkpoint = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
     listed, read_back = (await rows(store))["0"], (await checkpoints(store))["0"]
-    for one in (row, listed):
-        object.__setattr__(one, "owner", "thief")
+    for each in (row, listed):
+        object.__setattr__(each, "owner", "other")
     for seen in (stored_checkpoint, read_back):
         object.__setattr__(seen, "sequence", 99)
     assert (await rows(store))["0"].owner == "a"
@@ -202,7 +202,7 @@ async def test_a_store_does_not_keep_the_rows_it_receives(store: CheckpointStore
     requested = claim(None, "0", "a")
     claims = [requested]
     await store.claim_ownership(GROUP, claims)
-    object.__setattr__(requested, "owner", "thief")
+    object.__setattr__(requested, "owner", "other")
     claims.clear()
     assert (await rows(store))["0"].owner == "a"
 
@@ -213,7 +213,7 @@ async def test_claims_changed_during_the_call_are_written_unchanged_or_not_at_al
     claims = [claim(None, "0", "a"), claim(None, "1", "a")]
     writing = asyncio.ensure_future(store.claim_ownership(GROUP, claims))
     await asyncio.sleep(0)
-    claims[:] = [claim(None, "5", "thief")]
+    claims[:] = [claim(None, "5", "other")]
     try:
         assert len(await writing) == 2
     except StoreMisused:

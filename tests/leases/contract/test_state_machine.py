@@ -1,8 +1,8 @@
-"""The whole contract at once: any sequence of calls, on any store, ends as a simple model says.
+"""The whole contract at once: any sequence of calls, on any store, ends as in a simple model.
 
-The model is a dictionary per kind of row. Hosts write over what is stored or over what they saw
-long ago, through two handles, with answers that get lost; after every step the store must tell what
-the model tells, ages and deadlines included.
+The model is a dictionary per kind of row. Hosts write over the stored row or an older one, through
+two handles, with lost responses. After every step the store must return what the model has, ages
+and deadlines included.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Fleet(RuleBasedStateMachine):
         self.run(self.backend.pass_time(float(seconds)))
 
     @invariant()
-    def the_store_tells_what_the_model_tells(self) -> None:
+    def the_store_equals_the_model(self) -> None:
         for handle in self.handles:
             since = self.backend.now()
             listed = self.run(rows(handle))
@@ -282,10 +282,10 @@ class Fleet(RuleBasedStateMachine):
         assert least - slack <= passed <= most + slack
 
 
-def etag_of(one: Write | Checkpoint | None) -> str:
-    if one is None:
+def etag_of(stored_write: Write | Checkpoint | None) -> str:
+    if stored_write is None:
         return ""
-    return one.row.etag if isinstance(one, Write) else one.etag
+    return stored_write.row.etag if isinstance(stored_write, Write) else stored_write.etag
 
 
 # Each step of a blob store is several requests to an emulator.

@@ -1,9 +1,9 @@
 """Fleets as pictures, and a fleet that runs rounds: no IO, and a count of rounds as its clock.
 
-A picture has one letter per partition: its owner. A capital's lease has run out, a dot never had an
-owner, an underscore was released. `a>b` is a's and b has asked for it (`a>b!`: the deadline has
-passed; `a>B`: b died while it waited), `a!` is pinned. Behind a bar stand members that own nothing:
-`aab.|cd`.
+A picture has one letter per partition: its owner. The lease of a capital has expired, a dot never
+had an owner, an underscore was released. `a>b` is owned by a and requested by b (`a>b!`: the
+deadline has passed; `a>B`: b died while it waited), `a!` is pinned. After a bar come members that
+own nothing: `aab.|cd`.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def census_of(
 class Fleet:
     """Hosts that run rounds on shared rows: each renews, hands over, lists, decides and claims.
 
-    In turn each sees what the one before did; at once all decide by the same listing, and who
-    writes first wins. An owner hands over in the first cycle in which it sees that it is asked.
+    In turn, each host lists after the previous one has written. At once, all decide by the same
+    listing, and the first write wins. An owner hands over in the first cycle after a request.
     """
 
     partitions: list[str]
@@ -227,7 +227,7 @@ class Fleet:
 def lower_bound(counts: Mapping[str, int], partitions: int) -> int:
     """The fewest moves to within one of even: the surplus of all owners.
 
-    Written apart from the code it judges: the r biggest owners may keep one more than the others.
+    Independent of the tested code: the biggest owners may keep one more than the others.
     """
     floor, extra = divmod(partitions, len(counts))
     ranked = sorted(counts.values(), reverse=True)

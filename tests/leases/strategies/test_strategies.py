@@ -271,12 +271,12 @@ def test_the_order_in_which_a_store_lists_does_not_matter(
     strategy: Strategy, picture: str, seed: int, rng: Random
 ) -> None:
     listing, partitions = listing_of(picture), partitions_of(picture)
-    answer = strategy(take_census("a", partitions, listing, LEASE_S), Random(seed))
+    choice = strategy(take_census("a", partitions, listing, LEASE_S), Random(seed))
     rows, members = list(listing.ownerships), list(listing.members)
     for each in (rows, members, partitions):
         rng.shuffle(each)
     shuffled = take_census("a", partitions, Listing(tuple(rows), tuple(members)), LEASE_S)
-    assert strategy(shuffled, Random(seed)) == answer
+    assert strategy(shuffled, Random(seed)) == choice
 
 
 @pytest.mark.parametrize("strategy", BALANCING, ids=str)

@@ -31,8 +31,8 @@ def watched(semantics: str) -> tuple[SimStore, Checks]:
 def test_a_violation_names_invariant_and_partition() -> None:
     async def scene() -> Checks:
         _, checks = watched("memory")
-        one, two = HostProcess("one"), HostProcess("two")
-        checks.row_written(one, None, Ownership("0", "one", 3, "a"))
+        owner, two = HostProcess("one"), HostProcess("two")
+        checks.row_written(owner, None, Ownership("0", "one", 3, "a"))
         checks.row_written(two, Ownership("0", "one", 3, "a"), Ownership("0", "two", 3, "b"))
         return checks
 
@@ -42,7 +42,7 @@ def test_a_violation_names_invariant_and_partition() -> None:
     assert any("one writes 0 one epoch 3" in line for line in checks.scene)
 
 
-def handing(checks: Checks, process: HostProcess, first: int, last: int) -> None:
+def handle(checks: Checks, process: HostProcess, first: int, last: int) -> None:
     batch = [Event(b"", {}, None, "0", n, str(128 * n), 0) for n in range(first, last + 1)]
     checks.handler_returned(checks.handler_started(process, Client, 1, batch))
 
@@ -61,9 +61,9 @@ def test_only_retained_events_can_be_gaps(first: int, broken: list[str]) -> None
         row = Ownership("0", "one", 1, "a")
         checks.row_written(process, None, row)
         checks.row_granted(process, row, checks.now_s)
-        handing(checks, process, 0, 3)
+        handle(checks, process, 0, 3)
         assert checks.expired("0", 7) == 3
-        handing(checks, process, first, 9)
+        handle(checks, process, first, 9)
         return checks
 
     checks = run(scene())
@@ -77,16 +77,16 @@ def test_an_owner_follows_the_deadline_that_it_received(late_s: float, broken: l
 
     async def scene() -> Checks:
         _, checks = watched("blob")
-        one, two = HostProcess("one"), HostProcess("two")
+        owner, two = HostProcess("one"), HostProcess("two")
         row = Ownership("0", "one", 1, "a")
-        checks.row_written(one, None, row)
-        checks.row_granted(one, row, checks.now_s)
-        asked_s = checks.now_s
-        asked = replace(row, etag="b", successor="two", deadline_s=30.0)
-        checks.row_written(two, row, asked)
-        handing(checks, one, 0, 3)
-        checks.row_received(one, replace(asked, deadline_s=30.0 - late_s), asked_s)
-        checks.row_written(one, asked, Ownership("0", "two", 2, "c", deadline_s=10.0))
+        checks.row_written(owner, None, row)
+        checks.row_granted(owner, row, checks.now_s)
+        requested_s = checks.now_s
+        requested = replace(row, etag="b", successor="two", deadline_s=30.0)
+        checks.row_written(two, row, requested)
+        handle(checks, owner, 0, 3)
+        checks.row_received(owner, replace(requested, deadline_s=30.0 - late_s), requested_s)
+        checks.row_written(owner, requested, Ownership("0", "two", 2, "c", deadline_s=10.0))
         return checks
 
     assert [violation.name for violation in run(scene()).violations] == broken

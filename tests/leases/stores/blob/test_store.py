@@ -126,7 +126,7 @@ async def test_a_long_listing_is_read_page_by_page(storage: Storage, store: Blob
     assert storage.proxy.requests == {"list": 5}
 
 
-# -- lost answers ---------------------------------------------------------------------------------
+# -- lost responses -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fate", ["lost", "unsent", "busy"])
@@ -289,7 +289,7 @@ async def test_other_blobs_are_ignored(storage: Storage, store: BlobStore) -> No
     assert await checkpoints(store) == {}
 
 
-# -- what it says ---------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------
 
 
 async def test_a_missing_container_is_named_with_advice(storage: Storage) -> None:

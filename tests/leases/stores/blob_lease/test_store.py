@@ -210,12 +210,12 @@ async def test_a_foreign_lease_is_respected(
 ) -> None:
     """A program that leases blobs without writing its token."""
     blob = raw.get_blob_client("$Default/0")
-    stranger = BlobLeaseClient(blob)
-    await stranger.acquire(lease_duration=60)
+    foreign_lease = BlobLeaseClient(blob)
+    await foreign_lease.acquire(lease_duration=60)
     await refused(store, claim(None, "0", "a"))
     assert isinstance(await store.update_checkpoint(stamp(None, GROUP, "0", 1)), Refused)
     assert await rows(store) == {}
-    await stranger.release()
+    await foreign_lease.release()
     assert await rows(store) == {}
     await granted(store, claim(None, "0", "a"))
 
@@ -235,16 +235,16 @@ async def test_a_hand_over_moves_the_lease_with_the_row(storage: Storage) -> Non
 
 
 async def test_one_of_eight_racing_steals_is_granted(storage: Storage) -> None:
-    thieves = [open_store(storage) for _ in range(8)]
-    for thief in thieves:
-        await thief.__aenter__()
+    rivals = [open_store(storage) for _ in range(8)]
+    for rival in rivals:
+        await rival.__aenter__()
     for partition in PARTITIONS:
-        row = await one_winner(thieves, [claim(None, partition, f"h-{n}") for n in range(8)])
-        row = await one_winner(thieves, [claim(row, partition, f"h-{n}") for n in range(8)])
+        row = await one_winner(rivals, [claim(None, partition, f"h-{n}") for n in range(8)])
+        row = await one_winner(rivals, [claim(row, partition, f"h-{n}") for n in range(8)])
         storage.azurite.advance(LEASE_S + 1)
-        await one_winner(thieves, [claim(row, partition, f"h-{n}") for n in range(8)])
-    for thief in thieves:
-        await thief.__aexit__()
+        await one_winner(rivals, [claim(row, partition, f"h-{n}") for n in range(8)])
+    for rival in rivals:
+        await rival.__aexit__()
 
 
 async def one_winner(stores: list[BlobLeaseStore], requested: list[Ownership]) -> Ownership:
@@ -259,16 +259,16 @@ async def test_checkpoints_of_the_owner_do_not_prevent_a_steal(
     storage: Storage,
 ) -> None:
     """Each checkpoint changes the blob that the steal writes over."""
-    async with open_store(storage) as owner, open_store(storage) as thief:
+    async with open_store(storage) as owner, open_store(storage) as rival:
         await granted(owner, claim(None, "0", "a"))
         mark = checkpoint_of(await owner.update_checkpoint(stamp(None, GROUP, "0", 1)))
-        row = (await rows(thief))["0"]
+        row = (await rows(rival))["0"]
         for sequence in range(3):
             mark = checkpoint_of(
                 await owner.update_checkpoint(advance(mark, sequence, str(sequence)))
             )
-        taken = await granted(thief, claim(row, "0", "b"))
-        assert (await checkpoints(thief))["0"].sequence == 2
+        taken = await granted(rival, claim(row, "0", "b"))
+        assert (await checkpoints(rival))["0"].sequence == 2
         assert (await rows(owner))["0"].etag == taken.etag
 
 
@@ -319,11 +319,11 @@ async def test_only_changed_blobs_are_downloaded(storage: Storage, store: BlobLe
 
 
 async def test_a_steal_costs_three_requests(storage: Storage, store: BlobLeaseStore) -> None:
-    async with open_store(storage) as thief:
+    async with open_store(storage) as rival:
         await granted(store, claim(None, "0", "a"))
-        row = (await rows(thief))["0"]
+        row = (await rows(rival))["0"]
         storage.proxy.reset_counts()
-        await granted(thief, claim(row, "0", "b"))
+        await granted(rival, claim(row, "0", "b"))
         assert storage.proxy.requests == {"change lease": 1, "renew lease": 1, "put blob": 1}
 
 

@@ -1,8 +1,8 @@
 """A process that races for a lease file: `racer.py FILE NAME TURNS`.
 
 Each turn it takes the row of partition 0 over (one epoch more) and counts the checkpoint of
-partition 0 up by one, each until it is granted. What was granted goes to standard output at once,
-one line each, so that whoever ends this process knows what it had been told.
+partition 0 up by one, each until it is granted. Every grant is printed at once, one per line, so
+that the test knows them after it has killed this process.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ async def count(store: SqliteStore) -> int:
             return mark.sequence + 1
 
 
-def tell(word: str, number: int) -> None:
-    sys.stdout.write(f"{word} {number}\n")
+def report(kind: str, number: int) -> None:
+    sys.stdout.write(f"{kind} {number}\n")
     sys.stdout.flush()
 
 
 async def race(path: str, name: str, turns: int) -> None:
     async with SqliteStore(path, deadline_s=60) as store:
-        tell("ready", 0)
+        report("ready", 0)
         sys.stdin.readline()
         for _ in range(turns):
-            tell("epoch", await take(store, name))
-            tell("count", await count(store))
+            report("epoch", await take(store, name))
+            report("count", await count(store))
             await store.beat(GROUP, name)
 
 
