@@ -1,4 +1,4 @@
-"""The only place that knows real time."""
+"""Clocks: monotonic time includes the sleep of the machine."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pumphouse.clock import Clock, MovableClock, SystemClock
 CLOCKS: list[Clock] = [SystemClock(), MovableClock()]
 
 
-@pytest.mark.parametrize("one", CLOCKS)
-def test_a_machine_that_slept_has_grown_older(one: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its leases ran out meanwhile: a lease may not outlast the night."""
+@pytest.mark.parametrize("tested", CLOCKS)
+def test_monotonic_time_includes_sleep(tested: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease must expire while the machine sleeps."""
     real, slept_s = time.clock_gettime, 8 * 3600.0
-    before, awake_s = one.monotonic(), time.monotonic()
+    before, awake_s = tested.monotonic(), time.monotonic()
     monkeypatch.setattr(time, "clock_gettime", lambda which: real(which) + slept_s)
-    assert one.monotonic() - before >= slept_s
-    assert time.monotonic() - awake_s < slept_s, "this one stood still"
+    assert tested.monotonic() - before >= slept_s
+    assert time.monotonic() - awake_s < slept_s, "time.monotonic does not include sleep"
 
 
-@pytest.mark.parametrize("one", CLOCKS)
-def test_without_such_a_clock_the_usual_one_counts(
-    one: Clock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tested", CLOCKS)
+def test_without_a_boot_time_clock_the_monotonic_one_is_used(
+    tested: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clock, "_SINCE_BOOT", None)
     monkeypatch.delattr(time, "clock_gettime")
     least = time.monotonic()
-    assert least <= one.monotonic() <= time.monotonic()
+    assert least <= tested.monotonic() <= time.monotonic()
 
 
-@pytest.mark.parametrize("one", CLOCKS)
-def test_it_never_goes_back(one: Clock) -> None:
-    told = [one.monotonic() for _ in range(1000)]
-    assert told == sorted(told)
+@pytest.mark.parametrize("tested", CLOCKS)
+def test_monotonic_time_never_decreases(tested: Clock) -> None:
+    readings = [tested.monotonic() for _ in range(1000)]
+    assert readings == sorted(readings)

@@ -1,4 +1,4 @@
-"""Positions as people write them on the command line."""
+"""Positions: parsing the text form of the command line."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ positions = st.sampled_from([EARLIEST, LATEST]) | st.builds(
         ("time:-1d", Position("time", str(NOW_MS - 86_400_000), inclusive=True)),
     ],
 )
-def test_words_of_the_command_line(text: str, position: Position) -> None:
+def test_a_position_is_parsed(text: str, position: Position) -> None:
     assert parse_position(text, NOW_MS) == position
 
 
 @given(positions)
-def test_a_position_is_read_back_as_it_is_shown(position: Position) -> None:
+def test_the_text_of_a_position_parses_to_the_same_position(position: Position) -> None:
     assert parse_position(str(position), NOW_MS) == position
 
 
@@ -49,12 +49,14 @@ def test_a_position_is_read_back_as_it_is_shown(position: Position) -> None:
     ["", "now", "earliest:", "latest:3", "seq", "seq:", "seq:-1", "seq:1.5", "seq:\u0661",
      "offset:x", "time:", "time:yesterday", "time:15m", "time:-15", "time:-15w", f"seq:{10**19}"],
 )  # fmt: skip
-def test_other_words_are_refused_with_the_list_of_forms(text: str) -> None:
-    with pytest.raises(OptionError, match=r"use one of earliest, latest, seq:N, offset:N") as bad:
+def test_an_invalid_position_is_refused_with_the_list_of_forms(text: str) -> None:
+    with pytest.raises(
+        OptionError, match=r"use one of earliest, latest, seq:N, offset:N"
+    ) as refused:
         parse_position(text, NOW_MS)
-    assert repr(text) in str(bad.value)
+    assert repr(text) in str(refused.value)
 
 
-def test_a_time_without_zone_is_refused_with_an_example() -> None:
+def test_a_time_without_a_zone_is_refused_with_an_example() -> None:
     with pytest.raises(OptionError, match="time 2024-05-01T12:00:00 has no time zone: append Z"):
         parse_position("time:2024-05-01T12:00:00", NOW_MS)

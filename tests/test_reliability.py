@@ -1,4 +1,4 @@
-"""docs/internals/reliability.md names a test for everything it says; each of them must exist."""
+"""docs/internals/reliability.md names the test of every fault; each of these tests exists."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/internals/reliability.md").read_text()
-NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
+NAMED_TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)))
 
 
-def named_in(path: Path) -> set[str]:
+def functions_in(path: Path) -> set[str]:
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, functions)}
 
 
-@pytest.mark.parametrize(("file", "name"), NAMED, ids=[name for _, name in NAMED])
-def test_a_test_that_the_page_names_exists(file: str, name: str) -> None:
-    assert (ROOT / file).is_file(), f"there is no {file}"
-    assert name in named_in(ROOT / file), f"{file} has no {name}"
+@pytest.mark.parametrize(("file", "name"), NAMED_TESTS, ids=[name for _, name in NAMED_TESTS])
+def test_a_named_test_exists(file: str, name: str) -> None:
+    assert (ROOT / file).is_file(), f"{file} does not exist"
+    assert name in functions_in(ROOT / file), f"{file} has no {name}"
 
 
-def test_every_row_of_faults_names_a_test() -> None:
+def test_every_fault_has_a_test() -> None:
     table = PAGE.partition("## What happens when")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("|")][2:]
     assert len(rows) > 20
