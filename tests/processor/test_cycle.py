@@ -118,7 +118,7 @@ def test_a_partition_that_expires_in_a_cycle_waits_for_its_pump_to_end() -> None
             report = await cycle.once(set())
             assert (report.requested, report.gained, report.owned) == ((), (), 0)
             assert (await fleet.rows())["0"].etag == before["0"].etag
-            assert (await cycle.once({"0"})).requested == (), "the pump is leaving still"
+            assert (await cycle.once({"0"})).requested == (), "the pump is still ending"
             assert (await cycle.once(set())).gained == ("0",)
             assert (await fleet.rows())["0"].epoch == 2
 

@@ -250,7 +250,7 @@ def test_a_claim_without_a_response_is_ours_once_the_listing_shows_it() -> None:
             lossy = FlakyStore(fleet.store, ScriptedFaults(["after"]), fleet.clock)
             await fleet.send()
             await fleet.add("a", store=lossy)
-            await fleet.until(lambda: lossy.injected["after"], "the answer to be lost")
+            await fleet.until(lambda: lossy.injected["after"], "the response to be lost")
             assert fleet.hosts["a"].owned == ()
             assert (await fleet.rows())["0"].owner == "a"
             await fleet.until_handled()
@@ -285,7 +285,7 @@ def test_a_handover_without_a_response_moves_the_partition_once(mishap: str) -> 
 
             async def lose_next_hand_over() -> None:
                 asked = {("a", "asked", partition) for partition in fleet.partitions}
-                await fleet.until(lambda: asked & set(fleet.changes), "a to be asked")
+                await fleet.until(lambda: asked & set(fleet.changes), "a to be asked for it")
                 lossy.plan = ScriptedFaults([mishap])  # type: ignore[list-item]
 
             await asyncio.gather(fleet.add("b"), lose_next_hand_over())

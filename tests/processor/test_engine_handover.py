@@ -175,7 +175,7 @@ def test_two_hosts_with_the_same_name_are_reported() -> None:
             expected = "another host is named 'a'"
             await fleet.until(
                 lambda: all(any(expected in text for text in texts) for texts in errors.values()),
-                "both to be told",
+                "both hosts to be reported",
             )
             await first.stop()
 

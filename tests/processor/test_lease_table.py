@@ -217,7 +217,7 @@ async def test_a_successor_is_reported_and_gets_the_partition(table: Table) -> N
     row = await table.row()
     assert (row.owner, row.epoch, row.successor) == ("b", 2, "")
     assert row.unconfirmed
-    assert row.deadline_s == OPTIONS.renew_s, "so long b has to say that it is there"
+    assert row.deadline_s == OPTIONS.renew_s, "the time that b has to confirm"
 
 
 @pytest.mark.parametrize("mishaps", [["before"], ["after"], ["before", "after"]])
@@ -312,7 +312,7 @@ async def test_a_renewal_without_a_response_is_repeated_at_once(table: Table) ->
     held = table.leases.held["0"]
     assert held.valid_until(OPTIONS.lease_s) == 11.0 + OPTIONS.lease_s
     assert not due_on_watch(held, table.clock.time, OPTIONS)
-    assert (await table.row()).rate == 5.0, "half of the ten a second that were told in vain"
+    assert (await table.row()).rate == 5.0, "half of the ten per second of the lost renewal"
 
 
 # -- raising epochs -------------------------------------------------------------------------------

@@ -100,27 +100,29 @@ def test_a_write_without_a_response_does_not_extend_the_lease(age_s: float) -> N
     assert due_in_cycle(after, 103.0, OPTIONS)
     assert due_on_watch(after, 103.0, OPTIONS)
     assert not due_on_watch(HELD, 103.0, OPTIONS)
-    asked = next_lease(HELD, replace(MINE, etag="e2", successor="b", deadline_s=9.0), 102.0, 103.0)
-    assert asked is not None
-    assert not due_on_watch(asked, 103.0, OPTIONS), "that was somebody else's"
+    requested = next_lease(
+        HELD, replace(MINE, etag="e2", successor="b", deadline_s=9.0), 102.0, 103.0
+    )
+    assert requested is not None
+    assert not due_on_watch(requested, 103.0, OPTIONS), "the write was of another host"
 
 
 def test_the_write_of_another_host_does_not_renew_our_lease() -> None:
-    asked = replace(MINE, etag="e2", successor="b", deadline_s=500.0, age_s=0.0)
-    after = next_lease(HELD, asked, 120.0, 121.0)
+    requested = replace(MINE, etag="e2", successor="b", deadline_s=500.0, age_s=0.0)
+    after = next_lease(HELD, requested, 120.0, 121.0)
     assert after is not None
     assert after.valid_until(30.0) == 130.0
 
 
 def test_a_deadline_is_never_moved_back() -> None:
-    asked = replace(MINE, etag="e2", successor="b", deadline_s=5.0)
-    after = next_lease(HELD, asked, 120.0, 121.0)
+    requested = replace(MINE, etag="e2", successor="b", deadline_s=5.0)
+    after = next_lease(HELD, requested, 120.0, 121.0)
     assert after is not None
-    assert after.valid_until(30.0) == 124.0, "it may have been told in whole seconds"
+    assert after.valid_until(30.0) == 124.0, "the store may report whole seconds"
     assert renewal_row(after, 123.0, None).deadline_s == 2.0
     assert row_at(after, 127.0).deadline_s == -2.0
     old_news = next_lease(after, replace(MINE, etag="e3"), 122.0, 123.0)
-    assert old_news == after, "who has asked is not forgotten"
+    assert old_news == after, "the request is kept"
 
 
 def test_an_expected_row_is_ours() -> None:
@@ -275,8 +277,8 @@ def test_a_handover_within_its_deadline_is_awaited() -> None:
 
 
 def test_stray_rows_are_claimed_or_given_away() -> None:
-    asked = nominate(Ownership("2", "m", 3, "e2"), "b", 20.0)
-    now = situation(listing("mMmm", p2=asked), 4, held={"3"})
+    requested = nominate(Ownership("2", "m", 3, "e2"), "b", 20.0)
+    now = situation(listing("mMmm", p2=requested), 4, held={"3"})
     choice = choose(now, OPTIONS, {})
     assert written(choice.claims) == {"0": ("m", 4, ""), "1": ("m", 4, "")}
     assert written(choice.returns) == {"2": ("b", 4, "")}
