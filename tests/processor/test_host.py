@@ -347,10 +347,11 @@ def test_an_error_reaches_process_error_on_exception_and_on_error_in_the_same_or
             await env.send("good", "bad", "fine")
             await host.register(processor(record, lambda event: event.body == b"bad"), options)
             await until(lambda: b"fine" in record.bodies["0"])
+            await until(lambda: len(general) == 4)  # two attempts, one by itself, the poison
             errors = [call[2] for call in record.calls_of("error")]
             assert any(isinstance(error, ValueError) for error in errors)
             assert isinstance(errors[-1], PoisonEvent)  # the skipped event is reported
-            assert [each.exception for each in received] == general
+            assert [each.exception for each in received] == general == errors
             assert {(each.host_name, each.partition) for each in received} == {("host-a", "0")}
 
     run(scenario())
