@@ -1,8 +1,8 @@
-"""Record what the official client says: python -m tests.amqp.record_sdk_frames
+"""Records the frames of the official client: python -m tests.amqp.record_sdk_frames
 
-It runs azure-eventhub against a hub of ours through a proxy that listens, and writes each kind of
-frame the client sent once to recorded_sdk_frames.json. Requests to $cbs and $management are kept
-without their payload: those hold tokens, even though the key is one that nobody else uses.
+It runs azure-eventhub against an embedded hub through a recording proxy, and writes one frame of
+each kind to recorded_sdk_frames.json. Requests to $cbs and $management are recorded without their
+payload, because it contains tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HUB = "recorded"
 
 
 class Proxy:
-    """Carries bytes between client and hub, and keeps the client's, one stream per connection."""
+    """Carries bytes between client and hub, and records those of the client per connection."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -53,7 +53,7 @@ async def carry(
 
 
 async def use(connection: str) -> None:
-    """A little of everything."""
+    """Use every feature once."""
     producer = EventHubProducerClient.from_connection_string(connection)
     async with producer:
         await producer.get_eventhub_properties()
@@ -107,28 +107,34 @@ def frames_of(stream: bytes) -> list[dict[str, Any]]:
 
 def describe(frame: Frame, secret: set[int]) -> dict[str, Any]:
     body = frame.data[frame.start : frame.end]
-    said, after = decode_performative(body, 0, len(body))
-    if isinstance(said, Attach) and "$" in str(cast(Target, said.target).address):
-        secret.add(said.handle)
-    if isinstance(said, Transfer) and said.handle in secret:
+    performative, after = decode_performative(body, 0, len(body))
+    if isinstance(performative, Attach) and "$" in str(cast(Target, performative.target).address):
+        secret.add(performative.handle)
+    if isinstance(performative, Transfer) and performative.handle in secret:
         body = body[:after]
     if len(body) - after > 1000:
-        body = body[: after + 40]  # the rest is a hundred thousand times the same letter
-    return {"name": said.NAME, "kind": frame.kind, "channel": frame.channel, "body": body.hex()}
+        body = body[: after + 40]  # the rest repeats one letter
+    return {
+        "name": performative.NAME,
+        "kind": frame.kind,
+        "channel": frame.channel,
+        "body": body.hex(),
+    }
 
 
 def kind_of(frame: dict[str, Any]) -> str:
-    """Two frames of a kind differ in numbers and names only: one of them is enough."""
+    """The kind of a frame: frames of one kind differ in numbers and names only."""
     if frame["name"] in ("header", "sasl-init"):
         return str(frame["body"])
     body = bytes.fromhex(frame["body"])
-    said, after = decode_performative(body, 0, len(body))
-    if isinstance(said, Attach):
-        return f"attach {said.role} {said.source} {said.desired_capabilities} {said.properties}"
-    if isinstance(said, Transfer):
-        said = replace(said, handle=0, delivery_id=0, delivery_tag=b"")
-        return f"transfer {said} {len(body) - after > 0}"
-    return str(frame["name"]) + encode_performative(said).hex()[:12]
+    performative, after = decode_performative(body, 0, len(body))
+    if isinstance(performative, Attach):
+        fields = (performative.source, performative.desired_capabilities, performative.properties)
+        return f"attach {performative.role} {' '.join(map(str, fields))}"
+    if isinstance(performative, Transfer):
+        performative = replace(performative, handle=0, delivery_id=0, delivery_tag=b"")
+        return f"transfer {performative} {len(body) - after > 0}"
+    return str(frame["name"]) + encode_performative(performative).hex()[:12]
 
 
 async def record() -> None:

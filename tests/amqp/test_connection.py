@@ -1,4 +1,4 @@
-"""Two connections that talk to each other: login, opening, closing, and what breaks the rules."""
+"""Two AMQP connections: login, open, close and protocol violations."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from pumphouse.amqp.performatives import (
     Transfer,
 )
 from pumphouse.errors import AuthError, LocalProtocolError, MalformedBytes, RemoteProtocolError
-from tests.amqp.pair import Pair, cut_by, said
+from tests.amqp.connection_pair import Pair, performatives_in, split_by
 
 BEGIN = Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
 
 
 class Peer:
-    """A server connection, driven by hand."""
+    """A server connection, driven by the test."""
 
     def __init__(self, **options: Any) -> None:
         self.server = Connection(SERVER, Open(container_id="s"), **options)
-        self.heard = b""
+        self.sent_frames = b""
 
     def say(self, *what: bytes | Composite, channel: int = 0) -> list[Any]:
-        """Send bytes or frames; what came back, decoded."""
+        """Send bytes or frames; returns the decoded response."""
         data = b"".join(
             piece if isinstance(piece, bytes) else encode_frame(piece, channel) for piece in what
         )
@@ -60,23 +60,23 @@ class Peer:
             list(self.server.receive(data))
         finally:
             answer = b"".join(self.server.data_to_send())
-            self.heard += answer
-        return said(answer)
+            self.sent_frames += answer
+        return performatives_in(answer)
 
     def fails(self, *what: bytes | Composite, channel: int = 0) -> tuple[str, list[Any]]:
-        """Send what breaks the rules: the condition, and what came back."""
+        """Send invalid frames; returns the error condition and the response."""
         with pytest.raises(RemoteProtocolError) as caught:
             self.say(*what, channel=channel)
-        answers = said(self.heard)
+        answers = performatives_in(self.sent_frames)
         assert self.server.state == "END"
-        assert self.say(EMPTY_FRAME) == []  # whatever comes now is not looked at
+        assert self.say(EMPTY_FRAME) == []  # later bytes are ignored
         return caught.value.condition, answers
 
 
 def opened(**options: Any) -> Peer:
     peer = Peer(**options)
     peer.say(AMQP_HEADER, Open(container_id="c"))
-    peer.heard = b""
+    peer.sent_frames = b""
     return peer
 
 
@@ -93,25 +93,27 @@ def close_error(answers: list[Any]) -> Error:
 @given(st.integers(0, 2**32))
 @settings(max_examples=30)
 def test_open_and_close(seed: int) -> None:
-    pair = Pair(chunks=cut_by(Random(seed))).opened()
+    pair = Pair(chunks=split_by(Random(seed))).opened()
     assert pair.server.of(Opened) == [Opened(Open(container_id="c", hostname="localhost"))]
     assert pair.client.of(Opened) == [Opened(Open(container_id="s"))]
     pair.client.connection.close()
     pair.talk()
     assert pair.server.of(Closed) == pair.client.of(Closed) == [Closed(None)]
     assert pair.server.connection.state == pair.client.connection.state == "END"
-    assert said(pair.client.sent)[-1] == said(pair.server.sent)[-1] == Close()
+    assert (
+        performatives_in(pair.client.sent)[-1] == performatives_in(pair.server.sent)[-1] == Close()
+    )
 
 
-def test_the_bytes_of_a_login_and_an_open() -> None:
+def test_login_and_open_have_these_bytes() -> None:
     pair = Pair().opened()
-    assert said(pair.client.sent) == [
+    assert performatives_in(pair.client.sent) == [
         SASL_HEADER,
         SaslInit(mechanism="ANONYMOUS", initial_response=b"", hostname="localhost"),
         AMQP_HEADER,
         Open(container_id="c", hostname="localhost"),
     ]
-    assert said(pair.server.sent) == [
+    assert performatives_in(pair.server.sent) == [
         SASL_HEADER,
         SaslMechanisms(mechanisms=sasl.MECHANISMS),
         SaslOutcome(code=0),
@@ -120,8 +122,8 @@ def test_the_bytes_of_a_login_and_an_open() -> None:
     ]
 
 
-def test_everything_may_come_at_once() -> None:
-    """Login, header, open and begin without waiting for one answer, as the official client does."""
+def test_a_client_may_pipeline_everything() -> None:
+    """Login, header, open and begin without waiting, as the official client does."""
     answers = Peer().say(
         SASL_HEADER,
         encode_frame(SaslInit(mechanism="ANONYMOUS"), kind=SASL_FRAME),
@@ -134,7 +136,7 @@ def test_everything_may_come_at_once() -> None:
     assert [type(a) for a in answers[5:]] == [Begin]
 
 
-def test_a_client_may_leave_out_the_login() -> None:
+def test_a_client_may_omit_the_login() -> None:
     assert Peer().say(AMQP_HEADER, Open(container_id="c")) == [AMQP_HEADER, Open(container_id="s")]
 
 
@@ -148,19 +150,21 @@ def test_a_client_may_leave_out_the_login() -> None:
         (b"\x16\x03\x01\x02\x00\x01\x00", [SASL_HEADER]),
     ],
 )
-def test_another_protocol_is_answered_with_ours(start: bytes, answer: list[bytes]) -> None:
+def test_an_unknown_protocol_header_is_answered_with_ours(
+    start: bytes, answer: list[bytes]
+) -> None:
     condition, answers = Peer().fails(start)
     assert (condition, answers) == ("amqp:connection:framing-error", answer)
 
 
-def test_a_login_happens_once() -> None:
+def test_a_second_login_is_refused() -> None:
     init = encode_frame(SaslInit(mechanism="ANONYMOUS"), kind=SASL_FRAME)
     _, answers = Peer().fails(SASL_HEADER, init, SASL_HEADER)
     assert answers[-1] == AMQP_HEADER
 
 
 @pytest.mark.parametrize("header", [AMQP_HEADER, TLS_HEADER])
-def test_a_server_that_does_not_speak_sasl(header: bytes) -> None:
+def test_a_server_without_sasl_is_refused(header: bytes) -> None:
     client = Connection(CLIENT, Open(container_id="c"))
     client.start()
     with pytest.raises(RemoteProtocolError, match="is not supported"):
@@ -177,11 +181,11 @@ def check_key(init: SaslInit) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["ANONYMOUS", "EXTERNAL", "MSSBCBS"])
-def test_mechanisms_without_a_password(mechanism: str) -> None:
+def test_mechanisms_without_a_password_are_accepted(mechanism: str) -> None:
     Pair(login=Login(mechanism), authenticate=check_key).opened()
 
 
-def test_plain_with_the_right_key() -> None:
+def test_plain_with_the_right_key_is_accepted() -> None:
     login = Login(sasl.PLAIN, sasl.plain_response("u", "right"))
     Pair(login=login, authenticate=check_key).opened()
 
@@ -198,14 +202,14 @@ def test_plain_with_the_right_key() -> None:
         SaslInit(mechanism=""),
     ],
 )
-def test_a_login_that_fails(init: SaslInit) -> None:
+def test_a_failed_login_closes_the_connection(init: SaslInit) -> None:
     peer = Peer(authenticate=check_key)
     condition, answers = peer.fails(SASL_HEADER, encode_frame(init, kind=SASL_FRAME), AMQP_HEADER)
     assert condition == "amqp:unauthorized-access"
     assert answers[-1] == SaslOutcome(code=1)
 
 
-def test_a_client_is_told_that_its_login_failed() -> None:
+def test_a_client_raises_when_its_login_fails() -> None:
     client = Connection(CLIENT, Open(container_id="c"))
     client.start()
     refusal = encode_frame(SaslOutcome(code=1), kind=SASL_FRAME)
@@ -214,7 +218,7 @@ def test_a_client_is_told_that_its_login_failed() -> None:
     assert client.state == "END"
 
 
-def test_a_client_whose_mechanism_is_not_offered() -> None:
+def test_a_client_raises_when_its_mechanism_is_not_offered() -> None:
     client = Connection(CLIENT, Open(container_id="c"), login=Login("PLAIN", b""))
     client.start()
     offer = SaslMechanisms(mechanisms=("EXTERNAL",))
@@ -227,17 +231,17 @@ def test_a_client_whose_mechanism_is_not_offered() -> None:
     [
         encode_frame(Open(container_id="c")),  # an AMQP frame
         encode_frame(Open(container_id="c"), kind=SASL_FRAME),
-        encode_frame(SaslOutcome(code=0), kind=SASL_FRAME),  # the server's own word
+        encode_frame(SaslOutcome(code=0), kind=SASL_FRAME),  # a frame that only servers send
         encode_frame(SaslMechanisms(), kind=SASL_FRAME),
         b"\x00\x00\x00\x08\x02\x01\x00\x00",  # an empty one
     ],
 )
-def test_what_is_no_login(frame: bytes) -> None:
+def test_an_invalid_login_frame_is_refused(frame: bytes) -> None:
     _, answers = Peer().fails(SASL_HEADER, frame)
     assert [type(a) for a in answers] == [bytes, SaslMechanisms]
 
 
-# -- breaking the rules ---------------------------------------------------------------------------
+# -- protocol violations --------------------------------------------------------------------------
 
 ATTACH = Attach(name="l", handle=0, role=False)
 FLOW = Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1)
@@ -267,13 +271,13 @@ FLOW = Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1)
         ([encode_frame(BEGIN, kind=7)], "amqp:connection:framing-error"),
     ],
 )
-def test_breaking_the_rules_is_answered_with_a_close(what: list[Any], condition: str) -> None:
+def test_a_protocol_violation_is_answered_with_a_close(what: list[Any], condition: str) -> None:
     told, answers = opened().fails(*what)
     assert close_error(answers).condition == told == condition
 
 
-def test_before_the_open_a_close_follows_our_own_open() -> None:
-    """A close alone would not be understood: the peer has not seen our open."""
+def test_an_error_before_the_open_sends_open_and_close() -> None:
+    """The peer would not understand a close without our open."""
     for wrong in (BEGIN, Close(), Open(container_id="c", max_frame_size=511)):
         _, answers = Peer().fails(AMQP_HEADER, wrong)
         assert answers[:2] == [AMQP_HEADER, Open(container_id="s")]
@@ -286,18 +290,18 @@ def test_an_open_with_too_small_frames_names_the_field() -> None:
         peer.say(AMQP_HEADER, Open(container_id="c", max_frame_size=511))
 
 
-def test_what_happened_before_the_error_is_told_first() -> None:
-    """Otherwise whoever keeps account of links and sessions would miss their end."""
+def test_events_before_an_error_are_yielded_first() -> None:
+    """The caller must see the end of every link and session."""
     server = opened().server
     frames = (BEGIN, End(), ATTACH, Open(container_id="again"))
     events = server.receive(b"".join(map(encode_frame, frames)))
     assert isinstance(next(events), Begun)
     assert isinstance(next(events), Ended)
     with pytest.raises(RemoteProtocolError):
-        next(events)  # the attach came too late to be looked at
+        next(events)  # the attach after it is not decoded
 
 
-def test_events_left_behind_are_not_lost() -> None:
+def test_events_that_were_not_consumed_are_yielded_later() -> None:
     server = Peer().server
     data = AMQP_HEADER + encode_frame(Open(container_id="c")) + encode_frame(BEGIN)
     for event in server.receive(data):
@@ -306,30 +310,30 @@ def test_events_left_behind_are_not_lost() -> None:
     assert [type(event) for event in server.receive(b"")] == [Begun]
 
 
-def test_the_error_is_cut_to_what_the_peer_can_take() -> None:
+def test_an_error_is_shortened_to_the_frame_size_of_the_peer() -> None:
     """Frames of 512 bytes, and an error that quotes a name of 60,000."""
     peer = Peer()
     peer.say(AMQP_HEADER, Open(container_id="c", max_frame_size=512), BEGIN)
-    peer.heard = b""
+    peer.sent_frames = b""
     named = Attach(name="n" * 60000, handle=2**20, role=False)
     _, answers = peer.fails(named)
     assert close_error(answers).condition == "amqp:connection:framing-error"
-    assert len(peer.heard) <= 512
+    assert len(peer.sent_frames) <= 512
 
 
 @pytest.mark.parametrize("text", ["x" * 60000, "é" * 60000, "\U0001f600" * 60000])
-def test_a_long_error_of_our_own_is_cut_too(text: str) -> None:
+def test_a_long_error_of_ours_is_shortened_too(text: str) -> None:
     peer = Peer()
     peer.say(AMQP_HEADER, Open(container_id="c", max_frame_size=512))
     peer.server.close(Error(condition="amqp:internal-error", description=text))
     frame = b"".join(peer.server.data_to_send())
     assert 300 < len(frame) <= 512
-    (close,) = said(frame)
+    (close,) = performatives_in(frame)
     assert close.error.description in text
 
 
-def test_we_say_nothing_that_the_peer_cannot_take() -> None:
-    """Not cut: half an attach would be another attach. It is our caller's error."""
+def test_a_frame_above_the_limit_of_the_peer_is_refused() -> None:
+    """It is an error of the caller: a shortened attach would be another attach."""
     pair = Pair(server_open=Open(container_id="s", max_frame_size=512))
     session = pair.begun()
     with pytest.raises(LocalProtocolError, match="the limit of the peer is 512"):
@@ -339,7 +343,7 @@ def test_we_say_nothing_that_the_peer_cannot_take() -> None:
 # -- closing --------------------------------------------------------------------------------------
 
 
-def test_close_with_an_error() -> None:
+def test_a_close_carries_its_error() -> None:
     pair = Pair().opened()
     error = Error(condition="amqp:connection:forced", description="The hub is shutting down.")
     pair.server.connection.close(error)
@@ -348,30 +352,34 @@ def test_close_with_an_error() -> None:
     assert pair.server.of(Closed) == [Closed(None)]
 
 
-def test_closing_twice_says_it_once() -> None:
+def test_a_second_close_sends_nothing() -> None:
     pair = Pair().opened()
     pair.client.connection.close()
     pair.client.connection.close()
-    assert said(pair.client.take()) == [Close()]
+    assert performatives_in(pair.client.take()) == [Close()]
 
 
-def test_both_close_at_once() -> None:
+def test_both_sides_may_close_at_once() -> None:
     pair = Pair().opened()
     pair.client.connection.close()
     pair.server.connection.close()
     pair.talk()
     assert pair.client.connection.state == pair.server.connection.state == "END"
-    assert said(pair.client.sent).count(Close()) == said(pair.server.sent).count(Close()) == 1
+    assert (
+        performatives_in(pair.client.sent).count(Close())
+        == performatives_in(pair.server.sent).count(Close())
+        == 1
+    )
 
 
-def test_nothing_follows_our_close() -> None:
-    """What the peer still sends is not answered, and what our caller still says goes unsent."""
+def test_nothing_is_sent_after_our_close() -> None:
+    """Late frames of the peer get no response, and later calls send nothing."""
     peer = opened()
     peer.say(BEGIN)
     peer.server.close()
     peer.server.heartbeat()
     peer.server.sessions[0].send_flow()
-    assert [type(s) for s in said(b"".join(peer.server.data_to_send()))] == [Close]
+    assert [type(s) for s in performatives_in(b"".join(peer.server.data_to_send()))] == [Close]
     echo = Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1, echo=True)
     late = b"".join(map(encode_frame, (echo, ATTACH, End())))
     assert list(peer.server.receive(late)) == []
@@ -379,7 +387,7 @@ def test_nothing_follows_our_close() -> None:
     assert peer.server.state == "END"
 
 
-def test_after_the_end_bytes_are_not_kept() -> None:
+def test_bytes_after_the_end_are_dropped() -> None:
     peer = opened()
     peer.say(Close())
     for _ in range(100):
@@ -387,7 +395,7 @@ def test_after_the_end_bytes_are_not_kept() -> None:
     assert peer.server._reader.pending == 0
 
 
-def test_a_heartbeat_goes_unanswered() -> None:
+def test_a_heartbeat_gets_no_response() -> None:
     assert opened().say(EMPTY_FRAME * 3) == []
 
 
@@ -403,15 +411,15 @@ def test_a_heartbeat_is_only_sent_on_an_open_connection() -> None:
 # -- limits ---------------------------------------------------------------------------------------
 
 
-def test_channels_up_to_the_limit() -> None:
+def test_a_channel_above_the_limit_is_refused() -> None:
     peer = opened(limits=Limits(channel_max=5))
     assert [type(a) for a in peer.say(BEGIN, channel=5)] == [Begin]
     condition, _ = peer.fails(BEGIN, channel=6)
     assert condition == "amqp:connection:framing-error"
 
 
-def test_links_up_to_the_limit() -> None:
-    """On all sessions together."""
+def test_a_link_above_the_limit_is_refused() -> None:
+    """The limit counts the links of all sessions."""
     peer = opened(limits=Limits(links_max=4))
     for channel in (0, 1):
         peer.say(BEGIN, channel=channel)
@@ -422,7 +430,7 @@ def test_links_up_to_the_limit() -> None:
     assert close_error(answers).condition == condition
 
 
-def test_frames_up_to_the_limit() -> None:
+def test_a_frame_above_the_limit_is_refused() -> None:
     peer = opened(limits=Limits(max_frame_size=600))
     peer.say(BEGIN)
     condition, answers = peer.fails(Attach(name="n" * 600, handle=0, role=True))
@@ -430,14 +438,14 @@ def test_frames_up_to_the_limit() -> None:
     assert "the limit is 600" in str(close_error(answers))
 
 
-def test_malformed_bytes_say_where() -> None:
+def test_malformed_bytes_are_reported_with_their_position() -> None:
     peer = opened()
     with pytest.raises(MalformedBytes, match=r"open.container-id is mandatory"):
         peer.say(b"\x00\x00\x00\x0f\x02\x00\x00\x00\x00\x53\x10\xc0\x02\x01\x40")
-    assert "open.container-id is mandatory" in str(close_error(said(peer.heard)))
+    assert "open.container-id is mandatory" in str(close_error(performatives_in(peer.sent_frames)))
 
 
-def test_a_connection_shows_its_state() -> None:
+def test_the_repr_of_a_connection_shows_its_state() -> None:
     pair = Pair()
     pair.begun()
     assert repr(pair.server.connection) == "<Connection server OPENED 1 sessions>"

@@ -1,4 +1,4 @@
-"""Credit and windows: what may still be sent, also when the counters pass 2^32."""
+"""Credit and windows: the remaining credit, also across the wrap at 2^32."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ amounts = st.integers(0, HALF - 1)
         (0, 0, 0, 0),  # no credit at all
         (0, 10, 0, 10),
         (0, 10, 10, 0),  # used up
-        (100, 50, 120, 30),  # the peer has not seen the last twenty
-        (0, 10, 11, 0),  # the peer took credit back: never less than nothing
+        (100, 50, 120, 30),  # the peer has not received the last twenty
+        (0, 10, 11, 0),  # the peer withdrew credit: never below zero
         (WRAP - 1, 3, 1, 1),  # across the wrap
         (WRAP - 5, 5, 0, 0),
-        (2, 5, WRAP - 1, 8),  # the peer has seen more than we sent: its own affair
+        (2, 5, WRAP - 1, 8),  # the peer claims to have received more than was sent
         (0, WRAP - 1, 0, WRAP - 1),
     ],
 )
-def test_what_is_left(seen: int, granted: int, sent: int, left: int) -> None:
+def test_the_remaining_credit(seen: int, granted: int, sent: int, left: int) -> None:
     assert allowed(seen, granted, sent) == left
 
 
@@ -44,7 +44,7 @@ def test_advance_undoes_distance(start: int, end: int) -> None:
 
 @given(numbers, amounts, amounts)
 def test_a_sender_stops_exactly_at_the_grant(seen: int, granted: int, sent: int) -> None:
-    """Whatever the counters stand at: sending what is left brings it to nothing, not below."""
+    """Sending the remaining credit leaves zero, for any counters."""
     now = advance(seen, min(sent, granted))
     left = allowed(seen, granted, now)
     assert left == granted - min(sent, granted)
@@ -52,7 +52,7 @@ def test_a_sender_stops_exactly_at_the_grant(seen: int, granted: int, sent: int)
 
 
 @given(numbers, amounts, amounts, numbers)
-def test_where_counting_starts_does_not_matter(
+def test_the_start_of_the_counters_does_not_matter(
     seen: int, granted: int, sent: int, shift: int
 ) -> None:
     here = allowed(seen, granted, advance(seen, sent))
@@ -64,5 +64,5 @@ def test_where_counting_starts_does_not_matter(
     ("left", "full", "low"),
     [(10, 10, False), (6, 10, False), (5, 10, True), (0, 10, True), (-3, 10, True), (0, 1, True)],
 )
-def test_topping_up_at_half(left: int, full: int, low: bool) -> None:
+def test_credit_is_granted_again_at_half(left: int, full: int, low: bool) -> None:
     assert needs_topping_up(left, full) is low

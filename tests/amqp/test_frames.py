@@ -1,4 +1,4 @@
-"""Frames out of a byte stream, however it was cut, and everything that is no frame."""
+"""Frames of a byte stream in any pieces, and invalid frames."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FRAMES = [
 
 
 def bodies(reader: ByteReader) -> list[Body]:
-    """Kind, channel and body of every frame that is there."""
+    """Kind, channel and body of every complete frame."""
     found = []
     while (frame := reader.frame()) is not None:
         found.append((frame.kind, frame.channel, bytes(frame.data[frame.start : frame.end])))
@@ -49,25 +49,25 @@ EXPECTED: list[Body] = [
 ]
 
 
-def test_the_bytes_of_a_frame() -> None:
+def test_a_frame_has_these_bytes() -> None:
     """Size, data offset of two words, type, channel; then the body."""
     assert encode_frame(Close()).hex(" ", -4) == "0000000f 02000000 005318c0 020140"
     assert encode_frame(End(), channel=258).hex(" ", -4) == "0000000f 02000102 005317c0 020140"
     assert EMPTY_FRAME.hex(" ", -4) == "00000008 02000000"
 
 
-@pytest.mark.parametrize("cut", range(sum(map(len, FRAMES)) + 1))
-def test_a_stream_cut_at_every_byte(cut: int) -> None:
+def test_a_stream_split_at_any_byte_gives_the_same_frames() -> None:
     stream = b"".join(FRAMES)
-    reader = ByteReader(512)
-    reader.feed(stream[:cut])
-    found = bodies(reader)
-    reader.feed(stream[cut:])
-    assert [*found, *bodies(reader)] == EXPECTED
-    assert reader.pending == 0
+    for split in range(len(stream) + 1):
+        reader = ByteReader(512)
+        reader.feed(stream[:split])
+        before = bodies(reader)
+        reader.feed(stream[split:])
+        assert [*before, *bodies(reader)] == EXPECTED, f"split at byte {split}"
+        assert reader.pending == 0, f"split at byte {split}"
 
 
-def test_a_stream_byte_by_byte() -> None:
+def test_single_bytes_give_the_same_frames() -> None:
     reader, found = ByteReader(512), []
     for byte in b"".join(FRAMES):
         reader.feed(bytes((byte,)))
@@ -76,7 +76,7 @@ def test_a_stream_byte_by_byte() -> None:
 
 
 @given(st.lists(st.binary(max_size=300)), st.integers(0, 2**32))
-def test_any_frames_cut_any_way(payloads: list[bytes], seed: int) -> None:
+def test_any_frames_in_any_pieces(payloads: list[bytes], seed: int) -> None:
     stream = b"".join(encode_frame(Transfer(handle=0), payload=payload) for payload in payloads)
     reader, random, found, pos = ByteReader(512), Random(seed), [], 0
     while pos < len(stream):
@@ -89,7 +89,7 @@ def test_any_frames_cut_any_way(payloads: list[bytes], seed: int) -> None:
     assert reader.pending == 0
 
 
-def test_an_extended_header_is_passed_over() -> None:
+def test_an_extended_header_is_skipped() -> None:
     reader = ByteReader(512)
     reader.feed(bytes.fromhex("00000010 03000000 eeeeeeee") + b"body")
     assert bodies(reader) == [(0, 0, b"body")]
@@ -107,8 +107,8 @@ def test_an_extended_header_is_passed_over() -> None:
         ("00000010 05000000", "data offset of 5 words does not lie within the frame of 16 bytes"),
     ],
 )
-def test_what_is_no_frame(head: str, why: str) -> None:
-    """The head alone is enough to refuse it: nobody waits for four gigabytes."""
+def test_an_invalid_frame_header_is_refused(head: str, why: str) -> None:
+    """The header is refused before the body arrives."""
     reader = ByteReader(512)
     reader.feed(EMPTY_FRAME)
     assert bodies(reader) == [(0, 0, b"")]
@@ -118,32 +118,33 @@ def test_what_is_no_frame(head: str, why: str) -> None:
     assert caught.value.condition == "amqp:connection:framing-error"
 
 
-def test_a_frame_of_exactly_the_limit() -> None:
+def test_a_frame_of_exactly_the_limit_is_read() -> None:
     reader = ByteReader(512)
     reader.feed(bytes.fromhex("00000200 02000000") + bytes(504))
     assert bodies(reader) == [(0, 0, bytes(504))]
 
 
-@pytest.mark.parametrize("cut", range(9))
-def test_a_protocol_header_cut_at_every_byte(cut: int) -> None:
-    reader = ByteReader(512)
-    reader.feed(AMQP_HEADER[:cut])
-    found = [reader.header()]
-    reader.feed(AMQP_HEADER[cut:] + SASL_HEADER)
-    found += [reader.header() if found == [None] else None, reader.header()]
-    assert [header for header in found if header] == [AMQP_HEADER, SASL_HEADER]
+def test_a_protocol_header_split_at_any_byte_is_read() -> None:
+    for split in range(9):
+        reader = ByteReader(512)
+        reader.feed(AMQP_HEADER[:split])
+        headers = [reader.header()]
+        reader.feed(AMQP_HEADER[split:] + SASL_HEADER)
+        headers += [reader.header() if headers == [None] else None, reader.header()]
+        complete = [header for header in headers if header]
+        assert complete == [AMQP_HEADER, SASL_HEADER], f"split at byte {split}"
 
 
 @pytest.mark.parametrize("start", [b"GET / HTTP/1.1", b"\x16\x03\x01", b"AMQX", b"B", b"AM\x00"])
-def test_what_is_no_protocol_header(start: bytes) -> None:
-    """As soon as it cannot become one: a browser need not send eight bytes."""
+def test_an_invalid_protocol_header_is_refused_at_its_first_wrong_byte(start: bytes) -> None:
+    """A peer of another protocol may send fewer than eight bytes."""
     reader = ByteReader(512)
     reader.feed(start)
     with pytest.raises(RemoteProtocolError, match="expected a protocol header 'AMQP"):
         reader.header()
 
 
-def test_our_own_frame_must_fit_the_peer() -> None:
+def test_our_frame_must_fit_the_limit_of_the_peer() -> None:
     frame = encode_frame(Transfer(handle=1), payload=bytes(600))
     assert check_fits(frame, len(frame)) is frame
     with pytest.raises(LocalProtocolError, match="the limit of the peer is 512"):

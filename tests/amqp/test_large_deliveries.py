@@ -1,4 +1,4 @@
-"""Deliveries of many frames: the frames of one say the same, and that is decoded only once."""
+"""Deliveries of many frames: their common performative is decoded once."""
 
 from dataclasses import replace
 
@@ -56,26 +56,26 @@ def deliveries(server: Connection, *frames: bytes) -> list[tuple[str, int, bytes
     ]
 
 
-def test_pieces_come_together(server: Connection) -> None:
+def test_the_frames_of_a_delivery_are_joined(server: Connection) -> None:
     frames = [encode_frame(MORE, 0, piece) for piece in (b"a", b"bc", b"", b"d")]
     last = encode_frame(replace(MORE, more=False), 0, b"e")
     assert deliveries(server, *frames, last) == [("link 0", 0, b"abcde")]
 
 
-def test_deliveries_that_alternate_do_not_mix(server: Connection) -> None:
+def test_alternating_deliveries_of_two_links_do_not_mix(server: Connection) -> None:
     other = replace(MORE, handle=1, delivery_id=1, delivery_tag=b"1")
-    said = [(MORE, b"a"), (other, b"1"), (MORE, b"b"), (other, b"2")]
-    said += [(replace(other, more=False), b"3"), (replace(MORE, more=False), b"c")]
-    frames = [encode_frame(transfer, 0, piece) for transfer, piece in said]
+    transfers = [(MORE, b"a"), (other, b"1"), (MORE, b"b"), (other, b"2")]
+    transfers += [(replace(other, more=False), b"3"), (replace(MORE, more=False), b"c")]
+    frames = [encode_frame(transfer, 0, piece) for transfer, piece in transfers]
     assert deliveries(server, *frames) == [("link 1", 1, b"123"), ("link 0", 0, b"abc")]
 
 
-def test_what_was_said_before_does_not_reach_past_the_end_of_a_frame(server: Connection) -> None:
+def test_a_cached_performative_does_not_match_past_the_end_of_a_frame(server: Connection) -> None:
     fields = b"\x43\x43\xa0\x010\x43\x42\x41\x50\x00"  # the last is rcv-settle-mode, zero
     body = b"\x00\x53\x14\xc0" + bytes((len(fields) + 1, 7)) + fields
-    whole = HEAD.pack(8 + len(body), 2, 0, 0) + body
-    assert deliveries(server, whole) == []
-    # One byte short; the byte it lacks is the first of the frame behind it.
+    unsplit = HEAD.pack(8 + len(body), 2, 0, 0) + body
+    assert deliveries(server, unsplit) == []
+    # One byte short; the missing byte is the first of the next frame.
     short = HEAD.pack(7 + len(body), 2, 0, 0) + body[:-1]
     with pytest.raises(RemoteProtocolError, match="passes the end"):
-        deliveries(server, short, whole)
+        deliveries(server, short, unsplit)

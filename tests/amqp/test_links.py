@@ -1,4 +1,4 @@
-"""Links between two connections: attach, credit, transfers of any size, outcomes, detach."""
+"""Links between two connections: attach, credit, transfers of any size, detach."""
 
 from __future__ import annotations
 
@@ -10,37 +10,34 @@ from hypothesis import strategies as st
 
 from pumphouse.amqp.connection import Limits
 from pumphouse.amqp.credit import WRAP
-from pumphouse.amqp.events import AttachAsked, Attached, Delivered, Detached, Disposed, Flowed
+from pumphouse.amqp.events import AttachAsked, Attached, Delivered, Detached, Flowed
 from pumphouse.amqp.frames import encode_frame
 from pumphouse.amqp.links import PIECE_OVERHEAD
 from pumphouse.amqp.performatives import (
     RECEIVER,
     SENDER,
-    Accepted,
     Attach,
     Detach,
-    Disposition,
     Error,
     Flow,
     Open,
-    Rejected,
     Source,
     Target,
     Transfer,
 )
 from pumphouse.errors import LocalProtocolError, RemoteProtocolError
-from tests.amqp.pair import Pair, Side, cut_by, said
+from tests.amqp.connection_pair import Pair, Side, performatives_in, split_by
 
 SMALL = Open(container_id="small", max_frame_size=512)
 
 
-def heard(side: Side, kind: type) -> list[object]:
-    """The performatives of one kind that a side has sent so far."""
-    return [frame for frame in said(side.sent) if isinstance(frame, kind)]
+def sent_frames(side: Side, kind: type) -> list[object]:
+    """The performatives of one type that a side has sent."""
+    return [frame for frame in performatives_in(side.sent) if isinstance(frame, kind)]
 
 
-def ask_echo(pair: Pair, credit: int) -> Flow:
-    """Let the client send a flow that asks for one; the answer."""
+def request_echo(pair: Pair, credit: int) -> Flow:
+    """Send a flow with `echo` from the client; returns the response."""
     flow = Flow(
         next_incoming_id=0,
         incoming_window=1000,
@@ -52,7 +49,7 @@ def ask_echo(pair: Pair, credit: int) -> Flow:
         echo=True,
     )
     pair.hear(pair.server, encode_frame(flow))
-    answer = said(pair.server.take())[-1]
+    answer = performatives_in(pair.server.take())[-1]
     assert isinstance(answer, Flow)
     assert answer.handle == 0
     return answer
@@ -77,8 +74,8 @@ def test_attach_in_both_roles() -> None:
 
 
 @pytest.mark.parametrize("roles", [(SENDER, RECEIVER), (RECEIVER, SENDER)])
-def test_two_links_of_one_name_in_both_directions(roles: tuple[bool, bool]) -> None:
-    """A name belongs to a direction: a request node is often attached so."""
+def test_two_links_of_one_name_may_have_opposite_roles(roles: tuple[bool, bool]) -> None:
+    """A name is unique per direction: request nodes are often attached so."""
     pair = Pair()
     session = pair.begun()
     links = [session.attach("$cbs", role) for role in roles]
@@ -97,11 +94,11 @@ def test_a_refused_attach_is_an_attach_of_nulls_and_a_detach() -> None:
     assert pair.client.of(Detached) == [Detached(link, error)]
     assert not session.links
     assert not pair.server.connection.sessions[0].links
-    assert heard(pair.client, Detach) == [Detach(handle=0, closed=True)]  # in answer
+    assert sent_frames(pair.client, Detach) == [Detach(handle=0, closed=True)]  # the response
 
 
-def test_what_came_right_behind_an_attach_is_not_lost() -> None:
-    """Attach and credit in one packet: the credit counts, once the attach has been answered."""
+def test_credit_right_after_an_attach_is_not_lost() -> None:
+    """Attach and credit in one packet: the credit counts after the attach is answered."""
     pair = Pair()
     session = pair.begun()
     session.attach("in", RECEIVER, source=Source(address="a"), target=Target(address="b"))
@@ -117,7 +114,7 @@ def test_an_attach_and_its_detach_in_one_packet() -> None:
     link = session.attach("in", RECEIVER, source=Source(address="a"))
     link.detach()
     pair.talk()
-    assert [type(a) for a in said(pair.server.sent)[-2:]] == [Attach, Detach]
+    assert [type(a) for a in performatives_in(pair.server.sent)[-2:]] == [Attach, Detach]
     assert link.state == "DETACHED"
     assert not session.links
     assert not session.requested
@@ -126,7 +123,7 @@ def test_an_attach_and_its_detach_in_one_packet() -> None:
 # -- credit ---------------------------------------------------------------------------------------
 
 
-def test_credit_is_counted_down_and_granted_anew() -> None:
+def test_credit_is_counted_down_and_granted_again() -> None:
     pair = Pair()
     into, far_out = pair.receiver(pair.begun())
     into.grant(3)
@@ -142,8 +139,8 @@ def test_credit_is_counted_down_and_granted_anew() -> None:
     assert far_out.sendable == 5
 
 
-def test_credit_that_crossed_with_deliveries() -> None:
-    """The grant was given before two deliveries were seen: they come off it."""
+def test_credit_that_crosses_with_deliveries_is_counted_once() -> None:
+    """Two deliveries that crossed with the grant are subtracted from it."""
     pair = Pair()
     into, far_out = pair.receiver(pair.begun())
     into.grant(3)
@@ -155,7 +152,7 @@ def test_credit_that_crossed_with_deliveries() -> None:
     assert far_out.sendable == 8
 
 
-def test_credit_across_the_wrap() -> None:
+def test_credit_works_across_the_wrap_of_the_counter() -> None:
     pair = Pair()
     into, far_out = pair.receiver(pair.begun())
     into.delivery_count = far_out.delivery_count = WRAP - 1
@@ -167,7 +164,7 @@ def test_credit_across_the_wrap() -> None:
     assert (far_out.sendable, far_out.delivery_count, into.delivery_count) == (0, 2, 2)
 
 
-def test_credit_kept_up_by_itself() -> None:
+def test_keep_granting_renews_credit_at_half() -> None:
     pair = Pair()
     out, far_in = pair.sender(pair.begun())
     far_in.keep_granting(10)
@@ -177,10 +174,10 @@ def test_credit_kept_up_by_itself() -> None:
         out.send(b"x", settled=False)
         pair.talk()
     assert len(pair.server.of(Delivered)) == 100
-    assert len(heard(pair.server, Flow)) == 1 + 100 // 5
+    assert len(sent_frames(pair.server, Flow)) == 1 + 100 // 5
 
 
-def test_drain_with_nothing_to_send() -> None:
+def test_a_drain_with_nothing_to_send_uses_up_the_credit() -> None:
     pair = Pair()
     into, far_out = pair.receiver(pair.begun())
     into.grant(7, drain=True)
@@ -188,42 +185,42 @@ def test_drain_with_nothing_to_send() -> None:
     assert far_out.draining
     far_out.answer_drain()
     pair.talk()
-    answer = heard(pair.server, Flow)[-1]
+    answer = sent_frames(pair.server, Flow)[-1]
     assert isinstance(answer, Flow)
     assert (answer.delivery_count, answer.link_credit, answer.drain) == (7, 0, True)
     assert (into.credit, into.delivery_count, far_out.sendable) == (0, 7, 0)
-    far_out.answer_drain()  # once is enough
+    far_out.answer_drain()  # a second call sends nothing
     assert pair.server.take() == b""
 
 
-def test_echo_is_answered_with_where_we_stand() -> None:
+def test_an_echo_is_answered_with_our_counters() -> None:
     pair = Pair()
     _, far_out = pair.receiver(pair.begun())
-    answer = ask_echo(pair, credit=4)
+    answer = request_echo(pair, credit=4)
     assert (answer.delivery_count, answer.link_credit) == (0, 4)
     far_out.send(b"")
-    answer = ask_echo(pair, credit=4)
+    answer = request_echo(pair, credit=4)
     assert (answer.delivery_count, answer.link_credit) == (1, 3)
 
 
-def test_a_sender_asks_for_an_echo_too() -> None:
+def test_a_sender_may_ask_for_an_echo() -> None:
     pair = Pair()
     _, far_in = pair.sender(pair.begun())
     far_in.grant(9)
     pair.talk()
-    answer = ask_echo(pair, credit=0)
+    answer = request_echo(pair, credit=0)
     assert (answer.delivery_count, answer.link_credit) == (0, 9)
 
 
-def test_a_sender_that_does_not_ask_for_credit() -> None:
-    """The official client is one: what it sends is taken, and our count stays a count."""
+def test_a_sender_without_credit_is_tolerated() -> None:
+    """The official client sends without credit; our count stays at zero."""
     pair = Pair()
     out, far_in = pair.sender(pair.begun())
     for _ in range(3):
         out.send(b"unasked", settled=False)
     pair.talk()
     assert len(pair.server.of(Delivered)) == 3
-    answer = ask_echo(pair, credit=0)
+    answer = request_echo(pair, credit=0)
     assert (answer.delivery_count, answer.link_credit, far_in.credit) == (0, 0, 0)
 
 
@@ -236,10 +233,10 @@ def test_a_sender_that_does_not_ask_for_credit() -> None:
     st.integers(0, 2**32),
 )
 @settings(max_examples=40)
-def test_any_deliveries_both_ways_in_frames_of_512(
+def test_any_deliveries_round_trip_in_frames_of_512_bytes(
     payloads: list[bytes], settled: bool, seed: int
 ) -> None:
-    pair = Pair(client_open=SMALL, server_open=SMALL, chunks=cut_by(Random(seed)))
+    pair = Pair(client_open=SMALL, server_open=SMALL, chunks=split_by(Random(seed)))
     session = pair.begun()
     out, far_in = pair.sender(session)
     into, far_out = pair.receiver(session)
@@ -260,7 +257,7 @@ def test_any_deliveries_both_ways_in_frames_of_512(
     assert far_in.delivery_count == into.delivery_count == len(payloads)
 
 
-def test_frames_are_as_large_as_the_peer_takes() -> None:
+def test_frames_use_the_frame_size_of_the_peer() -> None:
     pair = Pair(server_open=SMALL)
     out, far_in = pair.sender(pair.begun())
     far_in.grant(1)
@@ -268,12 +265,12 @@ def test_frames_are_as_large_as_the_peer_takes() -> None:
     before = len(pair.client.sent)
     out.send(bytes(1000))
     pair.talk()
-    frames = said(pair.client.sent[before:])
+    frames = performatives_in(pair.client.sent[before:])
     assert [frame.more for frame in frames] == [True, True, False]
     assert {(frame.delivery_id, frame.delivery_tag) for frame in frames} == {(0, b"\x00")}
 
 
-def test_an_aborted_delivery_is_forgotten_and_its_credit_used() -> None:
+def test_an_aborted_delivery_is_dropped_and_uses_credit() -> None:
     pair = Pair()
     out, far_in = pair.sender(pair.begun())
     far_in.grant(5)
@@ -291,7 +288,7 @@ def test_an_aborted_delivery_is_forgotten_and_its_credit_used() -> None:
     assert pair.server.last(Delivered).payload == b"next"
 
 
-def test_settled_may_be_said_by_the_last_frame() -> None:
+def test_the_last_frame_may_set_settled() -> None:
     pair = Pair()
     pair.sender(pair.begun())
     first = Transfer(handle=0, delivery_id=0, settled=False, more=True)
@@ -311,7 +308,7 @@ def test_settled_may_be_said_by_the_last_frame() -> None:
         ),
     ],
 )
-def test_frames_that_belong_to_no_delivery(transfers: list[Transfer], found: str) -> None:
+def test_a_frame_without_a_delivery_is_refused(transfers: list[Transfer], found: str) -> None:
     pair = Pair()
     pair.sender(pair.begun())
     pair.hear(pair.server, b"".join(map(encode_frame, transfers)))
@@ -320,7 +317,7 @@ def test_frames_that_belong_to_no_delivery(transfers: list[Transfer], found: str
     assert pair.server.error.condition == "amqp:invalid-field"
 
 
-def test_what_outgrows_the_limit_is_counted_and_not_kept() -> None:
+def test_an_oversize_delivery_is_counted_and_not_stored() -> None:
     pair = Pair(server_open=SMALL)
     out, far_in = pair.sender(pair.begun())
     far_in.size_max = 1000
@@ -336,8 +333,8 @@ def test_what_outgrows_the_limit_is_counted_and_not_kept() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 400])
-def test_half_arrived_deliveries_are_bounded(size: int) -> None:
-    """By what they cost: a flood of empty frames is a flood too."""
+def test_incomplete_deliveries_are_bounded(size: int) -> None:
+    """Empty frames count too, because storing them costs memory."""
     limit = 100_000
     pair = Pair(limits=Limits(held_bytes_max=limit))
     pair.sender(pair.begun())
@@ -350,69 +347,21 @@ def test_half_arrived_deliveries_are_bounded(size: int) -> None:
     assert pair.server.error.condition == "amqp:resource-limit-exceeded"
 
 
-# -- outcomes -------------------------------------------------------------------------------------
-
-
-def test_outcomes_in_a_row_share_a_frame() -> None:
-    pair = Pair()
-    out, far_in = pair.sender(pair.begun())
-    far_in.grant(10)
-    pair.talk()
-    for _ in range(6):
-        out.send(b"x", settled=False)
-    pair.carry(pair.client, pair.server)
-    error = Error(condition="amqp:decode-error", description="no message")
-    for delivery_id in (0, 1, 2, 4, 5):
-        far_in.session.accept(delivery_id)
-        if delivery_id == 2:
-            far_in.session.reject(3, error)
-    pair.talk()
-    assert heard(pair.server, Disposition) == [
-        Disposition(role=RECEIVER, first=0, last=2, settled=True, state=Accepted()),
-        Disposition(role=RECEIVER, first=3, last=3, settled=True, state=Rejected(error=error)),
-        Disposition(role=RECEIVER, first=4, last=5, settled=True, state=Accepted()),
-    ]
-    assert [(d.first, d.last, d.state) for d in pair.client.of(Disposed)] == [
-        (0, 2, Accepted()),
-        (3, 3, Rejected(error=error)),
-        (4, 5, Accepted()),
-    ]
-
-
-def test_outcomes_in_a_row_across_the_wrap() -> None:
-    pair = Pair()
-    _, far_in = pair.sender(pair.begun())
-    for delivery_id in (WRAP - 2, WRAP - 1, 0, 1):
-        far_in.session.accept(delivery_id)
-    pair.talk()
-    (said_once,) = pair.client.of(Disposed)
-    assert (said_once.first, said_once.last) == (WRAP - 2, 1)
-
-
-def test_outcomes_go_out_before_the_session_ends() -> None:
-    pair = Pair()
-    _, far_in = pair.sender(pair.begun())
-    far_in.session.accept(0)
-    far_in.session.end()
-    pair.talk()
-    assert [type(s).__name__ for s in said(pair.server.sent)[-2:]] == ["Disposition", "End"]
-
-
 # -- detach ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_detach_is_answered_in_kind(closed: bool) -> None:
+def test_a_detach_is_answered_with_the_same_closed_flag(closed: bool) -> None:
     pair = Pair()
     into, far_out = pair.receiver(pair.begun())
     pair.hear(pair.server, encode_frame(Detach(handle=0, closed=closed)))
-    assert said(pair.server.take()) == [Detach(handle=0, closed=closed)]
+    assert performatives_in(pair.server.take()) == [Detach(handle=0, closed=closed)]
     assert pair.server.of(Detached) == [Detached(far_out, None)]
     assert far_out.sendable == 0
-    assert into.attached  # it has not heard yet
+    assert into.attached  # it has not received the detach
 
 
-def test_both_detach_at_once() -> None:
+def test_both_sides_may_detach_at_once() -> None:
     pair = Pair()
     session = pair.begun()
     into, far_out = pair.receiver(session)
@@ -422,10 +371,10 @@ def test_both_detach_at_once() -> None:
     assert into.state == far_out.state == "DETACHED"
     assert not session.links
     assert not far_out.session.links
-    assert len(heard(pair.client, Detach)) == len(heard(pair.server, Detach)) == 1
+    assert len(sent_frames(pair.client, Detach)) == len(sent_frames(pair.server, Detach)) == 1
 
 
-def test_what_crosses_our_detach_is_let_go() -> None:
+def test_frames_that_cross_our_detach_are_dropped() -> None:
     pair = Pair()
     out, far_in = pair.sender(pair.begun())
     far_in.grant(5)
@@ -438,7 +387,7 @@ def test_what_crosses_our_detach_is_let_go() -> None:
     assert out.state == "DETACHED"
 
 
-def test_a_handle_may_be_used_again() -> None:
+def test_a_handle_may_be_reused() -> None:
     pair = Pair()
     session = pair.begun()
     for number in range(3):
@@ -449,7 +398,7 @@ def test_a_handle_may_be_used_again() -> None:
     assert len(pair.server.of(AttachAsked)) == 3
 
 
-def test_detaching_twice_is_our_own_fault() -> None:
+def test_a_second_detach_raises_a_local_error() -> None:
     pair = Pair()
     into, _ = pair.receiver(pair.begun())
     into.detach()

@@ -1,4 +1,4 @@
-"""Messages: sections in both directions, batches, and finding sections without decoding them."""
+"""Messages: sections in both directions, batches, and locating sections without decoding."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ CASES: list[tuple[Message, str]] = [
 
 
 @pytest.mark.parametrize(("message", "hexadecimal"), CASES)
-def test_both_ways(message: Message, hexadecimal: str) -> None:
+def test_bytes_in_both_directions(message: Message, hexadecimal: str) -> None:
     data = bytes.fromhex(hexadecimal)
     assert encode_message(message).hex() == data.hex()
     assert decode_message(data) == message
@@ -110,7 +110,7 @@ SECTIONS: list[tuple[int, Any]] = [
 ]
 
 
-def test_scan_says_where_each_section_lies() -> None:
+def test_scan_returns_the_position_of_each_section() -> None:
     encoded = [encode_section(code, value) for code, value in SECTIONS]
     data = b"".join(encoded)
     found = scan(data, 0, len(data))
@@ -120,7 +120,7 @@ def test_scan_says_where_each_section_lies() -> None:
 
 
 @pytest.mark.parametrize("number", range(len(SECTIONS)))
-def test_scan_stops_where_it_is_told_to(number: int) -> None:
+def test_scan_stops_at_the_given_end(number: int) -> None:
     data = b"".join(encode_section(code, value) for code, value in SECTIONS)
     sections = scan(data, 0, len(data))
     _, start, _, end = sections[number]
@@ -128,7 +128,7 @@ def test_scan_stops_where_it_is_told_to(number: int) -> None:
 
 
 @pytest.mark.parametrize("name", SECTION_NAMES)
-def test_a_section_may_be_named_in_any_spelling(name: str) -> None:
+def test_a_section_descriptor_may_have_any_form(name: str) -> None:
     code = SECTION_NAMES[name]
     value = encode({} if name.endswith("map") else [] if name.endswith("list") else b"x")
     usual, *others = (
@@ -167,7 +167,7 @@ def test_a_section_may_be_named_in_any_spelling(name: str) -> None:
         ("00 53 77 01", "constructor 0x01 is not an AMQP type"),
     ],
 )
-def test_what_is_no_message(hexadecimal: str, found: str) -> None:
+def test_malformed_messages_are_refused(hexadecimal: str, found: str) -> None:
     data = bytes.fromhex(hexadecimal)
     with pytest.raises(MalformedBytes, match=found):
         scan(data, 0, len(data))
@@ -191,13 +191,13 @@ def test_what_is_no_message(hexadecimal: str, found: str) -> None:
         (FOOTER, 1, "section 0x78 must hold dict, found int"),
     ],
 )
-def test_a_section_of_the_wrong_type(code: int, value: Any, found: str) -> None:
+def test_a_section_of_the_wrong_type_is_refused(code: int, value: Any, found: str) -> None:
     first = encode_section(DATA, b"")
     with pytest.raises(MalformedBytes, match=f"at byte {len(first)}: {found}"):
         decode_message(first + encode_section(code, value))
 
 
-def test_a_batch_is_messages_in_data_sections() -> None:
+def test_a_batch_holds_messages_in_data_sections() -> None:
     inner = [encode_message(Message(data=(body,))) for body in (b"a", b"b" * 300)]
     batch = encode_batch(inner, {Symbol("x-opt-partition-key"): "k"})
     read = decode_message(batch)
@@ -242,7 +242,7 @@ bodies = st.fixed_dictionaries({"data": st.lists(st.binary(), min_size=1).map(tu
 
 @settings(max_examples=40, deadline=None)
 @given(st.none() | headers, maps, maps, st.none() | properties, maps, bodies, maps)
-def test_any_message_comes_back(
+def test_any_message_round_trips(
     header: Header | None,
     delivery: dict[Any, Any],
     annotations: dict[Any, Any],

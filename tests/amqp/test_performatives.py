@@ -1,4 +1,4 @@
-"""What peers say to each other: every composite in both directions, and everything it may not be.
+"""Performatives: every composite in both directions, and invalid ones.
 
 The hexadecimal is written from the specification (OASIS AMQP 1.0, parts 2, 3 and 5).
 """
@@ -220,7 +220,7 @@ EVERYTHING = sorted(set(BY_DESCRIPTOR.values()), key=lambda cls: cls.CODE)
 everything = pytest.mark.parametrize("cls", EVERYTHING, ids=lambda cls: cls.NAME)
 
 
-def assert_both_ways(composite: Composite, hexadecimal: str) -> None:
+def assert_both_directions(composite: Composite, hexadecimal: str) -> None:
     """These bytes are this composite, also with others around them."""
     data = bytes.fromhex(hexadecimal)
     assert encode_performative(composite).hex() == data.hex()
@@ -232,11 +232,11 @@ def assert_both_ways(composite: Composite, hexadecimal: str) -> None:
 
 
 @pytest.mark.parametrize(("composite", "hexadecimal"), CASES, ids=lambda case: str(case)[:40])
-def test_both_ways(composite: Composite, hexadecimal: str) -> None:
-    assert_both_ways(composite, hexadecimal)
+def test_bytes_in_both_directions(composite: Composite, hexadecimal: str) -> None:
+    assert_both_directions(composite, hexadecimal)
 
 
-def test_every_composite_is_among_them() -> None:
+def test_the_table_contains_every_composite() -> None:
     assert {type(case) for case, _ in CASES} == set(EVERYTHING) - {Header, Properties}
 
 
@@ -247,11 +247,11 @@ def test_a_long_list_takes_the_wide_form() -> None:
     assert decode_performative(data, 0, len(data))[0] == Attach(name=name, handle=0, role=True)
 
 
-# -- what a field may hold, told by its kind ------------------------------------------------------
+# -- values of a field by its type ----------------------------------------------------------------
 
 
 def good_value(kind: Any) -> Any:
-    """A plain value that a field of this kind takes."""
+    """A plain value that a field of this type accepts."""
     if kind in INT_MAX:
         return kind(1)
     if isinstance(kind, type) and issubclass(kind, Composite):
@@ -268,7 +268,7 @@ def good_value(kind: Any) -> Any:
 
 
 def bad_values(kind: Any) -> list[Any]:
-    """Plain values that a field of this kind does not take."""
+    """Plain values that a field of this type refuses."""
     if kind in INT_MAX:
         beyond = [ULong(INT_MAX[kind] + 1)] if kind is not ULong else []
         return ["1", True, 1.0, -1, [], *beyond]
@@ -299,25 +299,28 @@ def from_values(cls: type[Composite], values: list[Any], descriptor: Any = None)
 
 
 @everything
-def test_field_lists_are_never_trimmed(cls: type[Composite]) -> None:
-    """The official client indexes fields by position: a list too short kills it."""
-    said = from_values(cls, required_only(cls))
-    data = encode_performative(said)
+def test_field_lists_are_always_complete(cls: type[Composite]) -> None:
+    """The official client indexes fields by position and fails on a short list."""
+    performative = from_values(cls, required_only(cls))
+    data = encode_performative(performative)
     written, _ = decode(data)
     assert written.descriptor == cls.CODE
     assert len(written.value) == len(specs(cls))
-    assert data[:2] == b"\x00\x53"  # a descriptor in any other form is not understood either
+    assert data[:2] == b"\x00\x53"  # the official client requires this form of the descriptor
     assert data[3] == (0xC0 if specs(cls) else 0x45)  # list0 only where there are no fields
 
 
 def test_an_error_has_three_fields() -> None:
-    for said in (Close(error=Error(condition="c")), Rejected(error=Error(condition="c"))):
-        written, _ = decode(encode_performative(said))
+    for performative in (
+        Close(error=Error(condition="c")),
+        Rejected(error=Error(condition="c")),
+    ):
+        written, _ = decode(encode_performative(performative))
         assert written.value[0].value == ["c", None, None]
 
 
 @everything
-def test_a_peer_may_trim_nulls(cls: type[Composite]) -> None:
+def test_a_peer_may_omit_trailing_nulls(cls: type[Composite]) -> None:
     values = required_only(cls)
     full = from_values(cls, values)
     while values and values[-1] is None:
@@ -333,7 +336,7 @@ def test_a_descriptor_may_be_a_name(cls: type[Composite]) -> None:
 
 
 @everything
-def test_a_mandatory_field_must_be_there(cls: type[Composite]) -> None:
+def test_a_missing_mandatory_field_is_refused(cls: type[Composite]) -> None:
     for number, spec in enumerate(specs(cls)):
         if spec.required:
             values = required_only(cls)
@@ -355,14 +358,14 @@ def test_a_field_of_the_wrong_type_is_named(cls: type[Composite]) -> None:
 
 
 @everything
-def test_a_field_too_many(cls: type[Composite]) -> None:
+def test_an_extra_field_is_refused(cls: type[Composite]) -> None:
     known = len(specs(cls))
     values = [*required_only(cls), *[None] * 3]
     with pytest.raises(MalformedBytes, match=f"has {known} fields, found {known + 3}"):
         from_values(cls, values)
 
 
-def test_an_error_names_the_field_the_type_and_the_place() -> None:
+def test_the_error_names_the_field_the_type_and_the_position() -> None:
     data = b"\xff" + encode(Described(ULong(0x10), ["c", None, "big"]))
     with pytest.raises(
         MalformedBytes, match=r"at byte 1: open.max-frame-size: expected uint, found str 'big'"
@@ -370,14 +373,14 @@ def test_an_error_names_the_field_the_type_and_the_place() -> None:
         decode_performative(data, 1, len(data))
 
 
-def test_an_error_inside_an_error_names_both() -> None:
+def test_the_error_of_a_nested_field_names_both_fields() -> None:
     with pytest.raises(MalformedBytes, match=r"close.error: error.condition is mandatory"):
         from_values(Close, [Described(ULong(0x1D), [None])])
 
 
 @pytest.mark.parametrize("width", [UByte, UShort, UInt, ULong, int])
-def test_any_width_of_integer_is_taken(width: type[int]) -> None:
-    """Peers differ in what they write; what fits, fits."""
+def test_any_integer_width_is_accepted(width: type[int]) -> None:
+    """Peers use different widths for the same value."""
     assert from_values(Detach, [width(5)]) == Detach(handle=5)
 
 
@@ -393,18 +396,18 @@ def test_any_width_of_integer_is_taken(width: type[int]) -> None:
         (None, "a frame body must start with a performative, found NoneType"),
     ],
 )
-def test_what_is_no_performative(value: Any, found: str) -> None:
+def test_an_invalid_performative_is_refused(value: Any, found: str) -> None:
     data = encode(value)
     with pytest.raises(MalformedBytes, match=found):
         decode_performative(data, 0, len(data))
 
 
-def test_what_we_must_say_we_cannot_leave_out() -> None:
+def test_a_mandatory_field_cannot_be_omitted_on_encoding() -> None:
     with pytest.raises(LocalProtocolError, match=r"attach.name must be set"):
         encode_performative(Attach(name=None, handle=0, role=True))  # type: ignore[arg-type]
 
 
-def test_a_state_of_a_kind_unknown_to_us_is_handed_on() -> None:
-    """A declared or transactional state, say: no business of ours, and no reason to hang up."""
+def test_an_unknown_delivery_state_is_passed_on() -> None:
+    """For example a declared or transactional state, which we do not interpret."""
     state = Described(ULong(0x34), [b"txn"])
     assert from_values(Disposition, [True, UInt(0), None, True, state]).state == state  # type: ignore[attr-defined]

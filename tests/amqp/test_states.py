@@ -1,4 +1,4 @@
-"""The three machines as graphs: everything can be reached, nothing is a trap, blame is just."""
+"""The three state machines as graphs: reachable states, no dead ends, errors of the right side."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_no_state_is_a_dead_end(table: Table, start: str, end: str) -> None:
 
 
 @machines
-def test_illegal_moves_are_blamed_on_whoever_moved(table: Table, start: str, end: str) -> None:
+def test_an_illegal_action_raises_the_error_of_its_side(table: Table, start: str, end: str) -> None:
     actions = {action for _, action in table}
     for state, action in product(states(table), actions):
         if (state, action) in table:
@@ -56,10 +56,10 @@ def test_illegal_moves_are_blamed_on_whoever_moved(table: Table, start: str, end
 
 
 def exchanged(action: str) -> str:
-    """What the peer does when we do this."""
-    said, _, what = action.partition(" ")
-    what = what.removesuffix(" with error")  # the peer sees an end, whatever is in it
-    return f"{'receive' if said == 'send' else 'send'} {what}"
+    """The action of the peer that corresponds to ours."""
+    verb, _, what = action.partition(" ")
+    what = what.removesuffix(" with error")  # the peer receives an end in both cases
+    return f"{'receive' if verb == 'send' else 'send'} {what}"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def exchanged(action: str) -> str:
         (CONNECTION, "HDR_EXCH", "send open, receive open, send close, receive close", "END"),
     ],
 )
-def test_what_one_peer_may_do_the_other_may_hear(
+def test_an_action_of_one_peer_is_legal_for_the_other(
     table: Table, start: str, walk: str, end: str
 ) -> None:
     near = far = start
@@ -91,6 +91,6 @@ def test_what_one_peer_may_do_the_other_may_hear(
         (CONNECTION, "OPENED", "close", "END"),
     ],
 )
-def test_both_may_leave_at_once(table: Table, state: str, verb: str, end: str) -> None:
+def test_both_peers_may_close_at_once(table: Table, state: str, verb: str, end: str) -> None:
     state = step(table, "it", state, f"send {verb}")
     assert step(table, "it", state, f"receive {verb}") == end

@@ -22,7 +22,7 @@ BIG = 1 << 20
 
 
 def events_in(payload: Payload) -> list[Event]:
-    """What a hub would find in a payload."""
+    """The events in a payload, as a hub parses them."""
     if payload.message_format == SINGLE_FORMAT:
         return [decode_event(payload.data, "0")]
     assert payload.message_format == BATCH_FORMAT
@@ -54,13 +54,13 @@ def test_every_event_is_sent_once_within_the_limits_and_in_order_per_key(
     assert sum(payload.event_count for payload in payloads) == len(events)
 
 
-def test_one_event_goes_alone_and_several_as_a_batch() -> None:
+def test_one_event_is_a_message_and_several_are_a_batch() -> None:
     assert [p.message_format for p in cut_batches([Event(b"x")], BIG, 10)] == [SINGLE_FORMAT]
     assert [p.message_format for p in cut_batches([Event(b"x")] * 3, BIG, 10)] == [BATCH_FORMAT]
     assert [p.event_count for p in cut_batches([Event(b"x")] * 25, BIG, 10)] == [10, 10, 5]
 
 
-def test_what_waits_is_bounded_however_many_keys_there_are() -> None:
+def test_open_batches_are_bounded_for_any_number_of_keys() -> None:
     sent = 0
 
     def source() -> object:
@@ -74,12 +74,12 @@ def test_what_waits_is_bounded_however_many_keys_there_are() -> None:
     assert sent < 20
 
 
-def test_an_event_that_no_batch_can_hold_is_refused() -> None:
+def test_an_event_above_the_limit_is_refused() -> None:
     with pytest.raises(EventTooLarge, match=r"event of 10\d\d bytes exceeds the limit of 1000"):
         list(cut_batches([Event(b"x" * 1000)], 1000, 10))
 
 
-def test_an_event_comes_back_as_it_was_written() -> None:
+def test_an_event_round_trips() -> None:
     event = Event(b"\x00\xff", {"n": 1, "s": "text", "b": b"bin"}, partition_key="home-7")
     back = decode_event(encode_event(event), "3")
     assert (back.body, back.properties, back.partition_key) == (
@@ -91,7 +91,7 @@ def test_an_event_comes_back_as_it_was_written() -> None:
     assert (back.sequence, back.offset, back.enqueued_ms) == (None, None, None)
 
 
-def test_where_the_hub_put_it() -> None:
+def test_a_decoded_event_has_its_position() -> None:
     notes = {
         Symbol("x-opt-sequence-number"): 7,
         Symbol("x-opt-offset"): "4096",
@@ -112,5 +112,5 @@ def test_where_the_hub_put_it() -> None:
         (Message(sequence=([1, 2],)), b"[[1, 2]]"),
     ],
 )
-def test_bodies_of_other_kinds_become_bytes(message: Message, body: bytes) -> None:
+def test_bodies_of_other_types_become_bytes(message: Message, body: bytes) -> None:
     assert decode_event(encode_message(message), "0").body == body

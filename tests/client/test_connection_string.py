@@ -1,4 +1,4 @@
-"""Connection strings, read as the official client reads them."""
+"""Connection strings, parsed as by the official client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOCAL = f"Endpoint=sb://localhost:5800;{KEYS};UseDevelopmentEmulator=true"
 CLOUD = f"Endpoint=sb://ns.servicebus.windows.net/;{KEYS};EntityPath=eh1"
 
 
-def test_all_its_parts() -> None:
+def test_all_parts_are_parsed() -> None:
     assert parse_connection_string(f"{LOCAL};EntityPath=eh1") == ConnectionString(
         host="localhost",
         port=5800,
@@ -31,14 +31,14 @@ def test_all_its_parts() -> None:
         (LOCAL, "localhost:5800", False),
         (LOCAL.replace(":5800", ""), "localhost:5672", False),
         (LOCAL.replace(":5800", "/"), "localhost:5672", False),
-        (LOCAL.replace("true", "True"), "localhost:5800", True),  # exactly "true", or it is not
+        (LOCAL.replace("true", "True"), "localhost:5800", True),  # only exactly "true" counts
         (LOCAL.replace("localhost", "[::1]"), "::1:5800", False),
         (LOCAL.replace("Endpoint", "HostName"), "localhost:5800", False),
         (LOCAL.lower().replace("sharedaccesskey=", "SHAREDACCESSKEY="), "localhost:5800", False),
         (f"  {LOCAL};;  ", "localhost:5800", False),
     ],
 )
-def test_where_it_leads(text: str, place: str, tls: bool) -> None:
+def test_host_port_and_tls(text: str, place: str, tls: bool) -> None:
     found = parse_connection_string(text)
     assert (found.address, found.tls) == (place, tls)
 
@@ -53,12 +53,12 @@ def test_the_official_client_reads_the_same(text: str) -> None:
     assert (found.signature or None, found.tls) == (signature, not emulator)
 
 
-def test_a_token_is_made_out_to_the_address_as_written() -> None:
+def test_a_token_is_issued_for_the_address_as_written() -> None:
     assert parse_connection_string(CLOUD).resource("eh1") == "sb://ns.servicebus.windows.net/eh1"
     assert parse_connection_string(LOCAL).resource("") == "sb://localhost:5800/"
 
 
-def test_a_signature_does_instead_of_a_key() -> None:
+def test_a_signature_replaces_a_key() -> None:
     token = "SharedAccessSignature sr=sb%3A%2F%2Fh%2Feh&sig=abc%3D&se=1&skn=Root"
     assert (
         parse_connection_string(f"Endpoint=sb://h;SharedAccessSignature={token}").signature == token
@@ -83,7 +83,7 @@ def test_a_signature_does_instead_of_a_key() -> None:
         ("Endpoint=sb://h;SharedAccessKeyName=Root;SharedAccessKey=", "Key has no value"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_and_the_form_shown(text: str, complaint: str) -> None:
+def test_the_error_names_the_invalid_part_and_the_form(text: str, complaint: str) -> None:
     with pytest.raises(OptionError) as wrong:
         parse_connection_string(text)
     assert complaint in str(wrong.value)
@@ -91,7 +91,7 @@ def test_what_is_wrong_is_named_and_the_form_shown(text: str, complaint: str) ->
     assert "c2VjcmV0" not in str(wrong.value)
 
 
-def test_keys_and_signatures_are_not_shown() -> None:
+def test_repr_shows_no_key_or_signature() -> None:
     shown = repr(
         parse_connection_string(f"{LOCAL};SharedAccessSignature=SharedAccessSignature sig=hush")
     )

@@ -1,4 +1,4 @@
-"""Keys, signatures and azure-identity: what opens a hub, and that it stays open."""
+"""Keys, signatures and azure-identity: authorization and its renewal."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ from pumphouse.events import Event
 from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.embedded import EmbeddedHub
-
-from .test_tokens import NOW, FastClock, Over
-from .ways import DEADLINE_S, QUICK, numbered, read
+from tests.client.native.test_tokens import NOW, FastClock, Over
+from tests.client.native.transports import DEADLINE_S, QUICK, numbered, read
 
 ISSUER = TokenIssuer(b"secret")
 EVERYTHING = [Claim.SEND, Claim.LISTEN, Claim.MANAGE]
@@ -45,7 +44,7 @@ class Made:
 
 
 class Identity:
-    """A credential as azure-identity has them, of our own issuer."""
+    """A credential like those of azure-identity, with our token issuer."""
 
     def __init__(self, clock: Any, lifetime_s: float = 3600, claims: Any = EVERYTHING) -> None:
         self.clock, self.lifetime_s, self.claims = clock, lifetime_s, claims
@@ -83,7 +82,7 @@ async def round_trip(client: NativeClient) -> None:
 
 
 @pytest.mark.parametrize("kind", [Identity, AsyncIdentity])
-async def test_a_credential_of_azure_identity(kind: type[Identity]) -> None:
+async def test_a_credential_of_azure_identity_is_accepted(kind: type[Identity]) -> None:
     identity = kind(MovableClock())
     async with EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub:
         async with NativeClient(keyless(hub), credential=identity) as client:
@@ -95,7 +94,7 @@ async def test_a_credential_of_azure_identity(kind: type[Identity]) -> None:
         assert (here in identity.threads) is (kind is AsyncIdentity), "blocking ones do not block"
 
 
-async def test_what_a_credential_says_when_it_fails_is_told(
+async def test_the_error_of_a_credential_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     identity = Identity(MovableClock())
@@ -108,7 +107,7 @@ async def test_what_a_credential_says_when_it_fails_is_told(
         assert len(identity.asked) == 1, "it is not asked over and over"
 
 
-async def test_a_role_that_is_missing_is_said() -> None:
+async def test_a_missing_role_is_reported() -> None:
     identity = Identity(MovableClock(), claims=[Claim.LISTEN])
     async with (
         EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub,
@@ -119,7 +118,7 @@ async def test_a_role_that_is_missing_is_said() -> None:
             await client.sender()
 
 
-async def test_a_credential_that_never_answers_has_a_deadline(
+async def test_a_credential_that_never_returns_has_a_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pumphouse.client.credentials.TOKEN_REQUEST_S", 0.05)
@@ -136,8 +135,8 @@ async def test_a_credential_that_never_answers_has_a_deadline(
             await client.properties()
 
 
-async def test_readers_and_senders_outlive_their_tokens() -> None:
-    """Tokens of a few seconds, and more than one of them used up."""
+async def test_tokens_of_readers_and_senders_are_renewed() -> None:
+    """Tokens of a few seconds, and several of them."""
     identity = Identity(MovableClock(), lifetime_s=3)
     async with (
         EmbeddedHub({"eh": 1}, issuer=ISSUER) as hub,
@@ -154,7 +153,7 @@ async def test_readers_and_senders_outlive_their_tokens() -> None:
 
 
 class Desk:
-    """Stands where $cbs is, and takes tokens unless told otherwise."""
+    """Replaces $cbs and accepts tokens unless a failure is set."""
 
     def __init__(self, clock: FastClock) -> None:
         self.clock = clock
@@ -177,7 +176,7 @@ def tokens_of(credential: Any, end_s: float) -> tuple[Tokens, Desk]:
     return Tokens(desk.ask, connection, credential_for(connection, credential), clock), desk
 
 
-async def test_a_jwt_is_renewed_before_it_runs_out() -> None:
+async def test_a_jwt_is_renewed_before_it_expires() -> None:
     identity = Identity(None, lifetime_s=1000)
     tokens, desk = tokens_of(identity, 5000)
     await tokens.ensure("eh")
@@ -191,7 +190,7 @@ async def test_a_jwt_is_renewed_before_it_runs_out() -> None:
 @pytest.mark.parametrize(
     "failure", [ConnectionFailed("the hub did not answer"), AuthError("a bad minute")]
 )
-async def test_a_renewal_that_fails_is_tried_again_while_the_old_token_lives(
+async def test_a_failed_renewal_is_retried_until_the_old_token_expires(
     failure: PumphouseError,
 ) -> None:
     tokens, desk = tokens_of(None, 4500)
@@ -206,7 +205,7 @@ async def test_a_renewal_that_fails_is_tried_again_while_the_old_token_lives(
     assert times[-1] - times[0] < 3600, "and then it succeeds"
 
 
-async def test_when_the_old_token_is_gone_everybody_hears_why() -> None:
+async def test_a_renewal_that_fails_after_the_expiry_is_raised() -> None:
     tokens, desk = tokens_of(None, 9000)
     desk.refuses = lambda now: AuthError("The rule is gone.") if now > 0 else None
     await tokens.ensure("eh")
@@ -217,11 +216,11 @@ async def test_when_the_old_token_is_gone_everybody_hears_why() -> None:
     assert tokens.clock.now() - NOW == pytest.approx(3600, abs=1)
 
 
-async def test_readers_hear_that_the_key_is_gone_and_a_token_that_ran_out_is_put_again() -> None:
+async def test_readers_raise_when_the_key_is_removed_and_expired_tokens_are_put_again() -> None:
     clock = MovableClock()
     async with EmbeddedHub({"eh": 1}, clock=clock) as hub:
         hub.create_rule("ear", [Claim.LISTEN])
-        # Only the hub's clock is moved: to the client, its token is as good as new.
+        # Only the clock of the hub is advanced: for the client, its token is still valid.
         async with NativeClient(hub.connection_string("eh", "ear"), retry=QUICK) as client:
             reader = await client.reader(ReaderOptions("0"))
             async with NativeClient(hub.connection_string("eh")) as other:
@@ -237,7 +236,7 @@ async def test_readers_hear_that_the_key_is_gone_and_a_token_that_ran_out_is_put
                 await reader.receive(1, DEADLINE_S)
 
 
-async def test_a_token_that_ran_out_while_the_machine_slept_is_put_again() -> None:
+async def test_a_token_that_expired_while_the_machine_slept_is_put_again() -> None:
     clock = MovableClock()
     async with (
         EmbeddedHub({"eh": 1}, clock=clock) as hub,
@@ -260,7 +259,7 @@ def signature(hub: EmbeddedHub, lasts_s: float = 3600.0) -> str:
     return hub.sas_token("eh", lasts_s=lasts_s)
 
 
-async def test_a_signature_as_text() -> None:
+async def test_a_signature_as_text_is_accepted() -> None:
     async with (
         EmbeddedHub({"eh": 1}) as hub,
         NativeClient(keyless(hub), credential=signature(hub)) as client,
@@ -268,7 +267,7 @@ async def test_a_signature_as_text() -> None:
         await round_trip(client)
 
 
-async def test_a_signature_that_runs_out_ends_it_and_says_so() -> None:
+async def test_an_expired_signature_ends_the_reader_with_its_reason() -> None:
     clock = MovableClock()
     async with EmbeddedHub({"eh": 1}, clock=clock) as hub:
         text = f"{keyless(hub)};SharedAccessSignature={signature(hub, 60)}"
@@ -284,7 +283,7 @@ async def test_a_signature_that_runs_out_ends_it_and_says_so() -> None:
                 await reader.receive(1, DEADLINE_S)
 
 
-async def test_the_credentials_of_azure_core() -> None:
+async def test_credentials_of_azure_core_are_accepted() -> None:
     @dataclass
     class AzureNamedKeyCredential:
         named_key: tuple[str, str]
@@ -303,7 +302,7 @@ async def test_the_credentials_of_azure_core() -> None:
                 await round_trip(client)
 
 
-def test_what_is_no_credential_is_refused_before_anything_is_sent() -> None:
+def test_an_invalid_credential_is_refused_before_anything_is_sent() -> None:
     connection = parse_connection_string("Endpoint=sb://h;EntityPath=eh", keyless=True)
     with pytest.raises(OptionError, match="int is not a credential: it has no get_token"):
         credential_for(connection, 7)
@@ -311,7 +310,7 @@ def test_what_is_no_credential_is_refused_before_anything_is_sent() -> None:
         credential_for(connection)
 
 
-async def test_a_key_where_a_signature_should_be_is_not_sent_and_not_shown() -> None:
+async def test_a_key_in_place_of_a_signature_is_refused_and_not_shown() -> None:
     credential = credential_for(
         parse_connection_string("Endpoint=sb://h", keyless=True), "c2VjcmV0"
     )
@@ -320,7 +319,7 @@ async def test_a_key_where_a_signature_should_be_is_not_sent_and_not_shown() -> 
     assert "c2VjcmV0" not in str(refused.value) + repr(credential)
 
 
-def test_nothing_secret_is_shown() -> None:
+def test_repr_shows_no_secret() -> None:
     connection = parse_connection_string(
         "Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=hush"
     )
@@ -328,7 +327,7 @@ def test_nothing_secret_is_shown() -> None:
     assert "hush" not in repr(client) + repr(client.connection.settings) + repr(client.connection)
 
 
-def test_until_when_a_signature_is_good() -> None:
+def test_the_expiry_of_a_signature() -> None:
     assert expiry_of(sign("sb://h/eh", "a", "b", 1234)) == 1234.0
     assert expiry_of("SharedAccessSignature sr=x&sig=y&se=soon") == float("inf")
     assert expiry_of("") == float("inf")

@@ -44,7 +44,7 @@ OPTIONS = RetryOptions(attempts=8, first_s=0.2, most_s=30.0)
     ],
     ids=str,
 )
-def test_what_passes_by_itself(failure: Exception, first: bool, resumed: bool) -> None:
+def test_transient_failures(failure: Exception, first: bool, resumed: bool) -> None:
     assert is_transient(failure) is first
     assert is_transient(failure, resumed=resumed) is resumed
 
@@ -57,24 +57,24 @@ def test_delays_double_up_to_a_limit() -> None:
 
 
 @given(st.integers(1, 10_000), st.integers())
-def test_jitter_takes_away_at_most_half(failures: int, seed: int) -> None:
+def test_jitter_removes_at_most_half_of_a_delay(failures: int, seed: int) -> None:
     full = min(30.0, 0.2 * 2.0 ** min(failures - 1, 60))
     assert full / 2 <= delay_s(failures, OPTIONS, Random(seed)) <= full
 
 
-def test_one_attempt_and_so_many_more() -> None:
+def test_retries_are_exhausted_after_the_configured_attempts() -> None:
     assert [exhausted(failures, OPTIONS) for failures in (1, 8, 9)] == [False, False, True]
     assert exhausted(1, RetryOptions(attempts=0))
 
 
-# -- refusals: the texts are the hub's own ---------------------------------------------------------
+# -- errors of a hub -------------------------------------------------------------------------------
 
 LIAR = "with higher epoch of '99' is created with a higher epoch '99' already epoch of '99'"
 
 
 @pytest.mark.parametrize("name", [None, "host-a", LIAR])
 @pytest.mark.parametrize("mine", [None, 3])
-def test_the_other_epoch_is_read_from_the_text(name: str | None, mine: int | None) -> None:
+def test_the_epoch_of_the_other_reader_is_parsed(name: str | None, mine: int | None) -> None:
     me, other = Reader(1, "me", mine), Reader(2, name, 7)
     evicted = decide([me], other)
     assert other_epoch(evicted.evict_errors[0]) == 7
@@ -83,7 +83,7 @@ def test_the_other_epoch_is_read_from_the_text(name: str | None, mine: int | Non
     assert kept_out.condition == "amqp:link:stolen"
 
 
-def test_a_text_that_names_no_epoch() -> None:
+def test_a_text_without_an_epoch() -> None:
     five = [Reader(number) for number in range(READERS_MAX)]
     assert other_epoch(decide(five, Reader(9)).text) is None
     stolen = error_from(Error(condition="amqp:link:stolen", description=None))
@@ -100,7 +100,7 @@ def test_a_text_that_names_no_epoch() -> None:
         ("com.microsoft:server-busy", AmqpError),
     ],
 )
-def test_a_refusal_is_one_of_ours(condition: str, kind: type[Exception]) -> None:
+def test_an_error_of_a_hub_is_converted(condition: str, kind: type[Exception]) -> None:
     found = error_from(Error(condition=condition, description="Because."))
     assert type(found) is kind
     assert "Because." in str(found)
@@ -115,18 +115,18 @@ BOUNDS = Bounds(events=300, bytes=1000)
 @pytest.mark.parametrize(
     ("waiting", "waiting_bytes", "size", "credit", "granted"),
     [
-        (0, 0, 1, 0, 300),  # the events are the bound
-        (0, 0, 10, 0, 100),  # the bytes are
-        (0, 0, 5000, 0, 1),  # larger than all bounds: one at a time
-        (1, 5000, 5000, 0, None),  # it waits: no other
+        (0, 0, 1, 0, 300),  # limited by events
+        (0, 0, 10, 0, 100),  # limited by bytes
+        (0, 0, 5000, 0, 1),  # larger than the limit: one at a time
+        (1, 5000, 5000, 0, None),  # one is buffered: no other
         (0, 0, 10, 60, None),  # not half used
         (0, 0, 10, 50, 100),  # half used
-        (50, 500, 10, 10, None),  # used, but not taken
+        (50, 500, 10, 10, None),  # used, but not received
         (50, 500, 10, 0, 50),
-        (0, 0, 100, 100, 10),  # they have grown: what is under way is too much
+        (0, 0, 100, 100, 10),  # events have grown: the credit is too high
     ],
 )
-def test_credit(
+def test_the_credit_to_grant(
     waiting: int, waiting_bytes: int, size: int, credit: int, granted: int | None
 ) -> None:
     assert credit_for(BOUNDS, waiting, waiting_bytes, size, credit) == granted
@@ -149,7 +149,7 @@ def test_credit_keeps_the_bounds_and_never_starves(
         assert granted, "nothing waits and nothing may come: that would be for ever"
 
 
-def test_the_size_is_guessed_from_the_largest_of_late() -> None:
+def test_the_size_estimate_follows_the_largest_recent_event() -> None:
     assert guess_size(1000, 4000) == 4000
     assert guess_size(4000, 1000) == 2500
     assert guess_size(1, 0) == 1

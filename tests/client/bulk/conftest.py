@@ -1,4 +1,4 @@
-"""A hub on a thread, for readers that block."""
+"""A hub on a thread, for blocking readers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.client.bulk.entity import Entity
+from tests.client.bulk.hub_entity import Entity
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[EmbeddedHub]:
+def server() -> Iterator[EmbeddedHub]:
     with EmbeddedHub() as hub:
         yield hub
 
 
 @pytest.fixture
-def eh(house: EmbeddedHub) -> Entity:
-    return Entity(house)
+def eh(server: EmbeddedHub) -> Entity:
+    return Entity(server)

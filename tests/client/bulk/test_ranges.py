@@ -1,4 +1,4 @@
-"""Ranges of a partition into Arrow, from a real hub: whole, or not at all."""
+"""Ranges of a partition into Arrow, from an embedded hub: complete, or an exception."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pumphouse.errors import (
     OptionError,
 )
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.client.bulk.entity import (
+from tests.client.bulk.hub_entity import (
     ONCE,
     SOON,
     Entity,
@@ -46,8 +46,8 @@ from tests.client.bulk.entity import (
 @pytest.mark.parametrize(
     ("first", "last"), [(0, 300), (0, 1), (299, 300), (1, 299), (100, 200), (7, 14)]
 )
-def test_a_range(house: EmbeddedHub, first: int, last: int, batch_rows: int) -> None:
-    eh = filled(house)
+def test_a_range_is_read(server: EmbeddedHub, first: int, last: int, batch_rows: int) -> None:
+    eh = filled(server)
     batches = list(read_range(eh.connection, "0", first, last, RangeOptions(batch_rows=batch_rows)))
     assert sequences(iter(batches)) == list(range(first, last))
     found = [row["body"] for row in rows(iter(batches))]
@@ -55,7 +55,7 @@ def test_a_range(house: EmbeddedHub, first: int, last: int, batch_rows: int) -> 
     assert max(batch.num_rows for batch in batches) <= batch_rows
 
 
-def test_an_empty_range_asks_nobody() -> None:
+def test_an_empty_range_opens_no_connection() -> None:
     def connect(route: Route, timeout_s: float) -> Stream:
         raise AssertionError
 
@@ -63,15 +63,15 @@ def test_an_empty_range_asks_nobody() -> None:
     assert list(read_range(nobody, "0", 5, 5, connect=connect)) == []
 
 
-def test_columns_are_chosen(house: EmbeddedHub) -> None:
+def test_columns_are_chosen(server: EmbeddedHub) -> None:
     options = RangeOptions(columns=("sequenceNumber", "properties"))
-    [batch] = read_range(filled(house).connection, "0", 40, 60, options)
+    [batch] = read_range(filled(server).connection, "0", 40, 60, options)
     assert batch.schema.names == ["sequenceNumber", "properties"]
     assert batch.to_pylist()[0] == {"sequenceNumber": 40, "properties": [("n", "40")]}
 
 
-def test_many_events(eh: Entity) -> None:
-    """More than a window of credit, so that it is topped up on the way."""
+def test_many_events_are_read(eh: Entity) -> None:
+    """More than a window of credit, so that credit is granted again."""
     message = encode_message(Message(data=(b"x" * 20,)))
     eh.put([message] * (bulk.CREDIT_WINDOW + 30_000))
     last = bulk.CREDIT_WINDOW + 29_000
@@ -80,7 +80,7 @@ def test_many_events(eh: Entity) -> None:
     assert (found == range(500, last)).all()
 
 
-def test_batches_end_at_their_size(eh: Entity) -> None:
+def test_batches_respect_their_size(eh: Entity) -> None:
     eh.put(numbered(range(40), 50_000))
     options = RangeOptions(batch_bytes=1 << 20)
     batches = list(read_range(eh.connection, "0", 0, 40, options))
@@ -90,7 +90,7 @@ def test_batches_end_at_their_size(eh: Entity) -> None:
 
 
 @pytest.mark.parametrize("frame_bytes_max", [512, 65536, 1 << 20])
-def test_large_events_in_many_frames(eh: Entity, frame_bytes_max: int) -> None:
+def test_large_events_in_many_frames_are_read(eh: Entity, frame_bytes_max: int) -> None:
     sizes = [0, 700_000, 10, 400, 1_048_000, 70_000, 5, 500, 600]
     bodies = [bytes([number]) * size for number, size in enumerate(sizes)] * 2
     eh.put([encode_message(Message(data=(body,))) for body in bodies])
@@ -103,11 +103,11 @@ def test_large_events_in_many_frames(eh: Entity, frame_bytes_max: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 100, 5000])
-def test_however_the_bytes_arrive(house: EmbeddedHub, size: int) -> None:
-    """A stream may hand over as little as it likes: TLS and WebSocket do."""
+def test_a_range_is_read_in_any_pieces(server: EmbeddedHub, size: int) -> None:
+    """A stream may return any number of bytes, as TLS and WebSocket do."""
     connect = tampering(lambda stream, buffer: stream.recv_into(buffer[:size]))
     last = 300 if size > 10 else 30
-    found = read_range(filled(house).connection, "0", 0, last, connect=connect)
+    found = read_range(filled(server).connection, "0", 0, last, connect=connect)
     assert sequences(found) == list(range(last))
 
 
@@ -119,7 +119,7 @@ def test_however_the_bytes_arrive(house: EmbeddedHub, size: int) -> None:
         (b"\x00\x00\x00\x09\x02\x00\x00\x00\xff", "sent invalid AMQP"),
     ],
 )
-def test_a_hub_that_goes_mad(eh: Entity, said: bytes, why: str) -> None:
+def test_invalid_bytes_of_a_hub_are_reported(eh: Entity, said: bytes, why: str) -> None:
     mad = False
     words = bytearray(said * 100)
 
@@ -140,8 +140,8 @@ def test_a_hub_that_goes_mad(eh: Entity, said: bytes, why: str) -> None:
         next(batches)
 
 
-def test_several_ranges_over_one_connection(house: EmbeddedHub) -> None:
-    eh = filled(house)
+def test_several_ranges_over_one_connection(server: EmbeddedHub) -> None:
+    eh = filled(server)
     with BulkClient(eh.connection) as client:
         assert repr(client).endswith(f"{eh.name} open>")
         for first in range(0, 300, 50):
@@ -149,22 +149,22 @@ def test_several_ranges_over_one_connection(house: EmbeddedHub) -> None:
                 range(first, first + 50)
             )
         assert list(client.read_range("0", 5, 5)) == []
-        assert len(house.server.connections) == 1
-    eventually(lambda: not house.server.connections)
+        assert len(server.server.connections) == 1
+    eventually(lambda: not server.server.connections)
     assert repr(client).endswith(f"{eh.name} closed>")
 
 
-def test_the_hub_has_let_go_when_the_range_has_ended(house: EmbeddedHub) -> None:
-    eh = filled(house)
+def test_the_link_is_detached_after_a_range(server: EmbeddedHub) -> None:
+    eh = filled(server)
     with BulkClient(eh.connection) as client:
-        for _ in range(7):  # more than may read at once
+        for _ in range(7):  # more than the limit of readers
             assert len(sequences(client.read_range("0", 0, 10))) == 10
             assert eh.readers == 0
 
 
-def test_a_name_given_apart(house: EmbeddedHub) -> None:
-    eh = filled(house)
-    namespace = house.connection_string()
+def test_the_hub_may_be_named_separately(server: EmbeddedHub) -> None:
+    eh = filled(server)
+    namespace = server.connection_string()
     assert sequences(read_range(namespace, "0", 0, 3, hub=eh.name)) == [0, 1, 2]
     assert sequences(read_range(parse_connection_string(namespace), "0", 0, 3, hub=eh.name)) == [
         0,
@@ -175,10 +175,10 @@ def test_a_name_given_apart(house: EmbeddedHub) -> None:
         read_range(namespace, "0", 0, 3)
 
 
-# --- What is not there ---------------------------------------------------------------------------
+# --- Missing events ------------------------------------------------------------------------------
 
 
-def test_a_range_that_is_not_there_yet_is_waited_for(eh: Entity) -> None:
+def test_a_future_range_is_waited_for(eh: Entity) -> None:
     eh.put(numbered(range(10)))
     later = threading.Timer(0.3, eh.put, [numbered(range(10, 20))])
     later.start()
@@ -186,7 +186,7 @@ def test_a_range_that_is_not_there_yet_is_waited_for(eh: Entity) -> None:
     later.join()
 
 
-def test_a_range_that_does_not_come(eh: Entity) -> None:
+def test_a_missing_range_raises_range_timeout(eh: Entity) -> None:
     eh.put(numbered(range(10)))
     began = time.monotonic()
     with pytest.raises(RangeTimeout, match=r"event 10 of partition 0 did not come within 0\.3 s"):
@@ -194,7 +194,7 @@ def test_a_range_that_does_not_come(eh: Entity) -> None:
     assert 0.3 <= time.monotonic() - began < 5
 
 
-def test_what_came_before_the_time_is_handed_over(eh: Entity) -> None:
+def test_events_before_the_timeout_are_returned(eh: Entity) -> None:
     eh.put(numbered(range(10)))
     options = RangeOptions(deadline_s=0.3, batch_rows=5)
     batches = read_range(eh.connection, "0", 0, 20, options)
@@ -205,8 +205,8 @@ def test_what_came_before_the_time_is_handed_over(eh: Entity) -> None:
     assert list(batches) == []
 
 
-def test_each_event_gives_new_time(eh: Entity) -> None:
-    """The deadline is for the next event, not for the range."""
+def test_each_event_restarts_the_deadline(eh: Entity) -> None:
+    """The deadline limits the wait for the next event, not for the range."""
 
     def trickle() -> None:
         for number in range(5):
@@ -227,20 +227,20 @@ def test_a_start_beyond_the_end_is_refused(eh: Entity) -> None:
     assert failed.value.condition == "com.microsoft:argument-error"
 
 
-def test_events_that_are_gone(eh: Entity) -> None:
+def test_expired_events_raise_events_gone(eh: Entity) -> None:
     eh.put(numbered(range(20)))
     eh.begin_at(7)
     with pytest.raises(EventsGone, match="no longer has event 5; the first available is 7") as gone:
         list(read_range(eh.connection, "0", 5, 10))
     assert (gone.value.partition, gone.value.wanted, gone.value.available) == ("0", 5, 7)
     assert sequences(read_range(eh.connection, "0", gone.value.available, 10)) == [7, 8, 9]
-    # All of the range is gone: what comes is beyond it.
+    # The whole range has expired: later events arrive.
     with pytest.raises(EventsGone, match="no longer has event 3; the first available is 7"):
         list(read_range(eh.connection, "0", 3, 5))
 
 
-def test_all_events_are_gone(eh: Entity) -> None:
-    """Nothing comes, so the hub is asked, well before the deadline."""
+def test_a_fully_expired_range_raises_events_gone(eh: Entity) -> None:
+    """The properties of the partition are checked well before the deadline."""
     eh.put(numbered(range(20)))
     eh.begin_at(20)
     began = time.monotonic()
@@ -249,7 +249,7 @@ def test_all_events_are_gone(eh: Entity) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_events_that_go_while_they_are_read(eh: Entity) -> None:
+def test_events_that_expire_during_the_read_raise_events_gone(eh: Entity) -> None:
     eh.put(numbered(range(300), 200_000))
     options = RangeOptions(batch_rows=5, batch_bytes=1 << 20)
     batches = read_range(eh.connection, "0", 0, 300, options)

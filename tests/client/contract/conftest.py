@@ -1,4 +1,4 @@
-"""One hub for the whole run with all its doors open, one event hub in it for each test."""
+"""One hub for the whole run with all listeners, and one event hub in it for each test."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from pumphouse.client.base import HubClient
 from pumphouse.clock import MovableClock
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.client.contract.support import DRIVERS, Place
+from tests.client.contract.support import DRIVERS, DriverTarget
 
 HERE = Path(__file__).parent
-# aiohttp says so, of how azure-eventhub calls it.
+# aiohttp warns about a call of azure-eventhub.
 NOT_OURS = [
     "ignore:ssl=None is deprecated:DeprecationWarning",
     "ignore::pytest.PytestUnraisableExceptionWarning",
@@ -26,7 +26,7 @@ numbers = count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The official SDK leaves what belongs to a broken connection to the garbage collector."""
+    """Ignore warnings of the official SDK, which leaves broken connections to the collector."""
     for item in items:
         if HERE in item.path.parents and "[azure" in item.name:
             for ignored in NOT_OURS:
@@ -35,13 +35,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def clock() -> MovableClock:
-    """The hub's clock. It may only be moved by less than the hour that tokens are good for."""
+    """The clock of the hub. Advance it by less than an hour, the lifetime of tokens."""
     return MovableClock()
 
 
 @pytest.fixture(scope="session")
 def hub(clock: MovableClock) -> Iterator[EmbeddedHub]:
-    """The hub, on a thread of its own, as a user's test would run it."""
+    """The hub, on its own thread, as in a test of a user."""
     with EmbeddedHub(clock=clock, tls_port=0, ws_port=0) as hub:
         yield hub
 
@@ -52,17 +52,17 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def door() -> str:
-    """Plain AMQP, unless a test says that it is about doors."""
+def listener() -> str:
+    """Plain AMQP, unless a test chooses another listener."""
     return "plain"
 
 
 @pytest.fixture
-def place(hub: EmbeddedHub, driver: str, door: str) -> Iterator[Place]:
-    """An event hub that no other test has seen, with four partitions."""
+def target(hub: EmbeddedHub, driver: str, listener: str) -> Iterator[DriverTarget]:
+    """An event hub with four partitions that no other test uses."""
     name = f"eh-{next(numbers)}"
     hub.create_hub(name, 4)
-    yield Place(hub, name, driver, door)
+    yield DriverTarget(hub, name, driver, listener)
     hub.faults.clear()
     if driver == "azure":
         with warnings.catch_warnings():
@@ -71,6 +71,6 @@ def place(hub: EmbeddedHub, driver: str, door: str) -> Iterator[Place]:
 
 
 @pytest.fixture
-async def client(place: Place) -> AsyncIterator[HubClient]:
-    async with place.client() as client:
+async def client(target: DriverTarget) -> AsyncIterator[HubClient]:
+    async with target.client() as client:
         yield client

@@ -1,7 +1,7 @@
-"""What the contract's tests share: a hub to speak to, by each driver and through each door.
+"""Helpers of the contract tests: a hub, used by each driver and over each listener.
 
-A test names neither driver nor door. It takes `place` (or `client`) and runs once for each driver;
-a test that is about the way to the hub says so with `@every_door`.
+A test names neither driver nor listener. It takes `target` (or `client`) and runs once for each
+driver. A test of the network route uses `@every_listener`.
 """
 
 from __future__ import annotations
@@ -12,80 +12,88 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
+from pumphouse.amqp.messages import BATCH_FORMAT, encode_batch
 from pumphouse.client.azure.client import AzureClient
-from pumphouse.client.base import HubClient, Reader, ReaderOptions, RetryOptions
+from pumphouse.client.base import HubClient, Reader, ReaderOptions, RetryOptions, encode_event
 from pumphouse.client.native.client import NativeClient
 from pumphouse.events import Event
+from pumphouse.hub.annotations import parse_payload
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.links.consumer import ConsumerLink
 from pumphouse.hub.namespace import Partition
 
-# No judgement depends on speed: this only ends a wait for something that will not come.
+# Ends a wait that never succeeds; no test depends on speed.
 DEADLINE_S = 60.0
 
 DRIVERS: dict[str, Callable[..., HubClient]] = {"native": NativeClient, "azure": AzureClient}
-DOORS = ("plain", "tls", "ws", "wss")
-every_door = pytest.mark.parametrize("door", DOORS)
+LISTENERS = ("plain", "tls", "ws", "wss")
+every_listener = pytest.mark.parametrize("listener", LISTENERS)
 
-# Patient enough for a busy machine, and quick, because the hub comes back at once.
+# Enough attempts for a busy machine, with short delays.
 PATIENT = RetryOptions(attempts=30, first_s=0.05, most_s=1.0)
 HASTY = RetryOptions(attempts=2, first_s=0.01, most_s=0.02)
 
 
+hub_of_client: WeakKeyDictionary[HubClient, EmbeddedHub] = WeakKeyDictionary()
+
+
 @dataclass(frozen=True)
-class Place:
-    """One event hub, and the way by which a driver comes to it."""
+class DriverTarget:
+    """One event hub, and the driver and listener to reach it."""
 
     hub: EmbeddedHub
     name: str
     driver: str
-    door: str = "plain"
+    listener: str = "plain"
 
     def client(self, rule: str = "", name: str | None = None, **options: Any) -> HubClient:
-        """A client of this hub, or of the one that is named ("" is the namespace)."""
-        tls = self.door in ("tls", "wss")
+        """A client of this hub, or of another one ("" is the namespace)."""
+        tls = self.listener in ("tls", "wss")
         text = self.hub.connection_string(None, **({"rule": rule} if rule else {}), tls=tls)
         return self.client_with(text, self.name if name is None else name, **options)
 
     def client_with(self, connection: str, hub: str, **options: Any) -> HubClient:
-        way: dict[str, Any] = {"retry": PATIENT}
-        if self.door in ("tls", "wss"):
-            way["ca_file"] = self.hub.ca_file
-        if self.door in ("ws", "wss"):
-            way |= {"transport": "websocket", "endpoint": f"127.0.0.1:{self.hub.ws_port}"}
-        return DRIVERS[self.driver](connection, hub, **{**way, **options})
+        arguments: dict[str, Any] = {"retry": PATIENT}
+        if self.listener in ("tls", "wss"):
+            arguments["ca_file"] = self.hub.ca_file
+        if self.listener in ("ws", "wss"):
+            arguments |= {"transport": "websocket", "endpoint": f"127.0.0.1:{self.hub.ws_port}"}
+        client = DRIVERS[self.driver](connection, hub, **{**arguments, **options})
+        hub_of_client[client] = self.hub
+        return client
 
-    # -- what the hub knows -----------------------------------------------------------------------
+    # -- state of the hub -------------------------------------------------------------------------
 
     def partition(self, number: int | str = 0) -> Partition:
         return self.hub.namespace.hub(self.name).partitions[int(number)]
 
     def count(self, number: int | str = 0) -> int:
-        """How many events the hub has stored there."""
+        """The number of stored events."""
         return self.partition(number).log.next_sequence
 
     def counts(self) -> list[int]:
         partitions = self.hub.namespace.hub(self.name).partitions
         return [partition.log.next_sequence for partition in partitions]
 
-    def outlets(self, number: int | str = 0, group: str = "$default") -> list[ConsumerLink]:
-        """The readers on a partition, from the hub's side."""
+    def consumer_links(self, number: int | str = 0, group: str = "$default") -> list[ConsumerLink]:
+        """The consumer links of a partition in the hub."""
         return list(self.partition(number).readers.get(group, []))  # type: ignore[arg-type]
 
-    def granted(self, outlet: ConsumerLink) -> int:
-        """Up to where the hub has sent and may send, as of one moment."""
-        return self.hub._call(lambda: outlet.next_sequence + outlet.link.credit)
+    def granted(self, consumer: ConsumerLink) -> int:
+        """The sequence number up to which the hub may send."""
+        return self.hub._call(lambda: consumer.next_sequence + consumer.link.credit)
 
     async def empty(self, number: int | str = 0, group: str = "$default") -> None:
-        """Wait until nobody reads a partition."""
-        await eventually(lambda: not self.outlets(number, group))
+        """Wait until a partition has no readers."""
+        await eventually(lambda: not self.consumer_links(number, group))
 
 
 async def eventually(condition: Callable[[], object]) -> None:
-    """Wait for something that no event tells of."""
+    """Wait for a condition that has no event."""
     give_up_at = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < give_up_at, f"waited {DEADLINE_S} s"
@@ -94,7 +102,7 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def running(hub: EmbeddedHub) -> AsyncIterator[EmbeddedHub]:
-    """A hub of a test's own, on a thread. Clients on this loop hear it say good-bye."""
+    """A hub for one test, on a thread, so that clients on this loop receive its close."""
     await asyncio.to_thread(hub.__enter__)
     try:
         yield hub
@@ -106,7 +114,7 @@ async def running(hub: EmbeddedHub) -> AsyncIterator[EmbeddedHub]:
 
 
 async def take(reader: Reader, count: int, at_once: int = 1000) -> list[Event]:
-    """So many events; the test fails if they do not come."""
+    """Receive `count` events, or fail at the deadline."""
     events: list[Event] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(events) < count:
@@ -115,7 +123,7 @@ async def take(reader: Reader, count: int, at_once: int = 1000) -> list[Event]:
 
 
 async def read(client: HubClient, partition: str, count: int, **options: Any) -> list[Event]:
-    """The first events from somewhere, by a reader of their own."""
+    """Read the first events with a new reader."""
     reader = await client.reader(ReaderOptions(partition, **options))
     events = await take(reader, count)
     await reader.close()
@@ -123,10 +131,16 @@ async def read(client: HubClient, partition: str, count: int, **options: Any) ->
 
 
 async def fill(client: HubClient, partition: str, count: int, start: int = 0) -> None:
-    """Numbered events into a partition."""
-    sender = await client.sender(partition)
-    await sender.send(numbered(count, start))
-    await sender.close()
+    """Store numbered events, directly in the hub: the azure driver needs seconds to send them."""
+    hub = hub_of_client[client]
+    payloads = [encode_event(event) for event in numbered(count, start)]
+    batch = parse_payload(encode_batch(payloads), BATCH_FORMAT)
+
+    def publish() -> None:
+        stored = hub.namespace.hub(client.hub).partitions[int(partition)]
+        hub.namespace.publish(stored, batch, None, lambda failure: None)
+
+    await asyncio.to_thread(hub._call, publish)
 
 
 def numbered(count: int, start: int = 0, key: str | None = None) -> list[Event]:

@@ -1,4 +1,4 @@
-"""What is sent is what is read: bodies, keys, and properties of every type."""
+"""Sent events are received unchanged: bodies, keys, and properties of every type."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from pumphouse.client.native.client import NativeClient
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
 from pumphouse.hub.routing import partition_for
-from tests.client.contract.support import Place, read
+from tests.client.contract.support import DriverTarget, read
 
 BODIES = [
     b"",
     b"\x00",
     bytes(range(256)),
     "Straße 😀 \x00 温度".encode(),
-    b"\x00\x53\x75\xa0\x01x",  # looks like AMQP itself
+    b"\x00\x53\x75\xa0\x01x",  # looks like an AMQP section
     b"x" * 70_000,  # longer than a frame
     b"y" * 700_000,
 ]
@@ -79,17 +79,17 @@ ONLY_NATIVE_SENDS: dict[str, Any] = {
 
 
 def typed(properties: Any) -> dict[str, tuple[type, Any]]:
-    """So that 5 and UInt(5), which are equal, are told apart."""
+    """A value with its type, because 5 == UInt(5)."""
     return {name: (type(value), value) for name, value in properties.items()}
 
 
-async def test_bodies(client: HubClient) -> None:
+async def test_bodies_round_trip(client: HubClient) -> None:
     sender = await client.sender("0")
     assert await sender.send(map(Event, BODIES)) == len(BODIES)
     assert [event.body for event in await read(client, "0", len(BODIES))] == BODIES
 
 
-async def test_properties_of_every_type(client: HubClient) -> None:
+async def test_properties_of_every_type_round_trip(client: HubClient) -> None:
     sender = await client.sender("0")
     await sender.send(
         [Event(b"x", BOTH_CAN_SEND), Event(b"without"), Event(b"y" * 90_000, {"n": 1})]
@@ -100,9 +100,9 @@ async def test_properties_of_every_type(client: HubClient) -> None:
     assert typed(long.properties) == {"n": (int, 1)}
 
 
-async def test_whatever_others_have_sent_can_be_read(client: HubClient, place: Place) -> None:
+async def test_events_of_other_clients_can_be_read(client: HubClient, target: DriverTarget) -> None:
     properties = BOTH_CAN_SEND | ONLY_NATIVE_SENDS
-    async with NativeClient(place.hub.connection_string(place.name)) as other:
+    async with NativeClient(target.hub.connection_string(target.name)) as other:
         await (await other.sender("0")).send([Event(b"x", properties)])
     [event] = await read(client, "0", 1)
     assert typed(event.properties) == typed(properties)
@@ -111,26 +111,26 @@ async def test_whatever_others_have_sent_can_be_read(client: HubClient, place: P
 @pytest.mark.parametrize(
     "value", [UByte(-1), UByte(256), Int(2**31), 2**63, object()], ids=lambda value: repr(value)[:9]
 )
-async def test_a_property_that_does_not_fit_its_type(
-    client: HubClient, place: Place, value: Any
+async def test_a_property_out_of_range_is_refused(
+    client: HubClient, target: DriverTarget, value: Any
 ) -> None:
     sender = await client.sender("0")
     with pytest.raises(PumphouseError):
         await sender.send([Event(b"x", {"n": value})])
     assert await sender.send([Event(b"next")]) == 1
-    assert place.count() == 1
+    assert target.count() == 1
 
 
 @pytest.mark.parametrize("key", ["k", "Straße 😀", "x" * 128])
-async def test_keys(client: HubClient, place: Place, key: str) -> None:
+async def test_partition_keys_round_trip(client: HubClient, target: DriverTarget, key: str) -> None:
     sender = await client.sender()
     await sender.send([Event(b"1", partition_key=key), Event(b"2", partition_key=key), Event(b"3")])
     where = partition_for(key, 4)
-    events = await read(client, str(where), place.count(where))
+    events = await read(client, str(where), target.count(where))
     assert [event.body for event in events if event.partition_key == key] == [b"1", b"2"]
 
 
-async def test_an_event_knows_its_place(client: HubClient) -> None:
+async def test_a_received_event_has_sequence_offset_and_time(client: HubClient) -> None:
     sender = await client.sender("3")
     await sender.send([Event(b"x")])
     [event] = await read(client, "3", 1)
@@ -141,7 +141,7 @@ async def test_an_event_knows_its_place(client: HubClient) -> None:
     assert [type(value) for value in (event.sequence, event.enqueued_ms)] == [int, int]
 
 
-async def test_an_event_that_was_read_can_be_sent_on(client: HubClient) -> None:
+async def test_a_received_event_can_be_sent_again(client: HubClient) -> None:
     sender = await client.sender("0")
     await sender.send([Event(b"x", {"n": 1, "s": "t"}, partition_key="k")])
     [event] = await read(client, "0", 1)

@@ -1,4 +1,4 @@
-"""Where reading starts: settled before the first event is asked for, and the same after a break."""
+"""Start positions: resolved before the first event, and unchanged by a reconnect."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pumphouse.errors import AmqpError, OptionError
 from pumphouse.events import EARLIEST, LATEST, Event, Position, to_ms
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.options import Retention
-from tests.client.contract.support import Place, fill, read, running, sequences, take
+from tests.client.contract.support import DriverTarget, fill, read, running, sequences, take
 
 
 async def spread_out(client: HubClient, clock: MovableClock) -> list[Event]:
-    """Six events in partition 0, a second between each."""
+    """Six events in partition 0, one second apart."""
     sender = await client.sender("0")
     for number in range(6):
         await sender.send([Event(b"%d" % number)])
@@ -22,7 +22,7 @@ async def spread_out(client: HubClient, clock: MovableClock) -> list[Event]:
     return await read(client, "0", 6)
 
 
-async def test_all_kinds(client: HubClient, clock: MovableClock) -> None:
+async def test_all_kinds_of_positions(client: HubClient, clock: MovableClock) -> None:
     stored = await spread_out(client, clock)
     third = stored[2]
     assert third.offset is not None
@@ -41,7 +41,7 @@ async def test_all_kinds(client: HubClient, clock: MovableClock) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 7])
-async def test_latest_is_settled_when_the_reader_is_there(client: HubClient, before: int) -> None:
+async def test_latest_is_resolved_before_reader_returns(client: HubClient, before: int) -> None:
     if before:
         await fill(client, "0", before)
     reader = await client.reader(ReaderOptions("0", position=LATEST))
@@ -50,30 +50,34 @@ async def test_latest_is_settled_when_the_reader_is_there(client: HubClient, bef
 
 
 @pytest.mark.parametrize("before", [0, 7])
-async def test_latest_stays_where_it_was_over_a_break(
-    client: HubClient, place: Place, before: int
+async def test_latest_is_not_resolved_again_after_a_reconnect(
+    client: HubClient, target: DriverTarget, before: int
 ) -> None:
     if before:
         await fill(client, "0", before)
     reader = await client.reader(ReaderOptions("0", position=LATEST))
-    place.hub.faults.refuse(hub=place.name, group="$default", times=3)  # it takes a while to mend
-    place.hub.drop_connections()
-    await place.empty()
-    async with place.client() as another:
+    target.hub.faults.refuse(
+        hub=target.name, group="$default", times=3
+    )  # the reconnect takes a while
+    target.hub.drop_connections()
+    await target.empty()
+    async with target.client() as another:
         await fill(another, "0", 3)
     assert sequences(await take(reader, 3)) == [before, before + 1, before + 2]
 
 
-async def test_inclusive_once_is_not_inclusive_again(client: HubClient, place: Place) -> None:
+async def test_an_inclusive_position_is_exclusive_after_a_reconnect(
+    client: HubClient, target: DriverTarget
+) -> None:
     await fill(client, "0", 6)
     position = Position("sequence", "2", inclusive=True)
     reader = await client.reader(ReaderOptions("0", position=position, prefetch=1))
     assert sequences(await take(reader, 1, at_once=1)) == [2]
-    place.hub.drop_connections()
+    target.hub.drop_connections()
     assert sequences(await take(reader, 3)) == [3, 4, 5]
 
 
-async def test_the_place_behind_the_last_event_is_one(client: HubClient) -> None:
+async def test_the_position_after_the_last_event_is_valid(client: HubClient) -> None:
     await fill(client, "0", 3)
     reader = await client.reader(ReaderOptions("0", position=Position("sequence", "2")))
     await fill(client, "0", 1)
@@ -81,7 +85,7 @@ async def test_the_place_behind_the_last_event_is_one(client: HubClient) -> None
 
 
 @pytest.mark.parametrize("kind", ["offset", "sequence"])
-async def test_a_place_beyond_the_end_is_none(client: HubClient, kind: str) -> None:
+async def test_a_position_beyond_the_end_is_refused(client: HubClient, kind: str) -> None:
     await fill(client, "0", 3)
     with pytest.raises(AmqpError, match=r"The supplied .* '100000' is invalid") as refused:
         await client.reader(ReaderOptions("0", position=Position(kind, "100000")))
@@ -93,10 +97,10 @@ async def test_an_unknown_kind_is_an_error(client: HubClient) -> None:
         await client.reader(ReaderOptions("0", position=Position("yesterday")))
 
 
-async def test_what_has_expired_is_passed_over(driver: str) -> None:
+async def test_expired_events_are_skipped(driver: str) -> None:
     clock = MovableClock()
     made = EmbeddedHub({"eh": 1}, clock=clock, retention=Retention(seconds=60))
-    async with running(made) as hub, Place(hub, "eh", driver).client() as client:
+    async with running(made) as hub, DriverTarget(hub, "eh", driver).client() as client:
         await fill(client, "0", 5)
         reader = await client.reader(ReaderOptions("0", prefetch=1))
         assert sequences(await take(reader, 1, at_once=1)) == [0]
@@ -104,7 +108,7 @@ async def test_what_has_expired_is_passed_over(driver: str) -> None:
         hub.tick()
         await fill(client, "0", 2)
         found = [*sequences(await take(reader, 2)), *sequences(await reader.receive(1, 0.5))]
-        # One more may have been on its way when they went.
+        # One more event may have been in flight.
         assert found in ([5, 6], [1, 5, 6])
         old = Position("sequence", "1")
         assert sequences(await read(client, "0", 2, position=old)) == [5, 6]

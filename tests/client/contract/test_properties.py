@@ -1,4 +1,4 @@
-"""What a hub and its partitions tell of themselves."""
+"""Properties of a hub and its partitions."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pumphouse.errors import AmqpError
 from pumphouse.events import NEVER_MS
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.options import Retention
-from tests.client.contract.support import Place, every_door, fill, read, running
+from tests.client.contract.support import DriverTarget, every_listener, fill, read, running
 
 
-@every_door
-async def test_a_hub(client: HubClient, place: Place) -> None:
+@every_listener
+async def test_hub_properties(client: HubClient, target: DriverTarget) -> None:
     properties = await client.properties()
-    assert (properties.name, properties.partitions) == (place.name, ("0", "1", "2", "3"))
-    assert properties.created_ms == place.hub.namespace.hub(place.name).created_ms
-    assert client.hub == place.name
+    assert (properties.name, properties.partitions) == (target.name, ("0", "1", "2", "3"))
+    assert properties.created_ms == target.hub.namespace.hub(target.name).created_ms
+    assert client.hub == target.name
 
 
-async def test_where_checkpoints_are_filed(client: HubClient, place: Place) -> None:
-    assert client.namespace == f"127.0.0.1:{place.hub.port}"
+async def test_the_namespace_for_checkpoints(client: HubClient, target: DriverTarget) -> None:
+    assert client.namespace == f"127.0.0.1:{target.hub.port}"
 
 
-async def test_a_partition_in_which_nothing_has_ever_been(client: HubClient, place: Place) -> None:
+async def test_properties_of_an_unused_partition(client: HubClient, target: DriverTarget) -> None:
     empty = await client.partition_properties("1")
-    assert (empty.hub, empty.partition, empty.empty) == (place.name, "1", True)
+    assert (empty.hub, empty.partition, empty.empty) == (target.name, "1", True)
     assert (empty.first_sequence, empty.last_sequence) == (0, -1)
     assert (empty.last_offset, empty.last_enqueued_ms) == ("-1", NEVER_MS)
 
 
-async def test_a_partition_with_events(client: HubClient) -> None:
+async def test_properties_of_a_partition_with_events(client: HubClient) -> None:
     await fill(client, "1", 12)
     last = (await read(client, "1", 12))[-1]
     found = await client.partition_properties("1")
@@ -42,10 +42,10 @@ async def test_a_partition_with_events(client: HubClient) -> None:
     assert (found.last_offset, found.last_enqueued_ms) == (last.offset, last.enqueued_ms)
 
 
-async def test_a_partition_whose_events_have_expired(driver: str) -> None:
+async def test_properties_of_a_partition_with_expired_events(driver: str) -> None:
     clock = MovableClock()
     made = EmbeddedHub({"eh": 1}, clock=clock, retention=Retention(seconds=60))
-    async with running(made) as hub, Place(hub, "eh", driver).client() as client:
+    async with running(made) as hub, DriverTarget(hub, "eh", driver).client() as client:
         await fill(client, "0", 5)
         clock.advance(61)
         hub.tick()
@@ -58,12 +58,12 @@ async def test_a_partition_whose_events_have_expired(driver: str) -> None:
         assert [event.sequence for event in await read(client, "0", 2)] == [5, 6]
 
 
-async def test_an_unknown_partition(client: HubClient) -> None:
+async def test_properties_of_an_unknown_partition_are_refused(client: HubClient) -> None:
     with pytest.raises(AmqpError, match="between 0 and 3") as refused:
         await client.partition_properties("4")
     assert refused.value.condition == "com.microsoft:argument-out-of-range"
 
 
-async def test_many_questions_at_once(client: HubClient) -> None:
+async def test_concurrent_property_calls(client: HubClient) -> None:
     found = await asyncio.gather(*(client.partition_properties(str(n % 4)) for n in range(12)))
     assert [one.partition for one in found] == [str(n % 4) for n in range(12)]

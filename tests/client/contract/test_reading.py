@@ -12,10 +12,10 @@ from pumphouse.events import LATEST, Event
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.client.contract.support import (
     DEADLINE_S,
-    Place,
+    DriverTarget,
     bodies,
     eventually,
-    every_door,
+    every_listener,
     fill,
     numbered,
     read,
@@ -24,8 +24,8 @@ from tests.client.contract.support import (
 )
 
 
-@every_door
-async def test_in_order_and_each_once(client: HubClient) -> None:
+@every_listener
+async def test_events_are_read_in_order_and_once(client: HubClient) -> None:
     await fill(client, "1", 2500)
     events = await read(client, "1", 2500)
     assert sequences(events) == list(range(2500))
@@ -33,14 +33,14 @@ async def test_in_order_and_each_once(client: HubClient) -> None:
     assert {event.partition for event in events} == {"1"}
 
 
-async def test_receive_ends_at_its_deadline(client: HubClient) -> None:
+async def test_receive_returns_at_its_deadline(client: HubClient) -> None:
     reader = await client.reader(ReaderOptions("0"))
     async with asyncio.timeout(DEADLINE_S):
         assert await reader.receive(10, 0.01) == []
         assert await reader.receive(10, 0) == []
 
 
-async def test_receive_does_not_wait_for_more_than_there_is(client: HubClient) -> None:
+async def test_receive_returns_as_soon_as_there_is_an_event(client: HubClient) -> None:
     reader = await client.reader(ReaderOptions("0"))
     waiting = asyncio.create_task(reader.receive(100, 3600.0))
     await fill(client, "0", 1)
@@ -48,7 +48,7 @@ async def test_receive_does_not_wait_for_more_than_there_is(client: HubClient) -
         assert bodies(await waiting) == [b"0"]
 
 
-async def test_receive_hands_out_no_more_than_asked_for(client: HubClient) -> None:
+async def test_receive_respects_max_events(client: HubClient) -> None:
     await fill(client, "0", 20)
     reader = await client.reader(ReaderOptions("0"))
     found: list[Event] = []
@@ -59,7 +59,7 @@ async def test_receive_hands_out_no_more_than_asked_for(client: HubClient) -> No
     assert sequences(found) == list(range(20))
 
 
-async def test_what_is_not_taken_stays_when_a_receive_is_cancelled(client: HubClient) -> None:
+async def test_a_cancelled_receive_loses_no_event(client: HubClient) -> None:
     reader = await client.reader(ReaderOptions("0"))
     waiting = asyncio.create_task(reader.receive(1, DEADLINE_S))
     await asyncio.sleep(0)
@@ -70,26 +70,26 @@ async def test_what_is_not_taken_stays_when_a_receive_is_cancelled(client: HubCl
     assert sequences(await take(reader, 5)) == list(range(5))
 
 
-async def test_what_waits_and_what_may_still_come_has_a_bound(
-    client: HubClient, place: Place
+async def test_buffered_events_and_credit_are_limited(
+    client: HubClient, target: DriverTarget
 ) -> None:
     await fill(client, "0", 100)
     reader = await client.reader(ReaderOptions("0", prefetch=10))
-    [outlet] = place.outlets()
+    [consumer] = target.consumer_links()
     for taken in range(0, 72, 6):
-        # The hub's side of it: what was sent and not taken, and what it may still send. Once more
-        # than half was taken, all of it is asked for again.
-        await eventually(lambda taken=taken: place.granted(outlet) - taken >= 10)  # type: ignore[misc]
-        assert place.granted(outlet) - taken == 10
+        # In the hub: events sent but not received, and remaining credit. After more than half
+        # is received, credit is granted again.
+        await eventually(lambda taken=taken: target.granted(consumer) - taken >= 10)  # type: ignore[misc]
+        assert target.granted(consumer) - taken == 10
         assert sequences(await take(reader, 6, at_once=2)) == list(range(taken, taken + 6))
 
 
-async def test_a_prefetch_of_one(client: HubClient) -> None:
+async def test_a_prefetch_of_one_reads_all_events(client: HubClient) -> None:
     await fill(client, "0", 20)
     assert sequences(await read(client, "0", 20, prefetch=1)) == list(range(20))
 
 
-async def test_large_events_with_little_room_for_them(client: HubClient) -> None:
+async def test_large_events_with_a_small_byte_limit_are_read(client: HubClient) -> None:
     sender = await client.sender("0")
     await sender.send([Event(bytes([number]) * 200_000) for number in range(20)])
     events = await read(client, "0", 20, prefetch_bytes_max=250_000)
@@ -97,7 +97,7 @@ async def test_large_events_with_little_room_for_them(client: HubClient) -> None
     assert {len(event.body) for event in events} == {200_000}
 
 
-async def test_two_partitions_at_once(client: HubClient) -> None:
+async def test_two_partitions_are_read_concurrently(client: HubClient) -> None:
     async def follow(partition: str) -> list[bytes]:
         return bodies(await read(client, partition, 500))
 
@@ -108,10 +108,10 @@ async def test_two_partitions_at_once(client: HubClient) -> None:
         assert await second == bodies(numbered(500, start=1000))
 
 
-async def test_thirty_two_readers(hub: EmbeddedHub, place: Place) -> None:
-    name = f"{place.name}-wide"
+async def test_thirty_two_readers_are_served(hub: EmbeddedHub, target: DriverTarget) -> None:
+    name = f"{target.name}-wide"
     hub.create_hub(name, 32)
-    async with place.client(name=name) as client:
+    async with target.client(name=name) as client:
         sender = await client.sender()
         await sender.send(numbered(320), batch_events_max=10)  # without a key: in turn
         readers = await asyncio.gather(
@@ -122,14 +122,14 @@ async def test_thirty_two_readers(hub: EmbeddedHub, place: Place) -> None:
         assert sorted(int(event.body) for events in found for event in events) == list(range(320))
 
 
-async def test_readers_of_one_group_without_an_epoch_get_the_same(client: HubClient) -> None:
+async def test_readers_without_an_epoch_get_the_same_events(client: HubClient) -> None:
     await fill(client, "0", 10)
     readers = await asyncio.gather(*(client.reader(ReaderOptions("0")) for _ in range(2)))
     for reader in readers:
         assert sequences(await take(reader, 10)) == list(range(10))
 
 
-async def test_the_end_of_the_partition_is_told_to_whoever_asks(client: HubClient) -> None:
+async def test_track_end_reports_the_partition_end(client: HubClient) -> None:
     await fill(client, "0", 10)
     properties = await client.partition_properties("0")
     knowing = await client.reader(ReaderOptions("0", track_end=True))
@@ -145,10 +145,10 @@ async def test_the_end_of_the_partition_is_told_to_whoever_asks(client: HubClien
     assert unknowing.end is None
 
 
-# -- leaving --------------------------------------------------------------------------------------
+# -- closing --------------------------------------------------------------------------------------
 
 
-async def test_closing_wakes_whoever_waits(client: HubClient, place: Place) -> None:
+async def test_closing_ends_a_waiting_receive(client: HubClient, target: DriverTarget) -> None:
     reader = await client.reader(ReaderOptions("0"))
     waiting = asyncio.create_task(reader.receive(1, 3600.0))
     await asyncio.sleep(0)
@@ -156,10 +156,10 @@ async def test_closing_wakes_whoever_waits(client: HubClient, place: Place) -> N
     async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(LocalProtocolError, match="has been closed"):
             await waiting
-    await place.empty()
+    await target.empty()
 
 
-async def test_what_was_prefetched_is_forgotten(client: HubClient, place: Place) -> None:
+async def test_closing_drops_prefetched_events(client: HubClient, target: DriverTarget) -> None:
     await fill(client, "0", 20)
     reader = await client.reader(ReaderOptions("0"))
     await take(reader, 1, at_once=1)
@@ -167,32 +167,32 @@ async def test_what_was_prefetched_is_forgotten(client: HubClient, place: Place)
     await reader.close()
     with pytest.raises(LocalProtocolError, match="has been closed"):
         await reader.receive(1, DEADLINE_S)
-    await place.empty()
+    await target.empty()
 
 
-async def test_a_closed_reader_makes_room(client: HubClient, place: Place) -> None:
+async def test_a_closed_reader_frees_its_place(client: HubClient, target: DriverTarget) -> None:
     readers = [await client.reader(ReaderOptions("0")) for _ in range(5)]
     await readers[0].close()
-    await eventually(lambda: len(place.outlets()) == 4)
+    await eventually(lambda: len(target.consumer_links()) == 4)
     await client.reader(ReaderOptions("0"))
 
 
-async def test_a_client_closes_its_readers(place: Place) -> None:
+async def test_a_client_closes_its_readers(target: DriverTarget) -> None:
     before = asyncio.all_tasks()
-    async with place.client() as client:
+    async with target.client() as client:
         reader = await client.reader(ReaderOptions("0", position=LATEST))
-        assert len(place.outlets()) == 1
-    await place.empty()
+        assert len(target.consumer_links()) == 1
+    await target.empty()
     with pytest.raises(LocalProtocolError, match="closed"):
         await reader.receive(1, DEADLINE_S)
     assert asyncio.all_tasks() == before
 
 
-async def test_a_client_is_closed_when_its_task_is_cancelled(place: Place) -> None:
+async def test_a_client_is_closed_when_its_task_is_cancelled(target: DriverTarget) -> None:
     inside = asyncio.Event()
 
     async def work() -> None:
-        async with place.client() as client:
+        async with target.client() as client:
             reader = await client.reader(ReaderOptions("0"))
             inside.set()
             await reader.receive(1, 3600.0)
@@ -202,4 +202,4 @@ async def test_a_client_is_closed_when_its_task_is_cancelled(place: Place) -> No
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
-    await place.empty()
+    await target.empty()
