@@ -29,7 +29,7 @@ from pumphouse.amqp.sasl import MECHANISMS, plain_response
 from pumphouse.errors import AuthError, RemoteProtocolError
 from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.embedded import ROOT_RULE, EmbeddedHub
-from tests.amqp.pair import said
+from tests.amqp.connection_pair import performatives_in
 from tests.hub.conftest import Connect
 from tests.hub.peer import (
     Peer,
@@ -53,7 +53,7 @@ async def test_another_protocol_gets_our_protocol_header(hub: EmbeddedHub, start
 
 async def test_amqp_without_sasl_is_anonymous(hub: EmbeddedHub) -> None:
     """Accepted as anonymous: its tokens decide about access."""
-    responses = said(
+    responses = performatives_in(
         await send_raw(
             hub, AMQP_HEADER + encode_frame(Open(container_id="c")) + encode_frame(Close())
         )
@@ -102,7 +102,7 @@ async def test_plain_with_a_wrong_key_is_refused(hub: EmbeddedHub, password: str
 @pytest.mark.parametrize("mechanism", ["DIGEST-MD5", ""])
 async def test_an_unknown_mechanism_is_refused(hub: EmbeddedHub, mechanism: str) -> None:
     init = encode_frame(SaslInit(mechanism=mechanism), kind=SASL_FRAME)
-    assert said(await send_raw(hub, SASL_HEADER + init)) == [
+    assert performatives_in(await send_raw(hub, SASL_HEADER + init)) == [
         SASL_HEADER,
         SaslMechanisms(mechanisms=MECHANISMS),
         SaslOutcome(code=1),
@@ -116,7 +116,7 @@ async def test_a_whole_session_may_arrive_in_one_packet(hub: EmbeddedHub) -> Non
     from_cbs = Attach(name="b", handle=1, role=RECEIVER, source=Source(address="$cbs"))
     frames = (Open(container_id="c"), begin, to_cbs, from_cbs, Close())
     data = SASL_HEADER + INIT + AMQP_HEADER + b"".join(map(encode_frame, frames))
-    kinds = [type(response).__name__ for response in said(await send_raw(hub, data))]
+    kinds = [type(response).__name__ for response in performatives_in(await send_raw(hub, data))]
     assert kinds[:5] == ["bytes", "SaslMechanisms", "SaslOutcome", "bytes", "Open"]
     assert kinds[5:] == ["Begin", "Attach", "Flow", "Attach", "Close"]
 
