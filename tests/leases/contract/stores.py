@@ -43,7 +43,7 @@ class StoreBackend:
     open: Open
     # A handle without responses while it is open: reads must raise StoreError, writes must
     # return unknown, within their deadline. After it is closed the backend works as before.
-    silent: Open
+    unresponsive: Open
     # The time of the backend, and a way to advance it.
     now: Callable[[], float]
     pass_time: Callable[[float], Awaitable[None]]
@@ -94,11 +94,11 @@ async def memory(directory: Path) -> AsyncIterator[StoreBackend]:
             yield store
 
     @asynccontextmanager
-    async def silent() -> AsyncIterator[CheckpointStore]:
+    async def unresponsive() -> AsyncIterator[CheckpointStore]:
         async with FlakyStore(store, RandomFaults(Random(0), before=1, failed=1)) as flaky:
             yield flaky
 
-    yield StoreBackend(open_store, silent, clock.monotonic, clock.pass_time)
+    yield StoreBackend(open_store, unresponsive, clock.monotonic, clock.pass_time)
 
 
 @asynccontextmanager
@@ -110,7 +110,7 @@ async def sqlite(directory: Path) -> AsyncIterator[StoreBackend]:
         return MachineTime("this run", clock.monotonic(), clock.now())
 
     @asynccontextmanager
-    async def silent() -> AsyncIterator[CheckpointStore]:
+    async def unresponsive() -> AsyncIterator[CheckpointStore]:
         """Its thread hangs, as with a hanging disk."""
         async with SqliteStore(path, deadline_s=60, clock=moment) as store:
             assert store._thread is not None
@@ -127,7 +127,7 @@ async def sqlite(directory: Path) -> AsyncIterator[StoreBackend]:
 
     yield StoreBackend(
         lambda: SqliteStore(path, deadline_s=60, clock=moment),
-        silent,
+        unresponsive,
         clock.monotonic,
         clock.pass_time,
     )
@@ -176,7 +176,7 @@ async def blob_backend(
     """A container of Azurite, whose clock is advanced. Its times are in whole seconds."""
 
     @asynccontextmanager
-    async def silent() -> AsyncIterator[CheckpointStore]:
+    async def unresponsive() -> AsyncIterator[CheckpointStore]:
         """Every request takes effect, and every response is lost."""
         async with proxy_to(azurite.port) as proxy, store(proxy.port) as opened:
             proxy.inject_always("lost")
@@ -187,7 +187,7 @@ async def blob_backend(
 
     yield StoreBackend(
         lambda: store(azurite.port),
-        silent,
+        unresponsive,
         azurite.clock.monotonic,
         pass_time,
         resolution_s=2.0,

@@ -47,14 +47,14 @@ async def test_a_write_without_a_response_is_unknown(
 ) -> None:
     row = await first(store)
     stored_checkpoint = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 1)))
-    async with backend.silent() as silent:
-        outcomes = await silent.claim_ownership(GROUP, [renew(row), claim(None, "1", "a")])
+    async with backend.unresponsive() as unresponsive:
+        outcomes = await unresponsive.claim_ownership(GROUP, [renew(row), claim(None, "1", "a")])
         assert [type(outcome) for outcome in outcomes] == [Unknown, Unknown]
         assert [o.requested for o in outcomes if isinstance(o, Unknown)] == [
             renew(row),
             claim(None, "1", "a"),
         ]
-        reported = await silent.update_checkpoint(advance(stored_checkpoint, 5, "5"))
+        reported = await unresponsive.update_checkpoint(advance(stored_checkpoint, 5, "5"))
         assert isinstance(reported, Unknown)
         assert reported.why
 
@@ -64,8 +64,8 @@ async def test_after_lost_responses_the_rows_show_what_was_written(
 ) -> None:
     """The etag shows whether the write took effect, and a repeated call never writes twice."""
     row = await first(store)
-    async with backend.silent() as silent:
-        assert isinstance(await write(silent, claim(row, "0", "b")), Unknown)
+    async with backend.unresponsive() as unresponsive:
+        assert isinstance(await write(unresponsive, claim(row, "0", "b")), Unknown)
     listed = (await rows(store))["0"]
     assert (listed.owner, listed.epoch) in {("a", 1), ("b", 2)}
     assert (listed.etag == row.etag) == (listed.owner == "a")

@@ -13,29 +13,29 @@ from tests.leases.contract.stores import GROUP, StoreBackend
 
 async def test_a_failure_to_read_raises(backend: StoreBackend, store: CheckpointStore) -> None:
     await first(store)
-    async with backend.silent() as silent:
-        for reading in (silent.list_ownership, silent.list_checkpoints):
+    async with backend.unresponsive() as unresponsive:
+        for reading in (unresponsive.list_ownership, unresponsive.list_checkpoints):
             with pytest.raises(StoreError) as raised:
                 await reading(GROUP)
             assert str(raised.value)
             for secret in backend.secrets:
                 assert secret not in str(raised.value)
-                assert secret not in repr(silent)
+                assert secret not in repr(unresponsive)
 
 
 async def test_a_beat_that_fails_raises(backend: StoreBackend, store: CheckpointStore) -> None:
-    async with backend.silent() as silent:
+    async with backend.unresponsive() as unresponsive:
         with pytest.raises(StoreError):
-            await silent.beat(GROUP, "a")
+            await unresponsive.beat(GROUP, "a")
         with pytest.raises(StoreError):
-            await silent.leave(GROUP, "a")
+            await unresponsive.leave(GROUP, "a")
 
 
 async def test_a_store_works_after_a_failure(backend: StoreBackend, store: CheckpointStore) -> None:
     row = await first(store)
-    async with backend.silent() as silent:
+    async with backend.unresponsive() as unresponsive:
         with pytest.raises(StoreError):
-            await silent.list_ownership(GROUP)
+            await unresponsive.list_ownership(GROUP)
     await granted(store, renew((await rows(store))["0"]))
     await store.beat(GROUP, "a")
     assert "a" in await members(store)

@@ -404,9 +404,9 @@ async def test_a_read_only_signature_is_refused_with_advice(
             await write(reader, claim(None, "0", "a"))
         assert "sig=" not in str(raised.value)
         storage.proxy.inject_always("busy")
-        with pytest.raises(StoreError) as silent:
+        with pytest.raises(StoreError) as unresponsive:
             await reader.list_ownership(GROUP)
-        assert "sig=" not in str(silent.value)
+        assert "sig=" not in str(unresponsive.value)
         storage.proxy.inject_always(None)
 
 
