@@ -1,4 +1,4 @@
-"""Import paths of version 0.1 that moved: they still work, with a DeprecationWarning."""
+"""Import paths of version 0.1 that moved. They still work, with a DeprecationWarning."""
 
 import sys
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ RENAMED = {
 
 
 class RenamedModules(MetaPathFinder, Loader):
-    """Finds an old import path and loads the module that is there today."""
+    """Finds an old import path and loads the module under its new path."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -32,11 +32,11 @@ class RenamedModules(MetaPathFinder, Loader):
         old, new = module.__name__, RENAMED[module.__name__]
         # The caller's import statement is the first frame outside of the import system.
         warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
-        # The import system takes what stands here after loading.
+        # After loading, the import system returns the module that is registered here.
         sys.modules[old] = import_module(new)
 
 
 def install() -> None:
-    """Let the old import paths be found, after every other way has failed."""
+    """Register the finder of old import paths, after all other finders."""
     if not any(isinstance(finder, RenamedModules) for finder in sys.meta_path):
         sys.meta_path.append(RenamedModules())
