@@ -408,9 +408,6 @@ def test_a_heartbeat_is_only_sent_on_an_open_connection() -> None:
     assert peer.server.data_to_send() == [EMPTY_FRAME]
 
 
-# -- limits ---------------------------------------------------------------------------------------
-
-
 def test_a_channel_above_the_limit_is_refused() -> None:
     peer = opened(limits=Limits(channel_max=5))
     assert [type(a) for a in peer.say(BEGIN, channel=5)] == [Begin]

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructField, StructType
 
-from pumphouse.spark.all_partitions import AllPartitionsDriver
-from pumphouse.spark.driver import QueryRun
+from pumphouse.spark.driver.all_partitions import AllPartitionsDriver
+from pumphouse.spark.driver.base import QueryRun
 from pumphouse.spark.read.columns import TYPES
 from pumphouse.spark.source import BatchReader, StreamReader
 from tests.spark.conftest import Hub

@@ -25,8 +25,8 @@ from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.links import management
 from pumphouse.hub.options import Retention
 from pumphouse.spark import source
-from pumphouse.spark.driver import ColumnSelection, make_task
-from pumphouse.spark.hub_state import UNRESPONSIVE_S
+from pumphouse.spark.driver.base import ColumnSelection, make_task
+from pumphouse.spark.driver.hub_state import UNRESPONSIVE_S
 from pumphouse.spark.lag.task_reports import TaskReport
 from pumphouse.spark.offsets import Span
 from pumphouse.spark.read.connections import connect, connections

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pumphouse.spark.all_partitions import AllPartitionsDriver
-from pumphouse.spark.driver import SourceDriver
+from pumphouse.spark.driver.all_partitions import AllPartitionsDriver
+from pumphouse.spark.driver.base import SourceDriver
 from pumphouse.spark.options import SourceOptions
 
 

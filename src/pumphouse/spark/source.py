@@ -31,10 +31,10 @@ from pyspark.sql.types import StructType
 
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.leases.store_url import parse_store_url
-from pumphouse.spark.all_partitions import make_tasks
-from pumphouse.spark.driver import ColumnSelection, SourceDriver, TaskPartition, run_epoch
+from pumphouse.spark.driver.all_partitions import make_tasks
+from pumphouse.spark.driver.base import ColumnSelection, SourceDriver, TaskPartition, run_epoch
+from pumphouse.spark.driver.hub_state import HubState
 from pumphouse.spark.driver_factory import open_driver
-from pumphouse.spark.hub_state import HubState
 from pumphouse.spark.options import SourceOptions, read_source
 from pumphouse.spark.planner import Planner, plan_batch_query
 from pumphouse.spark.read.columns import check_columns, required_columns

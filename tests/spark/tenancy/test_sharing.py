@@ -16,7 +16,7 @@ from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.leases.store_url import open_store
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.processor import Processor
-from pumphouse.spark.all_partitions import AllPartitionsDriver
+from pumphouse.spark.driver.all_partitions import AllPartitionsDriver
 from pumphouse.spark.options import read_source
 from tests.spark.conftest import Hub
 from tests.spark.tenancy.support.microbatch import CheckpointFolder, Row

@@ -15,7 +15,7 @@ from dataclasses import replace
 from secrets import token_hex
 
 from pumphouse.events import Position
-from pumphouse.spark.driver import (
+from pumphouse.spark.driver.base import (
     ColumnSelection,
     Offset,
     QueryRun,

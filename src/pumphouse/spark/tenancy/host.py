@@ -27,10 +27,10 @@ from pumphouse.leases.store_url import open_store, parse_store_url
 from pumphouse.logs import line
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.partition import PartitionClient
+from pumphouse.spark.driver.loop_thread import LoopThread
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.lag.known_positions import KnownPosition
 from pumphouse.spark.lag.lookup import find_known_position
-from pumphouse.spark.loop_thread import LoopThread
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.tenancy.batches import PlannablePartition, TenantBatches
 from pumphouse.spark.tenancy.evictions import serve_evictions

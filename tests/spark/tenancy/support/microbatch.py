@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumphouse.spark.driver import ColumnSelection
+from pumphouse.spark.driver.base import ColumnSelection
 from pumphouse.spark.options import read_source
 from pumphouse.spark.source import read_task_partition
 from pumphouse.spark.tenancy.driver import TenantDriver

@@ -23,8 +23,8 @@ from pumphouse.errors import AuthError, ConnectionFailed, HubNotFound, Pumphouse
 from pumphouse.events import LATEST, Position
 from pumphouse.logs import line
 from pumphouse.spark.advice import no_response_error, no_such_group_error, with_advice
+from pumphouse.spark.driver.loop_thread import LoopThread
 from pumphouse.spark.identity import open_hub
-from pumphouse.spark.loop_thread import LoopThread
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.planner import HubSnapshot
 

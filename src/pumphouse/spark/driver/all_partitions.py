@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pumphouse.clock import now_ms
 from pumphouse.leases.model import Group
-from pumphouse.spark.driver import (
+from pumphouse.spark.driver.base import (
     ColumnSelection,
     Offset,
     QueryRun,

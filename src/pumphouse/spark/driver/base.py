@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from pyspark.sql.datasource import InputPartition
 
 from pumphouse.clock import Clock, SystemClock, now_ms
-from pumphouse.spark.hub_state import HubState
+from pumphouse.spark.driver.hub_state import HubState
 from pumphouse.spark.lag.known_positions import (
     POSITIONS_KEY,
     READER_KEY,
