@@ -92,7 +92,7 @@ class Connection:
         self.state = "START"
         self.layer = "header"  # then "sasl" or "amqp"
         self.logged_in = False  # SASL succeeded
-        self.silent = False  # we have performative our last word
+        self.silent = False  # our close is sent
         self.remote: Open | None = None
         self.remote_frame_max = MIN_MAX_FRAME
         self.sessions: dict[int, Session] = {}  # by the peer's channel
@@ -340,7 +340,7 @@ class Connection:
             return  # a heartbeat
         performative, after = self.decode(frame)
         if self.silent and not isinstance(performative, Open | Close):
-            return  # it was under way when we performative good-bye
+            return  # sent before the peer received our close
         session = self.sessions.get(frame.channel)
         if session is not None and not isinstance(performative, Open | Close | Begin):
             payload = b""

@@ -14,7 +14,7 @@ from pumphouse.amqp.types import Symbol, UByte, UInt, ULong, UShort
 
 SENDER, RECEIVER = False, True  # the `role` field: the end of the link that sends the frame
 
-UNSETTLED, SETTLED, MIXED = 0, 1, 2  # snd-settle-mode
+UNSETTLED, SETTLED = 0, 1  # snd-settle-mode
 FIRST, SECOND = 0, 1  # rcv-settle-mode
 
 SELECTOR_FILTER = Symbol("apache.org:selector-filter:string")  # filters with SQL

@@ -195,9 +195,9 @@ def properties_of(columns: dict[ValueId, Sequence[Any]]) -> list[dict[str, Any]]
         return [{} for _ in columns[BODY]]
     # Name by name is several times faster than dict(zip(names, row)) per row.
     first = names[0].name
-    found = [{first: value} for value in columns[names[0]]]
+    rows = [{first: value} for value in columns[names[0]]]
     for value_id in names[1:]:
         name = value_id.name
-        for properties, value in zip(found, columns[value_id], strict=True):
+        for properties, value in zip(rows, columns[value_id], strict=True):
             properties[name] = value
-    return found
+    return rows

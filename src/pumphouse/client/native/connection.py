@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
         self.writable = True
         self.failure: PumphouseError | None = None
         self._session: Session | None = None
-        self._ready: asyncio.Future[None] = self.loop.create_future()
+        self.ready: asyncio.Future[None] = self.loop.create_future()
         self._disconnected = asyncio.Event()
         self._attaching: dict[Link, asyncio.Future[Attach]] = {}
         self._detaching: dict[Link, asyncio.Future[None]] = {}
@@ -280,8 +280,8 @@ class Connection(asyncio.Protocol):
             case amqp.Opened():
                 self._session = self.amqp.begin()
             case amqp.Begun():
-                if not self._ready.done():
-                    self._ready.set_result(None)
+                if not self.ready.done():
+                    self.ready.set_result(None)
             case amqp.Ended():
                 self.fail(
                     ConnectionFailed(f"{self.address} ended the session{reason_text(event.error)}")
@@ -343,7 +343,7 @@ class Connection(asyncio.Protocol):
             return
         self.failure = cause
         log.debug("%s", line("connection_lost", address=self.address, cause=cause))
-        fail_future(self._ready, cause)
+        fail_future(self.ready, cause)
         waiting: list[asyncio.Future[Any]] = [outcome for _, outcome in self._outcomes.values()]
         waiting += [*self._attaching.values(), *self._detaching.values()]
         self._outcomes.clear()
@@ -381,7 +381,7 @@ async def connect(
     try:
         async with connection.within(options.connect_s, "open the connection"):
             await open_transport(route, connection, context)
-            await connection._ready
+            await connection.ready
     except BaseException:
         if hasattr(connection, "transport"):
             connection.transport.abort()
