@@ -136,9 +136,9 @@ async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 @pytest.mark.parametrize(
     ("peer", "sentence"),
     [
-        (speak_http, "rejected WebSocket connection: HTTP 404|answers with 404"),
+        (speak_http, "rejected WebSocket connection: HTTP 404|the response was 404"),
         (speak_nonsense, "did not receive a valid HTTP response"),
-        (hang_up, "hung up during the handshake|did not receive a valid HTTP response"),
+        (hang_up, "the connection was closed|did not receive a valid HTTP response"),
     ],
 )
 async def test_an_invalid_websocket_server_is_reported(peer: object, sentence: str) -> None:
@@ -150,7 +150,7 @@ async def test_an_invalid_websocket_server_is_reported(peer: object, sentence: s
         with pytest.raises(ConnectionFailed, match=sentence) as failed:
             await client.__aenter__()
         await client.__aexit__()
-        assert f"127.0.0.1:{port} is to speak AMQP over WebSocket" in str(failed.value)
+        assert f"the WebSocket handshake with 127.0.0.1:{port}" in str(failed.value)
 
 
 async def test_a_client_with_retries_waits_for_the_hub(hub: EmbeddedHub) -> None:

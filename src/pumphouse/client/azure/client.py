@@ -188,29 +188,31 @@ class AzureClient(HubClient):
     # -- properties -------------------------------------------------------------------------------
 
     async def properties(self) -> HubProperties:
-        found = await self._caller.call_with_retries(
+        properties = await self._caller.call_with_retries(
             lambda: self._management().get_eventhub_properties()
         )
         return HubProperties(
-            found["eventhub_name"], to_ms(found["created_at"]), tuple(found["partition_ids"])
+            properties["eventhub_name"],
+            to_ms(properties["created_at"]),
+            tuple(properties["partition_ids"]),
         )
 
     async def partition_properties(self, partition: str) -> PartitionProperties:
         try:
-            found = await self._caller.call_with_retries(
+            properties = await self._caller.call_with_retries(
                 lambda: self._management().get_partition_properties(partition)
             )
         except AmqpError:
             self._check(partition, await self.properties())
             raise
         return PartitionProperties(
-            hub=found["eventhub_name"],
-            partition=found["id"],
-            first_sequence=found["beginning_sequence_number"],
-            last_sequence=found["last_enqueued_sequence_number"],
-            last_offset=found["last_enqueued_offset"],
-            last_enqueued_ms=to_ms(found["last_enqueued_time_utc"]),
-            empty=found["is_empty"],
+            hub=properties["eventhub_name"],
+            partition=properties["id"],
+            first_sequence=properties["beginning_sequence_number"],
+            last_sequence=properties["last_enqueued_sequence_number"],
+            last_offset=properties["last_enqueued_offset"],
+            last_enqueued_ms=to_ms(properties["last_enqueued_time_utc"]),
+            empty=properties["is_empty"],
         )
 
     def _management(self) -> Any:

@@ -146,8 +146,8 @@ class Rows:
 
     def sequence(self) -> IntArray:
         """The sequence number of each row."""
-        found = np.concatenate([NO_ROWS, *(part.sequence for part in self.parts)])
-        return found if self.order is None else found[self.order]
+        sequences = np.concatenate([NO_ROWS, *(part.sequence for part in self.parts)])
+        return sequences if self.order is None else sequences[self.order]
 
     def newest_ms(self) -> int | None:
         """The latest enqueued time of the rows, if any."""
@@ -174,11 +174,11 @@ class Rows:
         """The bodies of rows that are all in the buffer: sorted first, then copied once."""
         if len(self.alike) == 1:
             return self.alike[0].body()
-        found = [part.group.values[BODY] for part in self.alike]
+        bodies = [part.group.values[BODY] for part in self.alike]
         values = Values(
-            np.concatenate([one.codes for one in found]),
-            np.concatenate([one.starts for one in found]),
-            np.concatenate([one.lengths for one in found]),
+            np.concatenate([values.codes for values in bodies]),
+            np.concatenate([values.starts for values in bodies]),
+            np.concatenate([values.lengths for values in bodies]),
             BINARIES,
         )
         values = values if self.order is None else values.keep(self.order)
@@ -275,22 +275,22 @@ class GroupRows:
         if kinds <= BOOLEANS:
             return take(string_array(["true", "false"]), numbers(values.codes - 0x41, pa.int8()))
         if kinds == {DOUBLE}:
-            found = self.view.as_type(">f8")[values.starts].astype(np.float64)
-            size = np.abs(found)
+            doubles = self.view.as_type(">f8")[values.starts].astype(np.float64)
+            size = np.abs(doubles)
             if all_true((size == 0) | ((size >= PLAIN_MIN) & (size < PLAIN_MAX))):
-                return doubles_as_text(found)
+                return doubles_as_text(doubles)
         return string_array(list(self.cached_texts(values)))
 
     def checked_texts(self, values: Values) -> pa.Array:
         """The text of each value, checked to be UTF-8."""
-        found = slice_values(self.view, values, self.cache).view(pa.string())
+        texts = slice_values(self.view, values, self.cache).view(pa.string())
         try:
-            found.validate(full=True)
+            texts.validate(full=True)
         except pa.ArrowInvalid:
             for _ in decoded(self.view, values):
                 pass  # one of them raises MalformedBytes
             raise
-        return found
+        return texts
 
     def cached_texts(self, values: Values) -> Iterator[str]:
         """The texts of values of any type, from a cache."""
@@ -324,8 +324,8 @@ class MessageRows:
         return timestamps_of(self.annotation(ENQUEUED))
 
     def last_ms(self) -> int | None:
-        found = self.messages[-1].annotations.get(ENQUEUED)
-        return int(found) if isinstance(found, int) else None
+        enqueued = self.messages[-1].annotations.get(ENQUEUED)
+        return int(enqueued) if isinstance(enqueued, int) else None
 
     def text(self, name: str) -> pa.Array:
         return string_array([text_or_none(value) for value in self.annotation(name)])
@@ -336,21 +336,21 @@ class MessageRows:
     def system(self) -> pa.Array:
         return self.map_of(system_properties(message) for message in self.messages)
 
-    def map_of(self, found: Iterable[Mapping[Any, Any]]) -> pa.Array:
-        texts = [{text_of(key): text_of(value) for key, value in one.items()} for one in found]
+    def map_of(self, maps: Iterable[Mapping[Any, Any]]) -> pa.Array:
+        texts = [{text_of(key): text_of(value) for key, value in map_.items()} for map_ in maps]
         offsets = np.cumsum([0, *map(len, texts)])
         return pa.MapArray.from_arrays(
             numbers(offsets, pa.int32()),
-            string_array([key for one in texts for key in one]),
-            string_array([value for one in texts for value in one.values()]),
+            string_array([key for text_map in texts for key in text_map]),
+            string_array([value for text_map in texts for value in text_map.values()]),
         )
 
 
 def system_properties(message: Message) -> dict[Any, Any]:
     """Annotations without a column, and message properties by their AMQP names."""
-    found = {key: value for key, value in message.annotations.items() if key not in IN_COLUMNS}
+    properties = {key: value for key, value in message.annotations.items() if key not in IN_COLUMNS}
     for spec in specs(Properties) if message.properties else ():
         value = getattr(message.properties, spec.name)
         if value is not None:
-            found[hyphen(spec.name)] = value
-    return found
+            properties[hyphen(spec.name)] = value
+    return properties

@@ -40,15 +40,15 @@ class WebSocketStream:
             while self.protocol.state is CONNECTING and self.protocol.handshake_exc is None:
                 self.take_in()
         except TimeoutError:
-            raise self.refused("says nothing") from None
+            raise self.refused("no response in time") from None
         except OSError as failed:
-            raise self.refused(f"hung up ({failed.strerror or failed})") from None
+            raise self.refused(f"the connection broke ({failed.strerror or failed})") from None
         if self.protocol.handshake_exc is not None:
-            raise self.refused(f"does not: {self.protocol.handshake_exc}")
+            raise self.refused(f"{self.protocol.handshake_exc}")
         if self.protocol.state is not OPEN:
-            raise self.refused("hung up during the handshake")
+            raise self.refused("the connection was closed")
         if self.protocol.subprotocol != AMQP:
-            raise self.refused("speaks no AMQP there")
+            raise self.refused("the server does not offer the subprotocol amqp")
 
     def refused(self, what: str) -> ConnectionFailed:
         return handshake_failed(self.route, what)

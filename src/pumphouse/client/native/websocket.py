@@ -31,20 +31,20 @@ class ClientWebSocket(WebSocketAdapter):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.fail("hung up during the handshake")
+        self.fail("the connection was closed")
 
     def data_received(self, data: bytes) -> None:
         self.receive(data)
         if self.protocol.handshake_exc is not None:
-            self.fail(f"does not: {self.protocol.handshake_exc}")
+            self.fail(f"{self.protocol.handshake_exc}")
         self.flush()
 
     def on_handshake(self, event: Request | Response) -> None:
         assert isinstance(event, Response)
         if self.protocol.state is not OPEN:
-            self.fail(f"answers with {event.status_code} {event.reason_phrase}")
+            self.fail(f"the response was {event.status_code} {event.reason_phrase}")
         elif self.protocol.subprotocol != AMQP:
-            self.fail("speaks no AMQP there")
+            self.fail("the server does not offer the subprotocol amqp")
         elif not self.opened.done():
             self.opened.set_result(None)
             self.open(self.connection)
@@ -64,5 +64,5 @@ class ClientWebSocket(WebSocketAdapter):
 
 def handshake_failed(route: Route, problem: str) -> ConnectionFailed:
     return ConnectionFailed(
-        f"{route.address} is to speak AMQP over WebSocket at {route.path}, and {problem}"
+        f"the WebSocket handshake with {route.address} at {route.path} failed: {problem}"
     )
