@@ -231,7 +231,7 @@ async def open_links(
 
 
 @pytest.fixture
-def wire(sdk: Sdk, open_links: dict[str, OpenLink]) -> OpenLink:
+def open_link(sdk: Sdk, open_links: dict[str, OpenLink]) -> OpenLink:
     """An open producer and an open reader."""
     open_links[sdk.name].start()
     return open_links[sdk.name]

@@ -55,7 +55,9 @@ class TailQuery:
 
     def matches(self, event: Event) -> bool:
         grep = self.grep
-        return grep is None or any(map(grep.search, (plain(event.body), event.partition_key or "")))
+        return grep is None or any(
+            map(grep.search, (body_text(event.body), event.partition_key or ""))
+        )
 
 
 @click.command()
@@ -97,8 +99,8 @@ def tail(
     """Show the last events of HUB, or the events from a position.
 
     Without --from it shows the last 10 events (or -n), and with --follow all new events. With
-    --from it shows all events from there to the end, but at most -n; with --follow it continues
-    until -n events were shown. Partitions are merged by time.
+    --from it shows all events from that position to the end, but at most -n; with --follow it
+    continues until -n events were shown. Partitions are merged by time.
 
     A line has partition, sequence number, time, key and body. HUB can be omitted if the connection
     string has an EntityPath.
@@ -126,16 +128,16 @@ class EventPrinter:
     def __init__(self, line: Callable[[Event], str], query: TailQuery) -> None:
         self.line = line
         self.query = query
-        # Without a position the number selects the first events; with one it is a limit.
-        self.left = sys.maxsize if query.position is None else query.number or sys.maxsize
+        # Without --from, -n selects how many past events are shown, and new events are unlimited.
+        self.remaining = sys.maxsize if query.position is None else query.number or sys.maxsize
 
     def show(self, events: list[Event]) -> bool:
         """Print the matching events; False after the limit is reached."""
-        matching = [event for event in events if self.query.matches(event)][: self.left]
-        self.left -= len(matching)
+        matching = [event for event in events if self.query.matches(event)][: self.remaining]
+        self.remaining -= len(matching)
         if matching:
             print("\n".join(map(self.line, matching)), flush=True)
-        return self.left > 0
+        return self.remaining > 0
 
 
 async def run(client: HubClient, query: TailQuery, show: Callable[[list[Event]], bool]) -> None:
@@ -143,11 +145,11 @@ async def run(client: HubClient, query: TailQuery, show: Callable[[list[Event]],
 
     spans = [span for span in await find_spans(client, query) if query.follow or not span.empty]
     streams = await open_streams(client, query.group, spans)
-    async with aclosing(merge(streams)) as past:
+    async with aclosing(merge(streams)) as past_events:
         if query.position is None:
-            more = show(await last_of(past, query))
+            more = show(await last_of(past_events, query))
         else:
-            more = await show_all(past, show)
+            more = await show_all(past_events, show)
     if more and query.follow:
         await follow(streams, show)
 
@@ -155,26 +157,26 @@ async def run(client: HubClient, query: TailQuery, show: Callable[[list[Event]],
 async def find_spans(client: HubClient, query: TailQuery) -> list[Span]:
     from pumphouse.cli.common.event_streams import span_for
 
-    every = (await client.properties()).partitions
-    # The last matching events can be anywhere: read all of them.
+    all_partitions = (await client.properties()).partitions
+    # With --grep the last matching events can be anywhere in the partition: read it whole.
     last = sys.maxsize if query.grep is not None else query.number or LAST
     return [
         span_for(await client.partition_properties(partition), query.position, last)
-        for partition in ([query.partition] if query.partition is not None else every)
+        for partition in ([query.partition] if query.partition is not None else all_partitions)
     ]
 
 
-async def last_of(past: AsyncIterator[Event], query: TailQuery) -> list[Event]:
-    kept: deque[Event] = deque(maxlen=query.number or LAST)
-    async for event in past:
+async def last_of(past_events: AsyncIterator[Event], query: TailQuery) -> list[Event]:
+    last_events: deque[Event] = deque(maxlen=query.number or LAST)
+    async for event in past_events:
         if query.matches(event):
-            kept.append(event)
-    return list(kept)
+            last_events.append(event)
+    return list(last_events)
 
 
-async def show_all(past: AsyncIterator[Event], show: Callable[[list[Event]], bool]) -> bool:
+async def show_all(past_events: AsyncIterator[Event], show: Callable[[list[Event]], bool]) -> bool:
     block: list[Event] = []
-    async for event in past:
+    async for event in past_events:
         block.append(event)
         if len(block) == BLOCK:
             if not show(block):
@@ -190,7 +192,7 @@ def as_text(event: Event) -> str:
     position = f"{event.partition}:{event.sequence}"
     if console.use_colour():
         position = click.style(position, fg="cyan")
-    key, text = event.partition_key or "-", escaped(plain(event.body))
+    key, text = event.partition_key or "-", escaped(body_text(event.body))
     return f"{position}  {timestamp(event)}  {key}  {text}"
 
 
@@ -214,7 +216,7 @@ def body_fields(data: bytes) -> dict[str, str]:
         return {"body_base64": b64encode(data).decode()}
 
 
-def plain(data: bytes) -> str:
+def body_text(data: bytes) -> str:
     """A body as text; invalid bytes appear as \\xNN."""
     return data.decode("utf-8", "backslashreplace")
 
@@ -227,12 +229,14 @@ def escaped(text: str) -> str:
 
 
 def timestamp(event: Event) -> str | None:
-    at = event.enqueued_at
-    return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    enqueued_at = event.enqueued_at
+    if enqueued_at is None:
+        return None
+    return enqueued_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def json_value(value: Any) -> Any:
-    """An AMQP value without a JSON equivalent."""
+    """A JSON value for an AMQP value without a JSON equivalent; an array becomes a list."""
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, UUID | datetime):

@@ -21,10 +21,10 @@ from pumphouse.client.batches import ENQUEUED, KEY, OFFSET, SEQUENCE, decode_eve
 from pumphouse.errors import MalformedBytes
 from pumphouse.events import Event
 
-# Decoded at once: many enough to be fast, few enough that temporary objects are freed before the
-# garbage collector examines them.
+# Payloads decoded together: with more of them the garbage collector would examine their temporary
+# objects before they are freed.
 CHUNK = 128
-SINGLES_MAX = 1  # so few are decoded faster than a pattern is learned
+SINGLES_MAX = 1  # up to this many payloads are decoded faster without a pattern
 LEARN_MAX = 4  # patterns learned per batch; more would not help
 PATTERNS_MAX = 16  # patterns kept
 
@@ -32,7 +32,7 @@ KEY_ID, SEQUENCE_ID, OFFSET_ID, ENQUEUED_ID = (
     ValueId(MESSAGE_ANNOTATIONS, name) for name in (KEY, SEQUENCE, OFFSET, ENQUEUED)
 )
 LONG, TIME = 0x81, 0x83  # constructors
-NOTHING = repeat(None)  # a missing column
+MISSING_COLUMN = repeat(None)
 
 
 class MutableEvent:
@@ -52,7 +52,7 @@ class MutableEvent:
 
 
 class PatternCache:
-    """The learned patterns; the one used last comes first."""
+    """The learned patterns, the most recently used first."""
 
     def __init__(self) -> None:
         self.patterns: tuple[Pattern, ...] = ()  # replaced, never modified: shared by threads
@@ -64,7 +64,7 @@ class PatternCache:
                 return pattern
         return None
 
-    def remember(self, pattern: Pattern) -> None:
+    def move_to_front(self, pattern: Pattern) -> None:
         if self.patterns[:1] != (pattern,):
             others = (other for other in self.patterns if other is not pattern)
             self.patterns = (pattern, *others)[:PATTERNS_MAX]
@@ -77,46 +77,46 @@ def decode_events(payloads: Sequence[bytes], partition: str) -> list[Event]:
     """The events in messages of a partition; MalformedBytes if one is invalid."""
     events: list[Event] = []
     for start in range(0, len(payloads), CHUNK):
-        some = payloads[start : start + CHUNK]
-        events += decode_uniform(some, partition) or decode_mixed(some, partition)
+        chunk = payloads[start : start + CHUNK]
+        events += decode_uniform(chunk, partition) or decode_mixed(chunk, partition)
     return events
 
 
 def decode_uniform(payloads: Sequence[bytes], partition: str) -> list[Event] | None:
     """Decode payloads that all fit the last pattern; None if one does not."""
-    known = PATTERNS.patterns
-    if not known or len(payloads) <= SINGLES_MAX or not known[0].cut(payloads[-1]):
+    patterns = PATTERNS.patterns
+    if not patterns or len(payloads) <= SINGLES_MAX or not patterns[0].cut(payloads[-1]):
         return None
-    matches = map(known[0].cut, payloads)
+    matches = map(patterns[0].cut, payloads)
     try:
         # A message that does not match gives None, which has no groups.
         rows = [match.groups() for match in matches]  # type: ignore[union-attr]
-        return build_events(known[0].columns(rows), partition)
+        return build_events(patterns[0].columns(rows), partition)
     except (AttributeError, LayoutMismatch, MalformedBytes):
         return None
 
 
 def decode_mixed(payloads: Sequence[bytes], partition: str) -> list[Event]:
     """Decode payloads pattern by pattern."""
-    found: list[Event | None] = [None] * len(payloads)
-    left: Sequence[int] = range(len(payloads))
+    events: list[Event | None] = [None] * len(payloads)
+    remaining: Sequence[int] = range(len(payloads))
     attempts = LEARN_MAX
-    while len(left) > SINGLES_MAX:
-        pattern = PATTERNS.find(payloads[left[0]])
+    while len(remaining) > SINGLES_MAX:
+        pattern = PATTERNS.find(payloads[remaining[0]])
         if pattern is None:
             if not attempts:
                 break
             attempts -= 1
-            pattern = learn_event_pattern(payloads[left[0]])
+            pattern = learn_event_pattern(payloads[remaining[0]])
         if pattern is None:
-            found[left[0]] = decode_event(payloads[left[0]], partition)
-            left = left[1:]
+            events[remaining[0]] = decode_event(payloads[remaining[0]], partition)
+            remaining = remaining[1:]
             continue
-        PATTERNS.remember(pattern)
-        left = decode_matching(pattern, payloads, left, partition, found)
-    for at in left:
-        found[at] = decode_event(payloads[at], partition)
-    return cast("list[Event]", found)
+        PATTERNS.move_to_front(pattern)
+        remaining = decode_matching(pattern, payloads, remaining, partition, events)
+    for index in remaining:
+        events[index] = decode_event(payloads[index], partition)
+    return cast("list[Event]", events)
 
 
 def learn_event_pattern(payload: bytes) -> Pattern | None:
@@ -135,20 +135,20 @@ def learn_event_pattern(payload: bytes) -> Pattern | None:
 def decode_matching(
     pattern: Pattern,
     payloads: Sequence[bytes],
-    left: Sequence[int],
+    remaining: Sequence[int],
     partition: str,
-    found: list[Event | None],
+    decoded: list[Event | None],
 ) -> Sequence[int]:
     """Decode the payloads that fit a pattern; returns the indexes of the others."""
     cut = pattern.cut
-    matches = [cut(payloads[at]) for at in left]
-    value_ids = left
+    matches = [cut(payloads[index]) for index in remaining]
+    matched = remaining
     if not all(matches):
-        value_ids = [at for at, match in zip(left, matches, strict=True) if match]
+        matched = [index for index, match in zip(remaining, matches, strict=True) if match]
     events = decode_rows(pattern, [match.groups() for match in matches if match], partition)
-    for at, event in zip(value_ids, events, strict=True):
-        found[at] = event
-    return [at for at in left if not found[at]]
+    for index, event in zip(matched, events, strict=True):
+        decoded[index] = event
+    return [index for index in remaining if not decoded[index]]
 
 
 def decode_rows(pattern: Pattern, rows: Sequence[Row], partition: str) -> Sequence[Event | None]:
@@ -164,15 +164,15 @@ def decode_rows(pattern: Pattern, rows: Sequence[Row], partition: str) -> Sequen
 
 
 def build_events(columns: dict[ValueId, Sequence[Any]], partition: str) -> list[Event]:
-    """Events of columns."""
+    """The events whose fields are in these columns."""
     events: list[Event] = []
     for body, properties, key, sequence, offset, enqueued_ms in zip(
         columns[BODY],
         properties_of(columns),
-        columns.get(KEY_ID, NOTHING),
-        columns.get(SEQUENCE_ID, NOTHING),
-        columns.get(OFFSET_ID, NOTHING),
-        columns.get(ENQUEUED_ID, NOTHING),
+        columns.get(KEY_ID, MISSING_COLUMN),
+        columns.get(SEQUENCE_ID, MISSING_COLUMN),
+        columns.get(OFFSET_ID, MISSING_COLUMN),
+        columns.get(ENQUEUED_ID, MISSING_COLUMN),
         strict=False,
     ):
         event: Any = MutableEvent()
@@ -190,13 +190,13 @@ def build_events(columns: dict[ValueId, Sequence[Any]], partition: str) -> list[
 
 def properties_of(columns: dict[ValueId, Sequence[Any]]) -> list[dict[str, Any]]:
     """The application properties of each event."""
-    names = [value_id for value_id in columns if value_id.section == APPLICATION_PROPERTIES]
-    if not names:
+    property_ids = [value_id for value_id in columns if value_id.section == APPLICATION_PROPERTIES]
+    if not property_ids:
         return [{} for _ in columns[BODY]]
-    # Name by name is several times faster than dict(zip(names, row)) per row.
-    first = names[0].name
-    rows = [{first: value} for value in columns[names[0]]]
-    for value_id in names[1:]:
+    # Filling all rows name by name is several times faster than one dict(zip(names, row)) per row.
+    first = property_ids[0].name
+    rows = [{first: value} for value in columns[property_ids[0]]]
+    for value_id in property_ids[1:]:
         name = value_id.name
         for properties, value in zip(rows, columns[value_id], strict=True):
             properties[name] = value

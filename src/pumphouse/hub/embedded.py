@@ -41,7 +41,7 @@ from pumphouse.hub.server import HubServer
 from pumphouse.hub.storage.base import DiskStorage
 
 ROOT_RULE = "RootManageSharedAccessKey"
-START_S = 10.0
+THREAD_CALL_S = 10.0  # for each call on the thread of the hub
 
 T = TypeVar("T")
 
@@ -112,9 +112,9 @@ class EmbeddedHub:
         self._thread: HubThread | None = None
 
     def __repr__(self) -> str:
-        where = f"sb://{self.authority}" if self._server else "not started"
+        address = f"sb://{self.authority}" if self._server else "not started"
         names = " ".join(f"{hub.name}:{len(hub.partitions)}" for hub in self.namespace.hubs[:8])
-        return f"<EmbeddedHub {where} | {names or 'no hubs'}>"
+        return f"<EmbeddedHub {address} | {names or 'no hubs'}>"
 
     @property
     def server(self) -> HubServer:
@@ -215,9 +215,9 @@ class EmbeddedHub:
         assert thread is not None
         thread.stop_hub()
 
-    def _call(self, change: Callable[[], T]) -> T:
-        """Run a change on the hub's thread, if it has one."""
-        return self._thread.call(change) if self._thread is not None else change()
+    def _call(self, function: Callable[[], T]) -> T:
+        """Call a function on the hub's thread, if it has one."""
+        return self._thread.call(function) if self._thread is not None else function()
 
     # -- connecting -------------------------------------------------------------------------------
 
@@ -268,11 +268,11 @@ class EmbeddedHub:
 
     def create_hub(self, name: str, partitions: int = 4, groups: Iterable[str] = ()) -> None:
         """Create a hub, with consumer groups besides $Default."""
-        self._call(lambda: self.namespace.create_hub(name, partitions, groups) and None)
+        self._call(lambda: self.namespace.create_hub(name, partitions, groups))
 
     def grow_hub(self, name: str, partitions: int) -> None:
         """Add partitions to a hub, as Azure's larger tiers can. The number can only grow."""
-        self._call(lambda: self.namespace.grow_hub(name, partitions) and None)
+        self._call(lambda: self.namespace.grow_hub(name, partitions))
 
     def delete_hub(self, name: str) -> None:
         """Delete a hub and its events; its links are detached."""
@@ -297,7 +297,7 @@ class EmbeddedHub:
         rule = AccessRule(name, key or make_key(), frozenset(claims), hub)
         self._call(lambda: self.namespace.add_rule(rule))
 
-    # -- faults on purpose: more in `faults` ------------------------------------------------------
+    # -- injected faults; `faults` has more kinds -------------------------------------------------
 
     @property
     def faults(self) -> Faults:
@@ -321,7 +321,7 @@ class EmbeddedHub:
         def steal() -> int:
             event_hub = self.namespace.hub(hub)
             partitions = [event_hub.partition(partition)] if partition else event_hub.partitions
-            return sum(each.evict(group.lower()) for each in partitions)
+            return sum(target.evict(group.lower()) for target in partitions)
 
         return self._call(steal)
 
@@ -353,31 +353,31 @@ class HubThread:
     def start_hub(self) -> None:
         self.thread.start()
         try:
-            asyncio.run_coroutine_threadsafe(self.hub.start(), self.loop).result(START_S)
+            asyncio.run_coroutine_threadsafe(self.hub.start(), self.loop).result(THREAD_CALL_S)
         except BaseException:
             self.stop_loop()
             raise
 
     def stop_hub(self) -> None:
         try:
-            asyncio.run_coroutine_threadsafe(self.hub.stop(), self.loop).result(START_S)
+            asyncio.run_coroutine_threadsafe(self.hub.stop(), self.loop).result(THREAD_CALL_S)
         finally:
             self.stop_loop()
 
     def stop_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(START_S)
+        self.thread.join(THREAD_CALL_S)
 
-    def call(self, change: Callable[[], T]) -> T:
+    def call(self, function: Callable[[], T]) -> T:
         async def run() -> T:
-            return change()
+            return function()
 
         if threading.current_thread() is self.thread:
-            return change()
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(START_S)
+            return function()
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(THREAD_CALL_S)
 
 
-def read_config(path: Path, strict: bool, others: Iterable[HubSpec]) -> Iterable[HubSpec]:
+def read_config(path: Path, strict: bool, given: Iterable[HubSpec]) -> Iterable[HubSpec]:
     """The hubs of a config.json of Microsoft's emulator; OptionError if one is given twice."""
     try:
         hubs = parse_config(path.read_text(encoding="utf-8"), strict)
@@ -385,9 +385,9 @@ def read_config(path: Path, strict: bool, others: Iterable[HubSpec]) -> Iterable
         raise OptionError(f"{path}: {failure}") from None
     except (OSError, ValueError) as failure:  # a ValueError: not UTF-8
         raise OptionError(f"{path} cannot be read: {failure}") from None
-    taken = {hub.name.lower() for hub in others}
+    given_names = {hub.name.lower() for hub in given}
     for hub in hubs:
-        if hub.name.lower() in taken:
+        if hub.name.lower() in given_names:
             raise OptionError(f"hub {hub.name!r} is given both in {path} and in hubs; give it once")
     return hubs
 

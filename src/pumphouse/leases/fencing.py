@@ -4,7 +4,8 @@ A refusal means that another write came in between. No response means that the w
 effect or not. In both cases the writer reads the stored checkpoint and calls `next_step`. Four
 kinds of writers are possible: this writer itself (a write whose response was lost), a later owner,
 an official SDK that overwrites everything without an epoch, and an administrator who moves
-checkpoints by hand.
+checkpoints by hand. A stamp is the first write of a new owner: it stores the owner's epoch and
+keeps the position.
 
     refused, unknown -> read again -> next_step -> AlreadyStored | RetryWrite | FencedOff
                                       ^^^^^^^^^ this module
@@ -49,11 +50,12 @@ def next_step(
     in_doubt: bool,
     refused: bool,
 ) -> AlreadyStored | RetryWrite | FencedOff:
-    """What follows a write of `requested`, given that `stored` is stored now.
+    """The next step after a write of `requested` was refused or had no response.
 
-    `known` is the last checkpoint that was certainly ours, None before our stamp: then we have
-    handled nothing, and any position is better than ours. `in_doubt` means that one of our writes
-    since then may have taken effect or not, `refused` that the last one certainly did not.
+    `stored` is the checkpoint that was read after the write. `known` is the last checkpoint that
+    is certainly ours. It is None until our stamp is stored: before that we have handled nothing,
+    and the stored position is kept. `in_doubt` means that one of our later writes may have taken
+    effect. `refused` means that the last write did not.
     """
     if stored is None:
         return RetryWrite(replace(requested, etag=""))
@@ -61,7 +63,8 @@ def next_step(
         return FencedOff(stored.epoch)
     if stored.epoch == requested.epoch or (known is not None and stored.epoch == known.epoch):
         return _after_our_epoch(known, requested, stored, in_doubt, refused)
-    # An official SDK or an earlier owner. It may not write, but the events it handled are handled.
+    # Written by an official SDK or an earlier owner. It no longer owns the partition, but the
+    # events up to its position are handled.
     if known is None or is_ahead(stored, requested):
         return RetryWrite(replace(stored, epoch=requested.epoch))
     return RetryWrite(replace(requested, etag=stored.etag))
@@ -87,38 +90,39 @@ def _after_our_epoch(
     """The stored checkpoint has our epoch: written by us, by hand, or by a host of our name."""
     if not in_doubt:
         return FencedOff(stored.epoch)
-    # One of our attempts. A stamp has no position of its own and takes the stored one, and so does
-    # an attempt that finds an SDK ahead of it.
+    # The stored checkpoint is one of our attempts. A stamp keeps the stored position, and so does
+    # an attempt to write a position behind that of an SDK.
     if known is None or same_position(stored, requested) or is_ahead(stored, requested):
         ours = replace(stored, epoch=requested.epoch)
-        # The listing may be stale. An advance is finished wherever it shows. A stamp takes over
-        # the stored position, so it must be written over exactly that.
+        # The listing may be stale. A new position is certainly stored if any listing contains it.
+        # A stamp keeps the stored position, so it must be written over the latest one.
         if stored == ours and known is not None:
             return AlreadyStored(stored)
         return RetryWrite(ours)
     if not is_ahead(known, stored):
         return RetryWrite(replace(requested, etag=stored.etag))
-    # Moved back by hand, or the listing is stale: a refusal shows which.
+    # The checkpoint was moved back by hand, or the listing is stale. It is not stale if the write
+    # was refused.
     return FencedOff(stored.epoch) if refused else RetryWrite(replace(requested, etag=known.etag))
 
 
-def same_position(one: Checkpoint, other: Checkpoint) -> bool:
-    return (one.sequence, one.offset) == (other.sequence, other.offset)
+def same_position(checkpoint: Checkpoint, other: Checkpoint) -> bool:
+    return (checkpoint.sequence, checkpoint.offset) == (other.sequence, other.offset)
 
 
-def is_ahead(one: Checkpoint, other: Checkpoint) -> bool:
-    """Whether `one` certainly lies after `other`: by sequence number, or else by offset.
+def is_ahead(checkpoint: Checkpoint, other: Checkpoint) -> bool:
+    """Whether `checkpoint` certainly lies after `other`: by sequence number, or else by offset.
 
-    Offsets are compared if both are numbers. What cannot be compared is not ahead: in doubt, events
-    are handled twice rather than never.
+    Offsets are compared if both are numbers. Checkpoints that cannot be compared are not
+    ahead: handling an event twice is better than losing it.
     """
-    if one.sequence is not None and other.sequence is not None:
-        return one.sequence > other.sequence
-    if one.offset is not None and other.offset is not None:
-        first, second = _number(one.offset), _number(other.offset)
+    if checkpoint.sequence is not None and other.sequence is not None:
+        return checkpoint.sequence > other.sequence
+    if checkpoint.offset is not None and other.offset is not None:
+        first, second = _number(checkpoint.offset), _number(other.offset)
         return first is not None and second is not None and first > second
     # A bare stamp lies before every position.
-    return one.has_position and not other.has_position
+    return checkpoint.has_position and not other.has_position
 
 
 def _number(offset: str) -> int | None:

@@ -367,7 +367,7 @@ async def test_a_batch_that_exceeds_its_deadline_is_sent_again(
     async with sdk_client as client:
         sender: Any = await client.sender()
         first = sender._slots[0].producer
-        monkeypatch.setattr("pumphouse.client.azure.calls.ANSWER_S", 2.0)
+        monkeypatch.setattr("pumphouse.client.azure.calls.RESPONSE_S", 2.0)
         hub.faults.delay(5.0, times=1)
         assert await sender.send([Event(b"x", {"n": 1})]) == 1
         assert sender._slots[0].producer is not first

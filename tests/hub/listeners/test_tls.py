@@ -174,8 +174,8 @@ def test_an_authority_that_expires_soon_is_replaced(tmp_path: Path) -> None:
 
 def test_of_two_authorities_made_at_once_the_first_is_used(tmp_path: Path) -> None:
     ours, theirs = certificates.make_authority(NOW), certificates.make_authority(NOW)
-    certificates.write_once(tmp_path / "ca-key.pem", theirs)
-    certificates.write_once(tmp_path / "ca-key.pem", ours)
+    certificates.write_if_absent(tmp_path / "ca-key.pem", theirs)
+    certificates.write_if_absent(tmp_path / "ca-key.pem", ours)
     stored = certificates.load_authority(tmp_path / "ca-key.pem")
     assert stored is not None
     assert stored.certificate == theirs.certificate

@@ -225,7 +225,7 @@ def test_eph_js_steals_several_at_once() -> None:
     assert len(asked(EPH_JS, "bbbbbbbb", "a")) == 4
 
 
-def test_eph_js_picks_one_of_the_biggest_owners() -> None:
+def test_eph_js_picks_one_of_the_largest_owners() -> None:
     picture = "bbbbcccca"
     stolen = {victims(picture, asked(EPH_JS, picture, "a", seed)) for seed in SEEDS}
     assert stolen == {"b", "c"}

@@ -21,9 +21,9 @@ from pumphouse.amqp.types import Symbol, UInt
 IntArray = npt.NDArray[np.int64]  # positions in a buffer, or lengths
 Mask = npt.NDArray[np.bool_]
 
-SLACK = 16  # bytes required after the last frame of a buffer: words are read past its end
+SLACK = 16  # bytes required after the last frame: eight-byte reads of its last values pass its end
 WORD = 8
-SIZE_BYTES = 4  # of a frame; read when the frame was found
+SIZE_BYTES = 4  # of a frame; already read by the search for frames
 SMALL, WIDE = 1, 4  # bytes in the size and in the count of a compound
 NAME_BYTES_MAX = 256
 
@@ -47,9 +47,11 @@ class Values(NamedTuple):
     lengths: IntArray
     kinds: frozenset[int]  # all constructors among them
 
-    def keep(self, good: Mask | IntArray) -> Values:
+    def keep(self, selection: Mask | IntArray) -> Values:
         """The values where the mask is true, or at these indexes."""
-        return Values(self.codes[good], self.starts[good], self.lengths[good], self.kinds)
+        return Values(
+            self.codes[selection], self.starts[selection], self.lengths[selection], self.kinds
+        )
 
 
 def all_true(mask: Mask) -> bool:
@@ -88,8 +90,8 @@ class BufferView:
 
     def integers(self, values: Values) -> IntArray:
         """Values whose constructors are all in INTEGERS, as numbers."""
-        # A number of any width is the start of eight bytes: the rest is shifted out. A number
-        # without bytes becomes zero, which is its value.
+        # Read eight bytes from the start of each number and shift out the bytes after it. The
+        # shift of a number without bytes (such as uint0) gives zero, which is its value.
         words = self.as_type(">i8")[values.starts].astype(np.int64)
         if values.kinds <= EIGHT_BYTES:
             return words
@@ -120,7 +122,7 @@ SIMPLE = table(*(code for code in NAMES if code < 0xC0 and code not in CHECKED_B
 PRESENT = SIMPLE & ~table(NULL)
 IS_BINARY = table(*BINARIES)
 IS_UINT = table(0x43, 0x52, 0x70)
-# All that fit into signed 64 bits: of unsigned longs only the short forms.
+# Constructors whose values fit into signed 64 bits: of ulong only the short forms.
 EIGHT_BYTES = frozenset((0x81, 0x83))
 SIGNED = EIGHT_BYTES | {0x51, 0x54, 0x55, 0x61, 0x71}
 INTEGERS = SIGNED | {0x43, 0x44, 0x50, 0x52, 0x53, 0x60, 0x70}

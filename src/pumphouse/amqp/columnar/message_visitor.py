@@ -78,17 +78,17 @@ def visit_message(visitor: MessageVisitor, sections: list[Section]) -> None:
     codes = [code for code, *_ in sections]
     if codes.count(DATA) != 1 or len(set(codes)) < len(codes):
         raise LayoutMismatch
-    for code, start, value, end in sections:
+    for code, start, value_pos, end in sections:
         if code == HEADER:
-            visitor.literal(start, end)  # mostly "durable", and equal in all messages
+            visitor.literal(start, end)  # in practice only "durable", equal in all messages
             continue
-        visitor.literal(start, value)
+        visitor.literal(start, value_pos)
         if code == DATA:
-            visitor.value(BODY, value, IS_BINARY)
+            visitor.value(BODY, value_pos, IS_BINARY)
         elif code in MAPS:
-            visit_map(visitor, code, value)
+            visit_map(visitor, code, value_pos)
         elif code == PROPERTIES:
-            visit_properties(visitor, value)
+            visit_properties(visitor, value_pos)
         else:
             raise LayoutMismatch
 
@@ -100,14 +100,14 @@ def visit_map(visitor: MessageVisitor, section: int, pos: int) -> None:
     """
     pos, count = visitor.open(pos)
     for _ in range(count // 2):
-        key, value = decode(visitor.frame, pos)
+        key, value_pos = decode(visitor.frame, pos)
         if not isinstance(key, str):
             raise LayoutMismatch
-        visitor.literal(pos, value)
-        is_number = section in ANNOTATIONS and visitor.frame[value] < 0xA0
-        add = visitor.fixed if is_number else visitor.value
-        add(ValueId(section, key), value, SIMPLE)  # a symbol stays one
-        pos = skip(visitor.frame, value)
+        visitor.literal(pos, value_pos)
+        is_number = section in ANNOTATIONS and visitor.frame[value_pos] < 0xA0
+        visit = visitor.fixed if is_number else visitor.value
+        visit(ValueId(section, key), value_pos, SIMPLE)
+        pos = skip(visitor.frame, value_pos)
     visitor.close()
 
 

@@ -32,10 +32,10 @@ HOMES_MAX = 1_000_000  # their names have six digits
 
 def parse_rate(text: str) -> float | None:
     """The speed as a multiple of real time: realtime is 1, 60x is 60, max is None."""
-    word = text.strip().lower()
-    if word in ("realtime", "max"):
-        return 1.0 if word == "realtime" else None
-    match = RATE.fullmatch(word)
+    rate = text.strip().lower()
+    if rate in ("realtime", "max"):
+        return 1.0 if rate == "realtime" else None
+    match = RATE.fullmatch(rate)
     if match is None or float(match["times"]) <= 0:
         raise OptionError(f"invalid rate {text!r}: use realtime, max, or a factor such as 60x")
     return float(match["times"])
@@ -44,8 +44,8 @@ def parse_rate(text: str) -> float | None:
 def parse_share(text: str) -> tuple[int, int]:
     """The index of a producer and the number of producers: 1/4 is the first of four."""
     number, slash, count = text.partition("/")
-    digits = slash and number.isdecimal() and count.isdecimal()
-    if not (digits and 1 <= int(number) <= int(count)):
+    are_numbers = slash and number.isdecimal() and count.isdecimal()
+    if not (are_numbers and 1 <= int(number) <= int(count)):
         raise OptionError(f"invalid share {text!r}: use 1/4 for the first of four producers")
     return int(number) - 1, int(count)
 
@@ -106,7 +106,7 @@ start_option = click.option(
     type=START_TYPE,
     metavar="TIME",
     help="Time of the first reading: 2026-05-01T12:00:00Z, or -2h for two hours ago. In real time "
-    "it is now.",
+    "the default is now.",
 )
 driver_option = click.option(
     "--driver",
@@ -117,7 +117,7 @@ driver_option = click.option(
 )
 
 
-def share_of_all(name: str, help: str) -> Callable[..., Any]:
+def share_option(name: str, help: str) -> Callable[..., Any]:
     return click.option(name, type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help=help)
 
 
@@ -146,7 +146,7 @@ def share_of_all(name: str, help: str) -> Callable[..., Any]:
     metavar="none|few|many|KIND=RATE,…",
     help="Incidents per thousand homes and day: break-in, fire, forgotten-window, silent-sensor.",
 )
-@share_of_all(
+@share_option(
     "--late", "Share of the readings that are sent some minutes late (0.01 is one in 100)."
 )
 @click.option(
@@ -156,10 +156,10 @@ def share_of_all(name: str, help: str) -> Callable[..., Any]:
     show_default=True,
     help="Maximum delay of late readings.",
 )
-@share_of_all("--duplicates", "Share of the readings that are sent twice.")
-@share_of_all("--malformed", "Share of the readings with an invalid body.")
-@share_of_all("--faults", "Share of the readings that report a sensor fault.")
-@share_of_all("--low-battery", "Share of the sensors with a low battery.")
+@share_option("--duplicates", "Share of the readings that are sent twice.")
+@share_option("--malformed", "Share of the readings with an invalid body.")
+@share_option("--faults", "Share of the readings that report a sensor fault.")
+@share_option("--low-battery", "Share of the sensors with a low battery.")
 @click.option(
     "--share",
     type=SHARE_TYPE,
@@ -215,8 +215,8 @@ def first_reading_ms(start_ms: int | None, speed: float | None, span_ms: int | N
 
     if start_ms is not None:
         return start_ms
-    back_ms = 0 if speed == 1.0 else int(DAY_S * 1000) if span_ms is None else span_ms
-    return (now_ms(SystemClock()) - back_ms) // 1000 * 1000
+    ago_ms = 0 if speed == 1.0 else int(DAY_S * 1000) if span_ms is None else span_ms
+    return (now_ms(SystemClock()) - ago_ms) // 1000 * 1000
 
 
 def send_source(

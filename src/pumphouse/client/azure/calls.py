@@ -1,8 +1,8 @@
 """Calls the official SDK: deadline, error translation and retries of each call.
 
-The retries of the SDK itself are disabled: it repeats hopeless calls (an unknown hub, for twelve
-seconds) and gives up on promising ones (the fourth broken connection of a reader). So both drivers
-retry in the same way: retries.py decides, this module waits.
+The SDK's own retries are disabled: it retries permanent errors (an unknown hub, for twelve seconds)
+and gives up on transient ones (the fourth broken connection of a reader). So both drivers retry in
+the same way: retries.py decides, this module waits.
 
     AzureClient, AzureReader, AzureSender -> SdkCaller.call_with_retries -> SDK
                                              ^^^^^^^^^ this module
@@ -25,8 +25,8 @@ from pumphouse.logs import line
 
 log = logging.getLogger("pumphouse.client")
 
-ANSWER_S = 30.0  # for every call: a token, a link, a batch, properties
-CLOSE_S = 3.0  # for a close; ignored afterwards
+RESPONSE_S = 30.0  # for every call: a token, a link, a batch, properties
+CLOSE_S = 3.0  # for a close, which is then abandoned
 
 T = TypeVar("T")
 
@@ -48,15 +48,15 @@ class SdkCaller:
     ) -> T:
         """The result of a call that is retried while its failures are transient.
 
-        `broken` is cause something that worked has to be replaced, after `failures` consecutive
-        failures.
+        `broken` is the error that ended the link which the call replaces, if any. `failures` is the
+        number of consecutive failures before this call.
         """
         resumed, cause = broken is not None, broken
         while True:
             if cause is not None:
                 await self.wait_before_retry(cause, failures, resumed)
             try:
-                async with asyncio.timeout(ANSWER_S):
+                async with asyncio.timeout(RESPONSE_S):
                     return await call()
             except Exception as failure:
                 # The SDK raises exceptions of asyncio, aiohttp and ssl, and AttributeErrors if an
@@ -70,7 +70,7 @@ class SdkCaller:
         return cause
 
     async def wait_before_retry(self, cause: PumphouseError, failures: int, resumed: bool) -> None:
-        """Wait before the next attempt; raises if there is none left."""
+        """Wait before the next attempt; raises if no attempt is left."""
         error = failure_to_raise(cause, failures, self.retry, resumed=resumed)
         # A token that expired while idle is put again with the next link, once.
         expired = resumed and isinstance(cause, AuthError) and failures == 1
@@ -84,10 +84,10 @@ class SdkCaller:
         await self.clock.sleep(wait_s)
 
 
-async def close_quietly(closing: Awaitable[object], what: str) -> None:
+async def close_quietly(close_call: Awaitable[object], name: str) -> None:
     """Close an object of the SDK, which may raise anything or never return."""
     try:
         async with asyncio.timeout(CLOSE_S):
-            await closing
+            await close_call
     except Exception as failure:
-        log.debug("%s", line("close_failed", object=what, cause=failure))
+        log.debug("%s", line("close_failed", object=name, cause=failure))

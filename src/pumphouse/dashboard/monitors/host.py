@@ -52,7 +52,7 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def handler_with(work_ms: float) -> Handle:
+def make_handler(work_ms: float) -> Handle:
     """A handler that only waits: it simulates the work on a batch."""
     clock = SystemClock()
 
@@ -73,7 +73,11 @@ async def run_pull(arguments: argparse.Namespace, handle: Handle, stop: asyncio.
         checkpoints=CHECKPOINT,
     )
     processor = Processor(
-        namespace(arguments), arguments.group, store=store(), host=arguments.name, options=options
+        connection_of(arguments),
+        arguments.group,
+        store=open_shared_store(),
+        host=arguments.name,
+        options=options,
     )
 
     async def serve(partition: PartitionClient) -> None:
@@ -92,7 +96,7 @@ async def stop_processor(stop: asyncio.Event, processor: Processor) -> None:
 
 
 async def run_push(arguments: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
-    class Counter:
+    class BatchHandler:
         async def open(self, context: PartitionContext) -> None: ...
 
         async def close(self, context: PartitionContext, reason: object) -> None: ...
@@ -104,9 +108,9 @@ async def run_push(arguments: argparse.Namespace, handle: Handle, stop: asyncio.
 
     host = EventProcessorHost(
         arguments.name,
-        namespace(arguments),
+        connection_of(arguments),
         arguments.group,
-        store=store(),
+        store=open_shared_store(),
         partition_manager_options=PartitionManagerOptions(arguments.lease, arguments.lease / 3),
     )
     options = EventProcessorOptions(
@@ -114,7 +118,7 @@ async def run_push(arguments: argparse.Namespace, handle: Handle, stop: asyncio.
         prefetch_count=BATCH,
         checkpoints=CHECKPOINT,
     )
-    await host.register(Counter, options)
+    await host.register(BatchHandler, options)
     try:
         await run_until(stop, host.run())
     finally:
@@ -123,10 +127,10 @@ async def run_push(arguments: argparse.Namespace, handle: Handle, stop: asyncio.
 
 async def run_fixed(arguments: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
     processor = FixedPartitionProcessor(
-        namespace(arguments),
+        connection_of(arguments),
         arguments.group,
         partitions=arguments.partitions,
-        store=store(),
+        store=open_shared_store(),
         host=arguments.name,
         lease_s=arguments.lease,
         renew_s=arguments.lease / 3,
@@ -140,7 +144,7 @@ async def run_fixed(arguments: argparse.Namespace, handle: Handle, stop: asyncio
         await processor.stop()
 
 
-RUN = {"pull": run_pull, "push": run_push, "fixed": run_fixed}
+RUNNERS = {"pull": run_pull, "push": run_push, "fixed": run_fixed}
 
 
 async def run_until(stop: asyncio.Event, running: Awaitable[None]) -> None:
@@ -155,22 +159,22 @@ async def run_until(stop: asyncio.Event, running: Awaitable[None]) -> None:
             task.cancel()
 
 
-def namespace(arguments: argparse.Namespace) -> Any:
+def connection_of(arguments: argparse.Namespace) -> Any:
     return read_connection_string(os.environ[CONNECTION_VAR], arguments.hub)
 
 
-def store() -> CheckpointStore:
+def open_shared_store() -> CheckpointStore:
     return open_store(os.environ[STORE_VAR])
 
 
 async def run(arguments: argparse.Namespace) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    # The parent never writes to it: readable means closed.
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_number, stop.set)
+    # The parent never writes to stdin: it becomes readable only when the parent closes it.
     loop.add_reader(sys.stdin.fileno(), stop.set)
     try:
-        await RUN[arguments.face](arguments, handler_with(arguments.work_ms), stop)
+        await RUNNERS[arguments.face](arguments, make_handler(arguments.work_ms), stop)
     finally:
         loop.remove_reader(sys.stdin.fileno())
 

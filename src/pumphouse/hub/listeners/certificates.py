@@ -1,7 +1,7 @@
 """Development certificates: a small certificate authority, and the certificates it signs.
 
-The authority is made once and kept in a directory, so that clients need to trust its `ca.pem` only
-once. The hub's own certificate is made at every start, and its key is never stored.
+The authority is created once and kept in a directory, so that clients need to trust its `ca.pem`
+only once. The hub's own certificate is created at every start, and its key is never stored.
 
     DIR/ca.pem       the authority's certificate, for clients to trust
     DIR/ca-key.pem   its key, mode 0600, followed by its certificate
@@ -30,7 +30,7 @@ CA_FILE, CA_KEY_FILE = "ca.pem", "ca-key.pem"
 CA_DAYS = 3650
 SERVER_DAYS = 397  # the longest validity that every client accepts
 RENEW_DAYS = 30  # an authority that expires sooner is replaced
-BACKDATED = timedelta(days=1)  # clocks differ: valid from yesterday on
+BACKDATED = timedelta(days=1)  # certificates are valid from yesterday on, because clocks differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def ensure_authority(directory: Path, now: float) -> KeyedCertificate:
     if authority is None or expires_soon(authority, now):
         if authority is not None:
             path.unlink(missing_ok=True)
-        write_once(path, make_authority(now))
+        write_if_absent(path, make_authority(now))
         authority = load_authority(path)
         assert authority is not None
     write_public(directory / CA_FILE, authority.certificate_pem)
@@ -68,8 +68,8 @@ def ensure_authority(directory: Path, now: float) -> KeyedCertificate:
 
 
 def expires_soon(authority: KeyedCertificate, now: float) -> bool:
-    left = authority.certificate.not_valid_after_utc - datetime.fromtimestamp(now, UTC)
-    return left < timedelta(days=RENEW_DAYS)
+    valid_for = authority.certificate.not_valid_after_utc - datetime.fromtimestamp(now, UTC)
+    return valid_for < timedelta(days=RENEW_DAYS)
 
 
 def load_authority(path: Path) -> KeyedCertificate | None:
@@ -88,24 +88,24 @@ def load_authority(path: Path) -> KeyedCertificate | None:
     return KeyedCertificate(certificate, key)
 
 
-def write_once(path: Path, authority: KeyedCertificate) -> None:
+def write_if_absent(path: Path, authority: KeyedCertificate) -> None:
     """Write the authority, unless another hub has just written one.
 
-    Key and certificate share a file, so that no reader ever finds one without the other.
+    Key and certificate share a file, so that no process reads one without the other.
     """
-    draft = path.with_name(f"{path.name}.{os.getpid()}.{id(authority)}")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{id(authority)}")
     try:
-        write_new(draft, authority.key_pem + authority.certificate_pem, 0o600)
+        write_new(temporary, authority.key_pem + authority.certificate_pem, 0o600)
         with suppress(FileExistsError):
-            os.link(draft, path)
+            os.link(temporary, path)
     finally:
-        draft.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_public(path: Path, pem: bytes) -> None:
-    draft = path.with_name(f"{path.name}.{os.getpid()}.{id(pem)}")
-    write_new(draft, pem, 0o644)
-    draft.replace(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{id(pem)}")
+    write_new(temporary, pem, 0o644)
+    temporary.replace(path)
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:

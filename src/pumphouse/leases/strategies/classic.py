@@ -21,11 +21,12 @@ def greedy(census: Census, rng: Random) -> list[str]:
     """Claim the whole missing share at once: free partitions first, then steals."""
     share, floor = fair_share(census), census.level.floor
     claims = sample(census.free, share - census.own_count, rng)
-    mine, counts, left = census.own_count + len(claims), dict(census.counts), others(census)
-    while mine < share and (victim := one_of_the_biggest(left, counts, rng)):
-        if not narrows(counts[victim], mine, floor):
+    mine, counts = census.own_count + len(claims), dict(census.counts)
+    requestable = requestable_by_owner(census)
+    while mine < share and (victim := random_largest_owner(requestable, counts, rng)):
+        if not reduces_gap(counts[victim], mine, floor):
             break
-        claims.append(left[victim].pop(rng.randrange(len(left[victim]))))
+        claims.append(requestable[victim].pop(rng.randrange(len(requestable[victim]))))
         mine, counts[victim] = mine + 1, counts[victim] - 1
     return claims
 
@@ -41,33 +42,33 @@ def fixed(census: Census, rng: Random) -> list[str]:
 
 
 def eph(census: Census, rng: Random) -> list[str]:
-    """As the Event Processor Host: free partitions up to the ceiling, then exactly one steal.
+    """Claim like the Event Processor Host: free partitions up to the ceiling, then one steal.
 
-    It steals if the biggest owner then has two or more beyond mine: at a gap of one a steal would
-    only swap the roles.
+    It steals only if the largest owner has at least two partitions more: with a gap of one, a steal
+    would only reverse the gap.
     """
     floor, extra = census.level
     claims = sample(census.free, floor + (extra > 0) - census.own_count, rng)
-    left = others(census)
-    victim = one_of_the_biggest(left, census.counts, rng)
+    requestable = requestable_by_owner(census)
+    victim = random_largest_owner(requestable, census.counts, rng)
     if victim and census.counts[victim] - census.own_count - len(claims) >= 2:
-        claims.append(rng.choice(left[victim]))
+        claims.append(rng.choice(requestable[victim]))
     return claims
 
 
 def eph_js(census: Census, rng: Random) -> list[str]:
-    """As the JavaScript host: free partitions, then the rest from one of the biggest owners.
+    """Claim like the JavaScript host: free partitions, then the rest from one large owner.
 
-    It takes only from an owner above its share, and never takes it below its share.
+    It steals only from an owner above its share, and leaves that owner its share.
     """
     share, floor = fair_share(census), census.level.floor
     claims = sample(census.free, share - census.own_count, rng)
-    left = others(census)
-    if victim := one_of_the_biggest(left, census.counts, rng):
+    requestable = requestable_by_owner(census)
+    if victim := random_largest_owner(requestable, census.counts, rng):
         mine, theirs = census.own_count + len(claims), census.counts[victim]
         steps = range(share - mine)
-        steals = sum(narrows(theirs - step, mine + step, floor) for step in steps)
-        claims += sample(left[victim], steals, rng)
+        steals = sum(reduces_gap(theirs - step, mine + step, floor) for step in steps)
+        claims += sample(requestable[victim], steals, rng)
     return claims
 
 
@@ -81,26 +82,26 @@ def fair_share(census: Census) -> int:
     return floor + (taken < extra)
 
 
-def narrows(theirs: int, mine: int, floor: int) -> bool:
-    """Whether a steal makes the fleet more even: at a gap of one it would only swap the roles."""
+def reduces_gap(theirs: int, mine: int, floor: int) -> bool:
+    """Whether a steal makes the fleet more even: a gap of one would only be reversed."""
     return theirs > floor and theirs - mine >= 2
 
 
-def one_of_the_biggest(
-    left: Mapping[str, Sequence[str]], counts: Mapping[str, int], rng: Random
+def random_largest_owner(
+    requestable: Mapping[str, Sequence[str]], counts: Mapping[str, int], rng: Random
 ) -> str | None:
-    """A random one of the hosts with the most partitions that still have requestable ones."""
-    owners = [host for host in left if left[host]]
+    """A random host among the largest owners that have requestable partitions."""
+    owners = [host for host in requestable if requestable[host]]
     most = max((counts[host] for host in owners), default=0)
-    biggest = [host for host in owners if counts[host] == most]
-    return rng.choice(biggest) if biggest else None
+    largest = [host for host in owners if counts[host] == most]
+    return rng.choice(largest) if largest else None
 
 
-def others(census: Census) -> dict[str, list[str]]:
+def requestable_by_owner(census: Census) -> dict[str, list[str]]:
     """The requestable partitions of every other host."""
     return {host: list(held) for host, held in census.held.items() if host != census.me}
 
 
 def sample(partitions: Sequence[str], count: int, rng: Random) -> list[str]:
-    """`count` random ones, or all if there are fewer."""
+    """Pick `count` random partitions, or all if there are fewer."""
     return rng.sample(partitions, max(0, min(count, len(partitions))))

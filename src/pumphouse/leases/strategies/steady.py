@@ -7,9 +7,9 @@ compare and set decides.
     take_census -> steady -> partitions to claim or request
                    ^^^^^^ this module
 
-* Shares: every host gets the floor, those with the most partitions get the extra ones. What an
-  owner has beyond its share has to move under any even distribution, and nothing else moves: the
-  number of moves is the lower bound. In a balanced fleet nothing moves.
+* Shares: every host gets the floor, those with the most partitions get the extra ones. Only
+  partitions beyond the share of their owner move. They have to move in every even distribution, so
+  the number of moves is minimal. In a balanced fleet nothing moves.
 * Free partitions fill the gaps first; only the rest is requested.
 * With `steady_by_rate` hosts get the same numbers of partitions, chosen by their events per second;
   see `rates`.
@@ -30,7 +30,7 @@ def steady(census: Census, rng: Random) -> list[str]:
 
 
 def steady_by_rate(census: Census, rng: Random) -> list[str]:
-    """The same, with partitions chosen by rate, and exchanges in a balanced fleet."""
+    """My part of a plan that chooses partitions by rate, and exchanges them in a balanced fleet."""
     shares = census.shares
     targets = even_out(census, gaps_of(census, shares), surpluses(census, shares))
     return my_part(census, targets or exchange(census))
@@ -44,7 +44,9 @@ def plan(census: Census) -> dict[str, str]:
     for host in targets.values():
         gaps[host] -= 1
     surplus = [
-        p for host, count in surpluses(census, shares).items() for p in spare(census, host, count)
+        partition
+        for host, count in surpluses(census, shares).items()
+        for partition in surplus_partitions(census, host, count)
     ]
     return targets | assign(surplus, gaps)
 
@@ -62,8 +64,8 @@ def surpluses(census: Census, shares: dict[str, int]) -> dict[str, int]:
     }
 
 
-def spare(census: Census, host: str, count: int) -> list[str]:
-    """The partitions an owner gives up, in a fixed order: slightly different plans still agree."""
+def surplus_partitions(census: Census, host: str, count: int) -> list[str]:
+    """The partitions that an owner gives up. The order is fixed, so that similar plans agree."""
     return sorted(census.held[host], key=hashed)[:count]
 
 

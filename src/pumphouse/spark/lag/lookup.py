@@ -1,4 +1,4 @@
-"""Reads one event from the hub to know its offset and its time."""
+"""Reads one event from the hub to get its offset and its enqueued time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pumphouse.client.base import HubClient, ReaderOptions
 from pumphouse.events import Position
 from pumphouse.spark.lag.known_positions import KnownPosition
 
-EVENT_S = 10.0  # for one event that must exist
+EVENT_S = 10.0  # timeout; an event that exists arrives sooner
 
 
 async def find_known_position(
     client: HubClient, options: ReaderOptions, sequence: int
 ) -> KnownPosition | None:
-    """The event with this sequence number; None if it does not exist.
+    """The position of the event with this sequence number; None if it does not exist.
 
-    `options` name the partition and the reader; their position is not used.
+    `options` gives the partition and the reader name; its position is ignored.
     """
     position = Position("sequence", str(sequence), inclusive=True)
     reader = await client.reader(replace(options, position=position, prefetch=1))

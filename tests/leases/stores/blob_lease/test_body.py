@@ -52,7 +52,7 @@ AS_WRITTEN: dict[Spelling, dict[str, Any]] = {
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_every_spelling_of_a_body_is_read(spelling: Spelling) -> None:
     body = read_body("3", json.dumps(AS_WRITTEN[spelling]).encode())
-    assert replace(body, others=()) == Body("3", "vm-1", "t-1", 7, 42, "4200")
+    assert replace(body, unknown_fields=()) == Body("3", "vm-1", "t-1", 7, 42, "4200")
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -76,7 +76,7 @@ def test_an_initialised_blob_is_written_as_by_legacy_hosts(spelling: Spelling, e
     "text", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b'{"Owner": {"a": 1}, "Epoch": "x"}']
 )
 def test_invalid_values_read_as_missing(text: bytes) -> None:
-    assert replace(read_body("3", text), others=()) == Body("3")
+    assert replace(read_body("3", text), unknown_fields=()) == Body("3")
 
 
 def nested(depth: int) -> str:
@@ -102,7 +102,7 @@ def test_a_body_nested_too_deeply_reads_as_empty() -> None:
 def test_an_unknown_field_nested_too_deeply_is_dropped(depth: int) -> None:
     """It can be read, but a writer with less stack left could not write it."""
     text = f'{{"Owner": "a", "kept": [1], "x": {nested(depth)}, "y": {{"z": {nested(depth)}}}}}'
-    assert read_body("3", text.encode()) == Body("3", "a", others=(("kept", [1]),))
+    assert read_body("3", text.encode()) == Body("3", "a", unknown_fields=(("kept", [1]),))
 
 
 def test_a_nested_unknown_field_is_kept() -> None:
@@ -153,7 +153,7 @@ texts = st.text(max_size=8)
         checkpoint_epoch=st.integers(0, 2**40),
         checkpoint_mark=st.text(min_size=1, max_size=8),
         enqueued_ms=st.none() | st.integers(0, 2**50),
-        others=st.just((("event_processor_context", {"a": [1]}),)),
+        unknown_fields=st.just((("event_processor_context", {"a": [1]}),)),
     ),
     st.sampled_from(SPELLINGS),
 )

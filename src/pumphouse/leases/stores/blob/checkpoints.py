@@ -1,19 +1,20 @@
-"""Checkpoints as blobs in the format of the official SDKs, and stamps that those never see.
+"""Checkpoints as blobs in the format of the official SDKs, and stamps, which the SDKs do not read.
 
 A checkpoint blob always has a position: the official Python SDK reads an empty offset as the text
-"None" and requests it from the hub, and a missing one ends its cycle. So a bare stamp, which fences
-off earlier owners before the first event is handled, is a separate blob.
+"None" and requests it from the hub, and a missing offset ends its load-balancing cycle. So a stamp
+without a position, which fences off earlier owners before the first event is handled, is a separate
+blob.
 
     BlobStore -> CheckpointBlobs -> Container
                  ^^^^^^^^^^^^^^^ this module
 
-The stamp counts until the checkpoint exists, and never again:
+The stamp is valid until the checkpoint exists, and is ignored from then on. The writes:
 
-    nothing -> stamp (Put Blob if none; then check that there is still no checkpoint)
-    stamp   -> stamp (Set Metadata over its etag; then the same check)
-    stamp   -> checkpoint (Set Metadata over the stamp's etag: a conflict means we are fenced off;
-               then Put Blob if none: a conflict means that an SDK has written one)
-    checkpoint -> checkpoint (Set Metadata over its etag: one request, from the second time on)
+    no blob -> stamp (Put Blob if absent; then check that there is still no checkpoint)
+    stamp   -> stamp (Set Metadata if its etag matches; then the same check)
+    stamp   -> checkpoint (Set Metadata of the stamp: a conflict means that we are fenced off;
+               then Put Blob if absent: a conflict means that an SDK has written a checkpoint)
+    checkpoint -> checkpoint (Set Metadata if its etag matches: a single request)
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ from pumphouse.leases.stores.blob.rows import (
 
 # The prefix of a checkpoint's etag while it is only a stamp.
 STAMP = "stamp:"
-SDK_WROTE_FIRST = BlobResponse("conflict", why="an official SDK has written a checkpoint meanwhile")
+SDK_WROTE_FIRST = BlobResponse(
+    "conflict", why="an official SDK has written a checkpoint in the meantime"
+)
 
 
 class CheckpointBlobs:
     def __init__(self, container: Container) -> None:
         self._container = container
-        # Each as last read or written. Its etag shows whether it is still current.
+        # Blob -> its checkpoint as last read or written, valid while its etag is unchanged.
         self._known: dict[str, Checkpoint] = {}
         self._without_mixed_case: set[Group] = set()
 
@@ -53,14 +56,14 @@ class CheckpointBlobs:
         checkpoints = await self._list_under(group, names.prefix(group))
         for checkpoint in checkpoints.values():
             self._known[names.checkpoint(group, checkpoint.partition)] = checkpoint
-        for partition, old in (await self._list_mixed_case(group)).items():
-            ours = checkpoints.get(partition, Checkpoint(group, partition))
-            if not ours.has_position:
-                checkpoints[partition] = replace(old, etag=ours.etag, epoch=ours.epoch)
+        for partition, mixed_case in (await self._list_mixed_case(group)).items():
+            listed = checkpoints.get(partition, Checkpoint(group, partition))
+            if not listed.has_position:
+                checkpoints[partition] = replace(mixed_case, etag=listed.etag, epoch=listed.epoch)
         return [checkpoints[partition] for partition in sorted(checkpoints)]
 
     async def _list_mixed_case(self, group: Group) -> dict[str, Checkpoint]:
-        """Checkpoints of early Go hosts. Once a listing of them is empty, it is not repeated."""
+        """Checkpoints of early Go hosts. After an empty listing they are not listed again."""
         prefix = names.case_preserving_prefix(group)
         if prefix == names.prefix(group) or group in self._without_mixed_case:
             return {}
@@ -89,7 +92,7 @@ class CheckpointBlobs:
     async def update(self, requested: Checkpoint, rewind: bool) -> CheckpointOutcome:
         blob = names.checkpoint(requested.group, requested.partition)
         known = self._known.get(blob)
-        # With another etag it has changed since, and we do not know what is stored.
+        # If the etags differ, the stored checkpoint is not known.
         stored = known if known is not None and known.etag == requested.etag else None
         if not rewind and (fault := checkpoint_fault(stored, requested)):
             raise CheckpointRefused(fault)
@@ -115,7 +118,7 @@ class CheckpointBlobs:
         if requested.has_position:
             metadata = checkpoint_metadata(requested)
             return await self._container.set_metadata(blob, metadata, etag=requested.etag)
-        # An administrator removes the position: back to a stamp.
+        # An administrator removes the position: replace the checkpoint by a stamp.
         name = names.stamp(requested.group, requested.partition)
         stamped = _as_stamp(await self._container.put(name, stamp_metadata(requested)))
         if stamped.outcome != "written":

@@ -8,7 +8,7 @@ are ignored by them. When they write a row they drop our keys, and a missing epo
     rows -> ownership_metadata, checkpoint_metadata -> headers of a write
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-Rows of official SDKs are read leniently: no spelling is an error. An invalid position reads as no
+Rows of official SDKs are read without errors, in any format. An invalid position reads as no
 position, so that a reader starts at its default position and never after unhandled events.
 """
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from pumphouse.leases.model import Checkpoint, Group, Ownership
 
-# Date and Last-Modified are in whole seconds: a difference of n is an age above n - 1.
+# Date and Last-Modified are whole seconds: a difference of n means an age of more than n - 1.
 RESOLUTION_S = 1.0
 # .NET 5.11.3 to 5.11.6 wrote these for a checkpoint by sequence number alone.
 NO_OFFSET = ("", "no offset")
@@ -48,7 +48,7 @@ class ListedBlob:
 
     @property
     def age_s(self) -> float:
-        """The minimal age of the blob, so that no host is declared dead too early."""
+        """The minimum age of the blob, so that no lease expires too early."""
         return max(0.0, self.now - self.modified - RESOLUTION_S)
 
 
@@ -131,23 +131,24 @@ def stamp_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 def read_position(sequence: str, offset: str) -> tuple[int | None, str | None]:
     """Sequence number and offset, each None if it is missing."""
-    read_offset = None if offset.strip().lower() in NO_OFFSET else offset.strip()
+    position_offset = None if offset.strip().lower() in NO_OFFSET else offset.strip()
     number = parse_integer(sequence)
-    # A negative number means "before the first event". If the two disagree, the offset counts.
-    if number is not None and (number < 0) != (read_offset == BEFORE_ALL):
+    # A negative number means "before the first event". If the two disagree, the offset is used.
+    if number is not None and (number < 0) != (position_offset == BEFORE_ALL):
         number = None
-    return number, read_offset
+    return number, position_offset
 
 
 def written_position(checkpoint: Checkpoint) -> tuple[int, str]:
     """Sequence number and offset as they are written; -1 and "" if unknown.
 
-    The position before the first event is written as -1 twice, since -1 alone means unknown.
+    The position before the first event is written as -1 in both fields. A sequence number of -1
+    with another offset means unknown.
     """
     if checkpoint.sequence is None:
         return NO_SEQUENCE, checkpoint.offset or ""
-    before = BEFORE_ALL if checkpoint.sequence < 0 else ""
-    return checkpoint.sequence, checkpoint.offset or before
+    default_offset = BEFORE_ALL if checkpoint.sequence < 0 else ""
+    return checkpoint.sequence, checkpoint.offset or default_offset
 
 
 # -- values ---------------------------------------------------------------------------------------
@@ -181,9 +182,9 @@ def encoded(value: str) -> str:
 
 
 def decoded(value: str) -> str:
-    """The name that `encoded` wrote. A value that it would not have written stays unchanged.
+    """The name that `encoded` wrote. A value that `encoded` cannot have written is kept.
 
-    Otherwise rewriting a row of another SDK could rename its owner.
+    Otherwise a rewrite of a row of another SDK could rename its owner.
     """
     name = _from_base64(value)
     return value if name is None else name

@@ -29,7 +29,9 @@ from pumphouse.leases.stores.blob_lease.body import (
 from pumphouse.leases.stores.blob_lease.steps import Step, lease_step
 
 NOTHING_TO_DO = BlobResponse("written")
-LEASE_ID_HIDDEN = BlobResponse("conflict", why="the lease has a holder that does not show its id")
+LEASE_ID_HIDDEN = BlobResponse(
+    "conflict", why="the lease is held, but the blob does not contain its id"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,12 @@ class LeasedBlobs:
         self._states[blob.name] = replace(known, leased=blob.lease_state == "leased")
         return self._states[blob.name]
 
-    async def state_of(self, name: str, partition: str, fits: Callable[[Body], bool]) -> BlobState:
-        """The known state if its body `fits` the caller's row, else the downloaded one."""
+    async def state_of(
+        self, name: str, partition: str, matches: Callable[[Body], bool]
+    ) -> BlobState:
+        """The known state if its body matches the caller's row, else the downloaded state."""
         known = self._states.get(name)
-        return known if known and fits(known.body) else await self._download(name, partition)
+        return known if known and matches(known.body) else await self._download(name, partition)
 
     async def _download(self, name: str, partition: str) -> BlobState:
         if (download := await self._container.get(name)) is None:
@@ -81,7 +85,7 @@ class LeasedBlobs:
     async def write_row(
         self, name: str, state: BlobState, requested: Ownership
     ) -> tuple[BlobResponse, Body]:
-        """Take the lease, then write the row under it. The body is the written one."""
+        """Take the lease, then write the row under it; returns the response and the stored body."""
         if not state.etag:
             response = await self.create(name, requested.partition)
             state = replace(state, etag=response.etag)
@@ -91,18 +95,18 @@ class LeasedBlobs:
         response, token = await self._take_lease(name, state, step)
         if response.outcome != "written":
             return self._forget(name, response), state.body
-        shown = "" if step == "release" else token
-        body = with_row(state.body, requested, shown, self._container.now(), self.new_id())
+        stored_token = "" if step == "release" else token
+        body = with_row(state.body, requested, stored_token, self._container.now(), self.new_id())
         leased = step == "acquire" or (state.leased and step != "release")
         response = await self.write(name, replace(state, leased=leased), body, token)
         if step == "release" and response.outcome == "written" and token:
-            await self._container.release(name, token)  # on failure it expires
+            await self._container.release(name, token)  # if this fails, the lease expires
         return response, body
 
     async def _take_lease(
         self, name: str, state: BlobState, step: Step
     ) -> tuple[BlobResponse, str]:
-        """Take the lease under which a row is written. Each step also extends it."""
+        """Take the lease under which a row is written, and extend it."""
         token = state.body.token if state.leased else ""
         if step == "acquire":
             token = self._our_leases[name] = self.new_id()
@@ -123,19 +127,23 @@ class LeasedBlobs:
     ) -> tuple[BlobResponse, Body]:
         """Write a checkpoint under the blob's lease, whose id is in the body."""
         body = with_checkpoint(state.body, requested, self.new_id())
-        lease = state.body.token if state.leased else ""
-        if state.leased and not lease:
+        lease_id = state.body.token if state.leased else ""
+        if state.leased and not lease_id:
             return LEASE_ID_HIDDEN, state.body
-        return await self.write(name, state, body, lease), body
+        return await self.write(name, state, body, lease_id), body
 
-    async def write(self, name: str, state: BlobState, body: Body, lease: str = "") -> BlobResponse:
-        """Write the body over this state of the blob, under the lease with this id."""
+    async def write(
+        self, name: str, state: BlobState, body: Body, lease_id: str = ""
+    ) -> BlobResponse:
+        """Write the body if the blob still has this state, under the lease with this id."""
         metadata = {"OWNINGHOST": encoded(body.owner)} if body.owner else {}
         text = encode_body(body, self._spelling)
         if not state.etag:
             response = await self._container.create(name, metadata, text)
         else:
-            response = await self._container.put(name, metadata, text, etag=state.etag, lease=lease)
+            response = await self._container.put(
+                name, metadata, text, etag=state.etag, lease=lease_id
+            )
         if response.outcome != "written":
             return self._forget(name, response)
         self._states[name] = BlobState(response.etag, body, state.leased)

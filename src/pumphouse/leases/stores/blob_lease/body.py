@@ -1,9 +1,9 @@
-"""The body of a blob of the Event Processor Host, in each of its spellings.
+"""The body of a blob of the Event Processor Host, in each spelling of its JSON keys.
 
 One blob is lease and checkpoint of a partition. Its body is JSON; .NET writes `SequenceNumber`,
 Java and JavaScript `sequenceNumber`, Python `sequence_number`. All are read, one is written. Values
 that legacy hosts do not know (a successor, its deadline, a rate, the checkpoint's epoch) are
-additional fields, which they ignore and drop when they write.
+additional fields: legacy hosts ignore them, and drop them when they write.
 
     blob -> read_body -> Body -> ownership_of, checkpoint_of -> rows
     rows -> with_row, with_checkpoint -> Body -> encode_body -> blob
@@ -26,12 +26,12 @@ from typing import Any, Literal
 from pumphouse.leases.model import Checkpoint, Group, Ownership
 from pumphouse.leases.stores.blob.rows import parse_integer, read_position, written_position
 
-Spelling = Literal["net", "java", "python"]  # JavaScript spells as Java does
+Spelling = Literal["net", "java", "python"]  # JavaScript uses the spelling of Java
 SPELLINGS: tuple[Spelling, ...] = ("net", "java", "python")
 # The epoch in a blob that was never acquired.
 FIRST_EPOCH: dict[Spelling, int] = {"net": 0, "java": -1, "python": 0}
-# Unknown fields that are nested deeper are dropped: a value that can be read at one depth of the
-# stack might not be writable at another.
+# Unknown fields that are nested deeper are dropped: json recurses, so a value that was read in a
+# shallow stack might exceed the recursion limit when it is written in a deeper one.
 DEPTH_MAX = 50
 
 
@@ -41,7 +41,7 @@ class Body:
 
     partition: str
     owner: str = ""
-    token: str = ""  # the id of the lease: it allows to write, and to change the lease
+    token: str = ""  # the id of the lease, required to write the blob and to change the lease
     epoch: int = 0
     sequence: int | None = None
     offset: str | None = None
@@ -53,7 +53,7 @@ class Body:
     checkpoint_epoch: int = 0
     checkpoint_mark: str = ""
     enqueued_ms: int | None = None
-    others: tuple[tuple[str, Any], ...] = ()  # unknown fields, kept as read
+    unknown_fields: tuple[tuple[str, Any], ...] = ()  # kept as read
 
     @property
     def row_etag(self) -> str:
@@ -77,7 +77,7 @@ def digest(*parts: object) -> str:
 
 
 def ownership_of(body: Body, leased: bool, now: float) -> Ownership:
-    """The row in a body. A lease shows whether it is held, not when it was renewed."""
+    """The row in a body. The age is 0 or infinite: a lease does not show when it was renewed."""
     deadline = body.deadline if body.owner else None
     return Ownership(
         partition=body.partition,
@@ -159,19 +159,19 @@ def read_body(partition: str, text: bytes) -> Body:
         checkpoint_epoch=max(0, _integer(values.get("checkpointepoch")) or 0),
         checkpoint_mark=_text(values.get("checkpointmark")),
         enqueued_ms=_integer(values.get("enqueuedms")),
-        others=tuple(
+        unknown_fields=tuple(
             (key, value)
             for key, value in fields.items()
-            if _folded(key) not in KNOWN.split() and _nested_at_most(DEPTH_MAX, value)
+            if _folded(key) not in KNOWN.split() and _is_nested_at_most(DEPTH_MAX, value)
         ),
     )
 
 
 def _position(values: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    """A missing offset, or null, means no checkpoint, whatever the sequence number is.
+    """The sequence number and the offset of the checkpoint; both None if there is none.
 
-    An empty offset beside a sequence number was written by us. A legacy host writes 0 as the
-    sequence number of a blob without a checkpoint.
+    A missing or null offset means that there is no checkpoint: legacy hosts then write 0 as the
+    sequence number. An empty offset with a sequence number was written by this store.
     """
     if values.get("offset") is None:
         return None, None
@@ -205,11 +205,11 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _nested_at_most(depth: int, value: Any) -> bool:
+def _is_nested_at_most(depth: int, value: Any) -> bool:
     if not isinstance(value, list | dict):
         return True
     inner = value.values() if isinstance(value, dict) else value
-    return depth > 0 and all(_nested_at_most(depth - 1, item) for item in inner)
+    return depth > 0 and all(_is_nested_at_most(depth - 1, item) for item in inner)
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def encode_body(body: Body, spelling: Spelling) -> bytes:
         ("token",): body.token,
         ("epoch",): body.epoch if body.row_etag else FIRST_EPOCH[spelling],
     }
-    ours: dict[tuple[str, ...], Any] = {
+    own_fields: dict[tuple[str, ...], Any] = {
         ("successor",): body.successor or None,
         ("deadline",): body.deadline,
         ("rate",): body.rate,
@@ -233,9 +233,9 @@ def encode_body(body: Body, spelling: Spelling) -> bytes:
         ("checkpoint", "mark"): body.checkpoint_mark or None,
         ("enqueued", "ms"): body.enqueued_ms,
     }
-    fields |= {words: value for words, value in ours.items() if value is not None}
-    spelt = {spell(words, spelling): value for words, value in fields.items()}
-    return json.dumps(spelt | dict(body.others)).encode()
+    fields |= {words: value for words, value in own_fields.items() if value is not None}
+    named = {spell(words, spelling): value for words, value in fields.items()}
+    return json.dumps(named | dict(body.unknown_fields)).encode()
 
 
 def _position_fields(body: Body) -> dict[tuple[str, ...], Any]:
