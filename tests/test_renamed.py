@@ -20,6 +20,34 @@ def test_an_old_import_path_warns_and_gives_the_new_module(
     monkeypatch.delitem(sys.modules, old)
 
 
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("pumphouse.client.bulk", "BATCH_ROWS_MAX", "pumphouse.client.bulk.ranges.BATCH_ROWS_MAX"),
+        ("pumphouse.client.bulk", "CREDIT_WINDOW", "pumphouse.client.bulk.ranges.CREDIT_WINDOW"),
+        ("pumphouse.client.native", "Client", "pumphouse.client.native.client.NativeClient"),
+        (
+            "pumphouse.client.native",
+            "WireOptions",
+            "pumphouse.client.native.connection.ConnectionOptions",
+        ),
+        ("pumphouse.leases.flaky_store", "Rates", "pumphouse.leases.flaky_store.RandomFaults"),
+        ("pumphouse.leases.flaky_store", "Script", "pumphouse.leases.flaky_store.ScriptedFaults"),
+    ],
+)
+def test_an_old_name_warns_and_gives_the_new_object(module: str, old: str, new: str) -> None:
+    target, _, name = new.rpartition(".")
+    with pytest.warns(DeprecationWarning, match=f"{old} is now .*{name}"):
+        found = getattr(import_module(module), old)
+    assert found is getattr(import_module(target), name)
+
+
+def test_an_unknown_name_of_a_package_with_old_names_is_an_attribute_error() -> None:
+    for module in ("pumphouse.client.bulk", "pumphouse.client.native"):
+        with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+            import_module(module).Nothing  # noqa: B018
+
+
 def test_the_warning_names_the_line_of_the_caller() -> None:
     code = "from pumphouse.leases.sqlite import SqliteStore"
     run = [sys.executable, "-W", "default::DeprecationWarning", "-c", code]

@@ -10,11 +10,13 @@ from warnings import warn
 
 RENAMED = {
     "pumphouse.client.opening": "pumphouse.client.factory",
+    "pumphouse.client.wire": "pumphouse.client.native.connection",
     "pumphouse.dashboard.app": "pumphouse.dashboard.server.app",
     "pumphouse.homes.archive": "pumphouse.homes.record.archive",
     "pumphouse.homes.incidents": "pumphouse.homes.simulator.incidents",
     "pumphouse.homes.place": "pumphouse.homes.namespace",
     "pumphouse.homes.sensors": "pumphouse.homes.simulator.sensors",
+    "pumphouse.leases.flaky": "pumphouse.leases.flaky_store",
     "pumphouse.leases.opening": "pumphouse.leases.store_url",
     "pumphouse.leases.sqlite": "pumphouse.leases.stores.sqlite.store",
 }

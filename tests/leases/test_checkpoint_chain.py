@@ -9,11 +9,11 @@ import pytest
 
 from pumphouse.errors import OwnershipLost, StoreError
 from pumphouse.leases.checkpoints import CheckpointWriter
+from pumphouse.leases.flaky_store import FlakyStore, RandomFaults
 from pumphouse.leases.model import Checkpoint, Ownership, claim
 from pumphouse.leases.stores.memory import MemoryStore
 from tests.leases.contract.calls import granted
 from tests.leases.contract.stores import GROUP
-from tests.leases.flaky_store import FlakyStore, RandomFaults
 from tests.leases.sdk_writes import update_checkpoint_as_sdk
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from pumphouse.errors import CheckpointRefused, OwnershipLost, StoreError, StoreMisused
 from pumphouse.leases.checkpoints import ATTEMPTS, CheckpointWriter
+from pumphouse.leases.flaky_store import Fault, FlakyStore, ScriptedFaults
 from pumphouse.leases.model import Checkpoint, claim
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore
 from pumphouse.leases.stores.memory import MemoryStore
 from tests.leases.contract.calls import checkpoint_of, checkpoints, granted
 from tests.leases.contract.stores import GROUP
-from tests.leases.flaky_store import Fault, FlakyStore, ScriptedFaults
 from tests.leases.sdk_writes import update_checkpoint_as_sdk
 
 

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from pumphouse.errors import OptionError, StoreError
+from pumphouse.leases.flaky_store import NO_FAULTS, Fault, FlakyStore, RandomFaults, ScriptedFaults
 from pumphouse.leases.model import Checkpoint, Granted, Group, Ownership, Unknown, claim, renew
 from pumphouse.leases.store import ClaimOutcome
 from pumphouse.leases.stores.memory import MemoryStore
 from tests.leases.contract.calls import first, granted, members, rows, write
 from tests.leases.contract.stores import GROUP
-from tests.leases.flaky_store import NO_FAULTS, Fault, FlakyStore, RandomFaults, ScriptedFaults
 
 
 class SleepyClock:

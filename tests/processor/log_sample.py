@@ -17,13 +17,13 @@ from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.handlers import Handling
 from pumphouse.processor.options import PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 
 FORMAT = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 OPTIONS = ProcessorOptions(

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from pumphouse.errors import StoreError
+from pumphouse.leases.flaky_store import FlakyStore, ScriptedFaults
 from pumphouse.leases.model import Checkpoint, claim
 from pumphouse.leases.strategies import parse_strategy
 from pumphouse.processor.cycle import Cycle
-from tests.leases.flaky_store import FlakyStore, ScriptedFaults
 from tests.processor.bare_host import BareHost
 from tests.processor.fleet import Fleet
 from tests.processor.virtual_time import run

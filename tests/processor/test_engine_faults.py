@@ -14,6 +14,7 @@ from pumphouse.errors import (
     StoreError,
 )
 from pumphouse.events import Event
+from pumphouse.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults, ScriptedFaults
 from pumphouse.leases.model import (
     Checkpoint,
     Group,
@@ -23,7 +24,6 @@ from pumphouse.leases.model import (
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutcome
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults, ScriptedFaults
 from tests.processor.fleet import OPTIONS, Fleet
 from tests.processor.virtual_time import LoopClock, run
 

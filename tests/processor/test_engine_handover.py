@@ -11,6 +11,7 @@ from pumphouse.errors import (
     HandlerStuck,
 )
 from pumphouse.events import Event
+from pumphouse.leases.flaky_store import FlakyStore, RandomFaults
 from pumphouse.leases.model import (
     Granted,
     Group,
@@ -23,7 +24,6 @@ from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.term import StopReason
-from tests.leases.flaky_store import FlakyStore, RandomFaults
 from tests.leases.sdk_writes import claim_as_sdk
 from tests.processor.fleet import Fleet
 from tests.processor.virtual_time import LoopClock, run

@@ -14,12 +14,12 @@ from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 from pumphouse.events import LATEST, Event
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from pumphouse.leases.model import Checkpoint
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.options import FixedPartitionOptions, PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
-from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.hub_and_store import HUB, HubAndStore, until
 from tests.processor.virtual_time import run
 

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from pumphouse.events import Event
+from pumphouse.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.audited_store import AuditedStore
 from tests.processor.fleet import Fleet
 from tests.processor.virtual_time import LoopClock, run

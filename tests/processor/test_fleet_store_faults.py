@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from pumphouse.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from pumphouse.processor.options import ProcessorOptions
-from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.fleet import Fleet
 from tests.processor.virtual_time import run
 

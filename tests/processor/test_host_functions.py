@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from pumphouse.events import Event
+from pumphouse.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from pumphouse.processor.host import EventProcessorHost, PartitionContext
 from pumphouse.processor.options import CheckpointPolicy, EventProcessorOptions, PoisonPolicy
-from tests.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from tests.processor.hub_and_store import HubAndStore, until
 from tests.processor.virtual_time import run
 

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from pumphouse.errors import OwnershipLost, StoreError
+from pumphouse.leases.flaky_store import FlakyStore, RandomFaults, ScriptedFaults
 from pumphouse.leases.model import (
     Granted,
     Group,
@@ -26,7 +27,6 @@ from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import Lease, due_on_watch
 from pumphouse.processor.reporting import Reporter
-from tests.leases.flaky_store import FlakyStore, RandomFaults, ScriptedFaults
 from tests.processor.bare_host import RecordingListener
 
 GROUP = Group("n", "h")

@@ -19,6 +19,7 @@ from random import Random
 
 import pytest
 
+from pumphouse.leases.flaky_store import FlakyStore, RandomFaults
 from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.stores.blob.store import BlobStore
@@ -28,7 +29,6 @@ from pumphouse.leases.stores.sqlite.clock import MachineTime
 from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.azurite.proxy import proxy_to
 from tests.azurite.server import KEY, Azurite
-from tests.leases.flaky_store import FlakyStore, RandomFaults
 
 GROUP = Group("house.servicebus.windows.net", "sensors", "$Default")
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pumphouse.leases.flaky_store import Fault, FlakyStore, ScriptedFaults
 from pumphouse.leases.model import Granted, Refused, Unknown, advance, claim, renew, stamp
 from pumphouse.leases.store import CheckpointStore
 from tests.leases.contract.calls import (
@@ -20,7 +21,6 @@ from tests.leases.contract.calls import (
     write,
 )
 from tests.leases.contract.stores import GROUP, StoreBackend
-from tests.leases.flaky_store import Fault, FlakyStore, ScriptedFaults
 
 
 async def test_outcomes_come_in_the_order_of_the_claims(store: CheckpointStore) -> None:

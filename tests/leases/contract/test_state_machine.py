@@ -27,11 +27,11 @@ from hypothesis.stateful import (
 )
 
 from pumphouse.leases import model
+from pumphouse.leases.flaky_store import Fault, FlakyStore, ScriptedFaults
 from pumphouse.leases.model import Checkpoint, Granted, Ownership, Refused, Unknown
 from pumphouse.leases.store import CheckpointStore
 from tests.leases.contract.calls import checkpoints, kept, members, rows
 from tests.leases.contract.stores import GROUP, STORES, ReadyMaker, ready
-from tests.leases.flaky_store import Fault, FlakyStore, ScriptedFaults
 
 T = TypeVar("T")
 PARTITIONS = st.sampled_from(["0", "1", "2"])

@@ -14,7 +14,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self
+from warnings import warn
 
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import OptionError, StoreError
@@ -203,3 +204,20 @@ class FlakyStore:
     async def _wait(self) -> None:
         if (delay_s := self.plan.delay_s() / 2) > 0:
             await self._clock.sleep(delay_s)
+
+
+_RENAMED = {
+    "CALM": "NO_FAULTS",
+    "Mishap": "Fault",
+    "Plan": "FaultPlan",
+    "Rates": "RandomFaults",
+    "Script": "ScriptedFaults",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RENAMED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    new = _RENAMED[name]
+    warn(f"{__name__}.{name} is now {new}", DeprecationWarning, stacklevel=2)
+    return globals()[new]
