@@ -25,7 +25,10 @@ READING_FAULTS = ReadingFaults(late=0.01, duplicates=0.01, malformed=0.005, faul
 
 def figures(homes: int, minutes: int) -> Iterator[Figure]:
     """Recall and precision; both must be 100 % without reading faults."""
-    for name, faults, goal in (("clean", CLEAN, 100.0), ("with mishaps", READING_FAULTS, None)):
+    for name, faults, goal in (
+        ("clean", CLEAN, 100.0),
+        ("with reading faults", READING_FAULTS, None),
+    ):
         simulator = HomeSimulator(homes, SEED, MANY, faults)
         due, alerts = scored(simulator, minutes, raised(simulator, minutes))
         what = f"{minutes // 60} h of {homes:,} homes, {name}"

@@ -1,6 +1,7 @@
 """Writes docs/benchmarks.md from the results of a full run.
 
     python -m benchmarks._report FOLDER
+    python -m benchmarks._report          # only the texts: the figures on the page stay
 
 The folder holds the output of `python -m benchmarks.NAME -o json` as NAME.json. A section consists
 of the benchmark's docstring, pictures and a table. A benchmark without figures has failed.
@@ -9,6 +10,7 @@ of the benchmark's docstring, pictures and a table. A benchmark without figures 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Sequence
 from datetime import date
@@ -27,11 +29,11 @@ INTRODUCTION = """\
 # Benchmarks
 
 `make bench` writes this page; do not edit it. Each figure compares Pumphouse with a peer that is
-measured in the same run, in turns. The numbers are medians of all rounds. *Ratio* is how many times
-better Pumphouse is than the peer, *range* has the ratios of the worst and the best round. Without a
-peer, the goal is for the number itself. Costs are CPU seconds of the measured process, so other
-work on the machine matters little. In the pictures a bar is a ratio and the line across it is the
-goal: green is met, red is missed, grey has no goal.
+measured in the same run. The numbers are medians of all rounds. *Ratio* is how many times better
+Pumphouse is than the peer; below 1 the peer is better. *Range* contains the ratios of the worst and
+the best round. A figure without a peer has its goal for the number itself. Most costs are CPU
+seconds of the measured process, so other work on the machine has little influence. In the pictures
+a bar is a ratio, and a vertical line is its goal: green is met, red is missed, grey has no goal.
 """
 
 BAR_HEIGHT, GAP, LABEL_HEIGHT, WIDTH, MARGIN = 14, 12, 16, 720, 16
@@ -128,6 +130,21 @@ def write(results: dict[str, list[Figure]], docs: Path) -> None:
             (docs / PICTURES / f"{name}-curves.svg").write_text(_curves.picture(figures))
 
 
+def with_current_texts(page: str) -> str:
+    """The page with its introduction and sections as the docstrings are now, and its figures."""
+    introduction, *sections = re.split(r"^(?=## )", page, flags=re.MULTILINE)
+    measured = introduction[introduction.index("Measured on ") :]
+    return "\n".join([INTRODUCTION, measured]) + "".join(map(section_with_current_text, sections))
+
+
+def section_with_current_text(text: str) -> str:
+    command = re.search(r"^`python -m benchmarks\.(\w+)`$", text, re.MULTILINE)
+    if command is None:  # the benchmark failed
+        return text
+    title, prose = explanation(command[1])
+    return f"## {title}\n\n{prose}\n\n{text[command.start() :]}"
+
+
 def main(folder: Path) -> None:
     results = read_results(folder)
     write(results, DOCS)
@@ -136,4 +153,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if sys.argv[1:]:
+        main(Path(sys.argv[1]))
+    else:
+        texts = with_current_texts((DOCS / "benchmarks.md").read_text())
+        (DOCS / "benchmarks.md").write_text(texts)

@@ -10,7 +10,8 @@ process.
   of varying size, which both readers decode. The goal of 40 is for this case at 1 KiB.
 - **plain**: events that have only a body.
 - **vs the bytes alone**: a process receives the same number of bytes over loopback and discards
-  them. No reader can reach that; the ratio is the share of time that is spent on receiving.
+  them. This is an upper bound for every reader. The ratio is the share of the CPU time of the range
+  reader that is spent on receiving bytes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The number of homes that this machine can process in real time.
+"""The number of homes that this machine can process in real time
 
 100,000 homes with five sensors each send 8,333 readings a second into a hub with 16 partitions.
-`sift`, `watch` and `record` run in one Spark application on local[2], into files and SQLite; hub,
-senders and pipeline are processes of one machine, started as users start them.
+`sift`, `watch` and `record` run in one Spark application on local[2] and store into files and
+SQLite. Hub, senders and pipeline are processes of one machine, started by the usual commands.
 
-- **held**: the largest tried number of homes with which no stage falls behind. The lag of a stage
-  is what its hub has received minus what it has processed. Over 100 seconds its mean may grow by at
-  most 2 seconds of intake, and it must stay below 20 seconds. The goal is 100,000.
+- **held**: the largest tested number of homes without growing lag. The lag of a stage is the number
+  of events that its hub has received minus the number that it has processed. Over 100 seconds its
+  mean may grow by at most 2 seconds of intake, and it must stay below 20 seconds. The goal is
+  100,000.
 - **cores**, **CPU per reading**, **share of**: CPU time by process: hub, senders, Spark's JVM, its
   Python workers, and the pipeline's own process, which stores. Other work on the machine is shown,
   because it lowers the number of homes held.

@@ -7,12 +7,13 @@ planning to commit, from Spark's query progress, after a warm-up.
 - **vs naive**: a Python data source on the synchronous client of the official SDK (prefetch 3000,
   one consumer per partition), as most people would write it; also the CPU time of the Python
   workers.
-- **vs the hop alone**: record batches from memory, in the same number of tasks. No source in Python
-  can be faster. The goal is half of that rate.
+- **vs the hop alone**: a source that returns record batches from memory, in the same number of
+  tasks. It measures only the transfer from the Python workers to the JVM, which no source in Python
+  can avoid. The goal is half of its rate.
 - **CPU per row**: of the hub, of the Python workers, of the JVM.
 - **small trigger**: triggers of 320 rows from 16 partitions, without pause, compared with Spark's
   built-in source `rate-micro-batch` with the same rows and tasks (`rate` makes at most one batch a
-  second). A goal of 1/3 is at most three times its time.
+  second). A goal of 1/3 means: at most three times as slow.
 - **by partitions**, **by size**: the cost of many partitions and of long bodies. The CPU time is
   the sum of hub, workers and JVM. One task on one core reads one partition.
 """

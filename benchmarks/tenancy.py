@@ -4,8 +4,8 @@ Streams of ten batches read a hub on the same machine into Spark's `noop` sink, 
 1 KiB bodies in 16 partitions. The first batch does not count: a tenant waits in it for its leases.
 
 - **tenant vs all partitions**: rows per second from planning to commit, with `assignment=steady`
-  and a SQLite store, compared with the same source without. The goal is 0.95: tenancy costs at most
-  5 %.
+  and a SQLite store, compared with the same source without `assignment`. The goal is 0.95: sharing
+  the group costs at most 5 %.
 - **CPU per row**: the CPU time of all processes but the hub, for the same two.
 - **renewals**: two batches saturate both cores, each for about three leases of 10 s. The figure is
   the largest delay of a renewal, divided by the renewal interval (2 s). The goal is at most a half.

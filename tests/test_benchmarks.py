@@ -201,6 +201,11 @@ def test_the_page_is_made_of_docstrings_pictures_and_tables(tmp_path: Path) -> N
     assert "<fast> & cheap" in [element.text for element in drawn.iter()]
 
 
+def test_the_page_has_the_texts_of_the_docstrings() -> None:
+    page = (_report.DOCS / "benchmarks.md").read_text()
+    assert page == _report.with_current_texts(page), "run: python -m benchmarks._report"
+
+
 def test_figures_of_a_curve_are_drawn_as_one(tmp_path: Path) -> None:
     figures = [
         Figure(f"{at} things", speed, "rows/s", curve="by <things>", at=at)

@@ -44,7 +44,7 @@ execute_option = click.option(
 force_option = click.option(
     "--force",
     is_flag=True,
-    help="Also while hosts own the partitions. They may overwrite the change.",
+    help="Write even if hosts own the partitions. Hosts of official SDKs overwrite the change.",
 )
 
 
@@ -112,7 +112,7 @@ def reset(
     """Move checkpoints, so that processing continues at another position.
 
     Without --execute the changes are only shown. The command refuses to write while hosts own the
-    partitions, because a running host overwrites the checkpoint; stop the hosts first.
+    partitions; stop the hosts first.
     """
     from pumphouse.cli.common.group_access import with_group
 

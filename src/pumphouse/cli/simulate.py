@@ -98,8 +98,8 @@ def simulate(
     """Run a fleet of real processors in virtual time with faults, and check every invariant.
 
     Hosts crash, freeze and restart, the store loses responses, readers are evicted, handlers hang.
-    In fault-free phases the fleet must recover. If an invariant is violated, the exit status is 1,
-    and the last events and the command that replays the seed are printed.
+    In the fault-free phase at the end the fleet must recover. If an invariant is violated, the exit
+    status is 1, and the last events and the command that replays the seed are printed.
     """
     from pumphouse.leases.strategies import parse_strategy
     from pumphouse.simulation import Scenario, parse_faults

@@ -67,12 +67,27 @@ CATALOGUE = (
         "connectionString",
         "secret",
         side=BOTH,
-        help="of the hub, or of the namespace if `name` is given",
+        help="connection string of the hub, or of its namespace if `name` is given",
     ),
-    Option("fullyQualifiedNamespace", "text", side=BOTH, help="instead of a connection string"),
+    Option(
+        "fullyQualifiedNamespace",
+        "text",
+        side=BOTH,
+        help="host name of the namespace, instead of a connection string",
+    ),
     Option("name", "text", side=BOTH, help="the hub, if connectionString has no EntityPath"),
-    Option("sharedAccessKeyName", "text", side=BOTH, help="with `fullyQualifiedNamespace`"),
-    Option("sharedAccessKey", "secret", side=BOTH, help="with `sharedAccessKeyName`"),
+    Option(
+        "sharedAccessKeyName",
+        "text",
+        side=BOTH,
+        help="name of the access rule, with `fullyQualifiedNamespace`",
+    ),
+    Option(
+        "sharedAccessKey",
+        "secret",
+        side=BOTH,
+        help="key of the access rule, with `sharedAccessKeyName`",
+    ),
     Option("credential", "words", "none", BOTH, "an azure-identity credential", CREDENTIALS),
     Option("tenantId", "text", side=BOTH, help="for credential=client_secret"),
     Option("clientId", "text", side=BOTH, help="for client_secret and managed_identity"),
@@ -97,11 +112,17 @@ CATALOGUE = (
         default_for={STREAM: "latest", BATCH: "earliest"},
     ),
     Option(
-        "startingPositions", "positions", help="by partition; the others use `startingPosition`"
+        "startingPositions",
+        "positions",
+        help="where to start, by partition; the others use `startingPosition`",
     ),
     Option("startingTimestamp", "position", help="startingPosition as a time"),
     Option("endingPosition", "position", help="where a batch query ends; latest by default"),
-    Option("endingPositions", "positions", help="by partition; the others use `endingPosition`"),
+    Option(
+        "endingPositions",
+        "positions",
+        help="where a batch query ends, by partition; the others use `endingPosition`",
+    ),
     Option(
         "failOnDataLoss",
         "flag",
@@ -119,10 +140,15 @@ CATALOGUE = (
     Option(
         "maxEventsPerTrigger",
         "count",
-        help="the most events of all partitions together; 10,000 for each by default",
+        help="the most events of a batch; by default 10,000 times the number of partitions",
         least=1,
     ),
-    Option("maxEventsPerPartition", "count", help="the most events of each partition", least=1),
+    Option(
+        "maxEventsPerPartition",
+        "count",
+        help="the most events of each partition in a batch",
+        least=1,
+    ),
     Option(
         "minEventsPerTrigger",
         "count",
@@ -131,14 +157,16 @@ CATALOGUE = (
     ),
     Option("maxTriggerDelay", "duration", "15m", help="the longest delay by minEventsPerTrigger"),
     Option(
-        "maxBytesPerTrigger", "size", help="approximate, by the mean size of the events read so far"
+        "maxBytesPerTrigger",
+        "size",
+        help="the most bytes of a batch; estimated from the mean size of the events so far",
     ),
     Option("slowPartitionAdjustment", "flag", "false", help="take fewer events of slow partitions"),
     Option(
         "maxAcceptableBatchReceiveTime",
         "duration",
         "30s",
-        help="a partition that takes longer is slow",
+        help="a partition whose task takes longer counts as slow",
     ),
     # how tasks read
     Option(
@@ -170,7 +198,7 @@ CATALOGUE = (
         "the longest wait for a connection or a request",
         least=1,
     ),
-    Option("maxSilentTime", "duration", help="reconnect after a silence of this length"),
+    Option("maxSilentTime", "duration", help="reconnect if no event arrives for this time"),
     Option("partitionsPerTask", "count", "1", help="partitions that one task reads", least=1),
     Option(
         "minPartitions",
@@ -185,14 +213,14 @@ CATALOGUE = (
         "metadataRefreshInterval",
         "duration",
         "100ms",
-        help="how often the hub is asked while no event arrives",
+        help="how often the driver requests the newest position while no event arrives",
     ),
     Option("dynamicPartitionDiscovery", "flag", "true", help="read new partitions"),
     Option(
         "partitionDiscoveryInterval",
         "duration",
         "300s",
-        help="how often new partitions are looked for",
+        help="how often the driver checks for new partitions",
     ),
     Option("includeProperties", "flag", "true", help="false: the column properties is null"),
     Option(
@@ -219,7 +247,7 @@ CATALOGUE = (
     Option(
         "checkpointStore",
         "secret",
-        help="mirror the positions of committed batches; the last needs EventHubsLagListener",
+        help="store that gets a copy of the positions of committed batches, see [Lag](#lag)",
     ),
     # sharing a consumer group
     Option(
@@ -232,7 +260,7 @@ CATALOGUE = (
     Option(
         "host",
         "text",
-        help="the name of this host in the store; generated and journalled by default",
+        help="the name of this host in the store; by default generated and kept across restarts",
     ),
     Option(
         "leaseDuration",
@@ -274,7 +302,7 @@ CATALOGUE = (
         "retry.total",
         "count",
         side=BOTH,
-        help="attempts after the first",
+        help="number of retries",
         default_for={READ: "3", WRITE: "8"},
     ),
     Option("retry.backoff", "duration", "0.8s", BOTH, "the delay before the first retry", least=1),
@@ -296,20 +324,22 @@ CATALOGUE = (
         "count",
         "4",
         WRITE,
-        "unacknowledged messages of a task",
+        "the most unacknowledged messages of a task",
         least=1,
         most=8,
     ),
     Option(
         "sendTimeout", "duration", "60s", WRITE, "the longest wait for an acknowledgement", least=1
     ),
-    Option("maxSendRate", "count", side=WRITE, help="events per second and task", least=1),
+    Option(
+        "maxSendRate", "count", side=WRITE, help="the most events per second of each task", least=1
+    ),
     Option(
         "onThrottle",
         "words",
         "retry",
         WRITE,
-        "what to do while the hub is busy; fail leaves retries to Spark",
+        "what to do if the hub throttles; fail lets Spark retry the task",
         ("retry", "fail"),
     ),
     Option(

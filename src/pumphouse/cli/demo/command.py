@@ -85,7 +85,7 @@ def demo(
 ) -> None:
     """Run a hub, simulated homes, the Spark pipeline, processors and the page until Ctrl-C.
 
-    Needs the extras `spark` and `dashboard`, and Java 17 or newer.
+    Needs the extras `spark` and `dashboard` (with --azure also `azure`), and Java 17 or newer.
     """
     check_packages()
     from pumphouse.cli.demo.stages import DemoPlan
