@@ -113,8 +113,9 @@ def run(
     """Run the stages sift, watch and record on the readings of homes, until Ctrl-C.
 
     The hubs sensors, activity, alerts and deadletter must exist, with the consumer groups sift,
-    watch and record. After a restart the stages continue at their checkpoints. A failed stage is
-    restarted. DIR/status.json contains the state of the stages, updated every second.
+    watch and record. After a restart sift and record continue at their checkpoints, and watch reads
+    the last day again. A failed stage is restarted. DIR/status.json contains the state of the
+    stages, updated every second.
     """
     from pumphouse.homes.namespace import HomesNamespace
     from pumphouse.homes.pipeline import Pipeline, PipelineOptions
