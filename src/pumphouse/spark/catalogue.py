@@ -166,7 +166,7 @@ CATALOGUE = (
         "maxAcceptableBatchReceiveTime",
         "duration",
         "30s",
-        help="a partition whose task takes longer counts as slow",
+        help="a partition that takes longer, and longer than others per event, is slow",
     ),
     # how tasks read
     Option(
