@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from pumphouse.amqp.credit import HALF, WRAP, advance, allowed, distance, needs_topping_up
 
 numbers = st.integers(0, WRAP - 1)
-gaps = st.integers(-HALF, HALF - 1)
+distances = st.integers(-HALF, HALF - 1)
 amounts = st.integers(0, HALF - 1)
 
 
 @pytest.mark.parametrize(
-    ("seen", "granted", "sent", "left"),
+    ("seen", "granted", "sent", "remaining"),
     [
         (0, 0, 0, 0),  # no credit at all
         (0, 10, 0, 10),
@@ -27,13 +27,13 @@ amounts = st.integers(0, HALF - 1)
         (0, WRAP - 1, 0, WRAP - 1),
     ],
 )
-def test_the_remaining_credit(seen: int, granted: int, sent: int, left: int) -> None:
-    assert allowed(seen, granted, sent) == left
+def test_the_remaining_credit(seen: int, granted: int, sent: int, remaining: int) -> None:
+    assert allowed(seen, granted, sent) == remaining
 
 
-@given(numbers, gaps)
-def test_distance_undoes_advance(start: int, gap: int) -> None:
-    assert distance(start, advance(start, gap)) == gap
+@given(numbers, distances)
+def test_distance_undoes_advance(start: int, offset: int) -> None:
+    assert distance(start, advance(start, offset)) == offset
 
 
 @given(numbers, numbers)
@@ -46,23 +46,23 @@ def test_advance_undoes_distance(start: int, end: int) -> None:
 def test_a_sender_stops_exactly_at_the_grant(seen: int, granted: int, sent: int) -> None:
     """Sending the remaining credit leaves zero, for any counters."""
     now = advance(seen, min(sent, granted))
-    left = allowed(seen, granted, now)
-    assert left == granted - min(sent, granted)
-    assert allowed(seen, granted, advance(now, left)) == 0
+    remaining = allowed(seen, granted, now)
+    assert remaining == granted - min(sent, granted)
+    assert allowed(seen, granted, advance(now, remaining)) == 0
 
 
 @given(numbers, amounts, amounts, numbers)
 def test_the_start_of_the_counters_does_not_matter(
     seen: int, granted: int, sent: int, shift: int
 ) -> None:
-    here = allowed(seen, granted, advance(seen, sent))
-    there = allowed(advance(seen, shift), granted, advance(seen, sent + shift))
-    assert here == there
+    credit = allowed(seen, granted, advance(seen, sent))
+    shifted_credit = allowed(advance(seen, shift), granted, advance(seen, sent + shift))
+    assert credit == shifted_credit
 
 
 @pytest.mark.parametrize(
-    ("left", "full", "low"),
+    ("remaining", "full", "low"),
     [(10, 10, False), (6, 10, False), (5, 10, True), (0, 10, True), (-3, 10, True), (0, 1, True)],
 )
-def test_credit_is_granted_again_at_half(left: int, full: int, low: bool) -> None:
-    assert needs_topping_up(left, full) is low
+def test_credit_is_granted_again_at_half(remaining: int, full: int, low: bool) -> None:
+    assert needs_topping_up(remaining, full) is low

@@ -16,14 +16,14 @@ from pumphouse.cli import main
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import Program, refused
 
-STRING = (
+CONNECTION = (
     "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
 )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_the_page_until_a_signal(
-    program: Callable[..., Program], event_hub: EmbeddedHub, tmp_path: Path, number: int
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_dash_serves_the_page_until_a_signal(
+    program: Callable[..., Program], event_hub: EmbeddedHub, tmp_path: Path, signal_number: int
 ) -> None:
     event_hub.create_hub("orders", 2)
     store = str(tmp_path / "leases.db")
@@ -35,16 +35,18 @@ def test_it_serves_the_page_until_a_signal(
         about = json.load(response)
     assert about["hubs"] == ["orders"]
     assert (about["homes"], about["write"], about["groups"][0]["key"]) == (None, False, "g0")
-    assert dash.end(number) == (0, "")
+    assert dash.end(signal_number) == (0, "")
 
 
 def test_a_port_in_use_is_reported(program: Callable[..., Program], tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = str(listener.getsockname()[1])
         store = str(tmp_path / "leases.db")
-        dash = program("dash", "--hub", "a", "--port", port, "--store", store, connection=STRING)
+        dash = program(
+            "dash", "--hub", "a", "--port", port, "--store", store, connection=CONNECTION
+        )
         code, stderr = dash.wait(60)
     assert code == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in stderr
@@ -61,11 +63,11 @@ def test_a_port_in_use_is_reported(program: Callable[..., Program], tmp_path: Pa
             "invalid processor API 'round': use pull, push, fixed",
         ),
         (["--hub", "a", "--fleet", "c:pull:9"], "hosts must be from 0 to 8"),
-        (["--hub", "a", "--every", "1ms"], "look_s must be from 0.05 to 60"),
+        (["--hub", "a", "--every", "1ms"], "the update interval must be from 0.05 to 60"),
     ],
 )
 def test_invalid_options_are_rejected(args: list[str], message: str) -> None:
-    runner = CliRunner(env={"EVENT_HUB_CONN_STR": STRING, "PUMPHOUSE_CONNECTION": None})
+    runner = CliRunner(env={"EVENT_HUB_CONN_STR": CONNECTION, "PUMPHOUSE_CONNECTION": None})
     assert message in refused(runner.invoke(main, ["dash", "--port", "0", *args]), code=2)
 
 
@@ -75,6 +77,6 @@ def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("pumphouse.dashboard")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    runner = CliRunner(env={"EVENT_HUB_CONN_STR": STRING, "PUMPHOUSE_CONNECTION": None})
+    runner = CliRunner(env={"EVENT_HUB_CONN_STR": CONNECTION, "PUMPHOUSE_CONNECTION": None})
     message = refused(runner.invoke(main, ["dash", "--hub", "a", "--port", "0"]))
     assert "pip install 'pumphouse[dashboard]'" in message

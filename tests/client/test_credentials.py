@@ -30,7 +30,7 @@ from pumphouse.events import Event
 from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.client.native.test_tokens import NOW, FastClock, Over
+from tests.client.native.test_tokens import NOW, ClockEnded, FastClock
 from tests.client.native.transports import DEADLINE_S, QUICK, numbered, read
 
 ISSUER = TokenIssuer(b"secret")
@@ -152,62 +152,62 @@ async def test_tokens_of_readers_and_senders_are_renewed() -> None:
 # -- renewal, in virtual time ---------------------------------------------------------------------
 
 
-class Desk:
+class FakeCbs:
     """Replaces $cbs and accepts tokens unless a failure is set."""
 
     def __init__(self, clock: FastClock) -> None:
         self.clock = clock
-        self.put: list[tuple[float, str, str]] = []
+        self.puts: list[tuple[float, str, str]] = []
         self.refuses: Callable[[float], PumphouseError | None] = lambda now: None
 
-    async def ask(self, asked: Mapping[str, Any], token: str) -> None:
+    async def put_token(self, properties: Mapping[str, Any], token: str) -> None:
         now = self.clock.now() - NOW
-        self.put.append((now, str(asked["type"]), token))
+        self.puts.append((now, str(properties["type"]), token))
         if (refusal := self.refuses(now)) is not None:
             raise refusal
 
 
-def tokens_of(credential: Any, end_s: float) -> tuple[Tokens, Desk]:
+def tokens_of(credential: Any, end_s: float) -> tuple[Tokens, FakeCbs]:
     clock = FastClock(end_s)
     if isinstance(credential, Identity):
         credential.clock = clock
-    desk = Desk(clock)
+    cbs = FakeCbs(clock)
     connection = parse_connection_string("Endpoint=sb://h;SharedAccessKeyName=a;SharedAccessKey=b")
-    return Tokens(desk.ask, connection, credential_for(connection, credential), clock), desk
+    return Tokens(cbs.put_token, connection, credential_for(connection, credential), clock), cbs
 
 
 async def test_a_jwt_is_renewed_before_it_expires() -> None:
     identity = Identity(None, lifetime_s=1000)
-    tokens, desk = tokens_of(identity, 5000)
+    tokens, cbs = tokens_of(identity, 5000)
     await tokens.ensure("eh")
-    with pytest.raises(Over):
+    with pytest.raises(ClockEnded):
         await tokens.renew_forever()
-    assert {kind for _, kind, _ in desk.put} == {JWT_TOKEN}
-    assert len({token for *_, token in desk.put}) == len(desk.put) >= 5
-    assert [at for at, *_ in desk.put] == pytest.approx([900 * n for n in range(6)], abs=61)
+    assert {kind for _, kind, _ in cbs.puts} == {JWT_TOKEN}
+    assert len({token for *_, token in cbs.puts}) == len(cbs.puts) >= 5
+    assert [put_s for put_s, *_ in cbs.puts] == pytest.approx([900 * n for n in range(6)], abs=61)
 
 
 @pytest.mark.parametrize(
-    "failure", [ConnectionFailed("the hub did not answer"), AuthError("a bad minute")]
+    "failure", [ConnectionFailed("the hub did not respond"), AuthError("temporarily refused")]
 )
 async def test_a_failed_renewal_is_retried_until_the_old_token_expires(
     failure: PumphouseError,
 ) -> None:
-    tokens, desk = tokens_of(None, 4500)
-    desk.refuses = lambda now: failure if 0 < now < 3400 else None
+    tokens, cbs = tokens_of(None, 4500)
+    cbs.refuses = lambda now: failure if 0 < now < 3400 else None
     await tokens.ensure("eh")
-    with pytest.raises(Over):
+    with pytest.raises(ClockEnded):
         await tokens.renew_forever()
-    times = [at for at, *_ in desk.put]
+    times = [put_s for put_s, *_ in cbs.puts]
     assert times[1] == pytest.approx(3240, abs=1)
-    retries = [at for at in times if 3240 < at < 3401 + RETRY_S]
-    assert len(retries) >= 20, "every few seconds, not once"
-    assert times[-1] - times[0] < 3600, "and then it succeeds"
+    retries = [put_s for put_s in times if 3240 < put_s < 3401 + RETRY_S]
+    assert len(retries) >= 20, "a retry every few seconds"
+    assert times[-1] - times[0] < 3600, "the renewal succeeds before the expiry"
 
 
 async def test_a_renewal_that_fails_after_the_expiry_is_raised() -> None:
-    tokens, desk = tokens_of(None, 9000)
-    desk.refuses = lambda now: AuthError("The rule is gone.") if now > 0 else None
+    tokens, cbs = tokens_of(None, 9000)
+    cbs.refuses = lambda now: AuthError("The rule is gone.") if now > 0 else None
     await tokens.ensure("eh")
     with pytest.raises(
         AuthError, match=r"h:5671 does not accept the key of 'a': The rule is gone\."

@@ -34,9 +34,9 @@ from tests.conformance.variants import (
 
 numbers = count(1)
 
-# Besides plain, every variant runs a different sixth of the tests.
-SHARES = {TLS: 0, WEBSOCKET: 2, WSS: 2, DURABLE: 4}
-SIXTH = 6
+# Besides plain, every variant runs every sixth test, starting with this one.
+FIRST_TEST = {TLS: 0, WEBSOCKET: 2, WSS: 2, DURABLE: 4}
+STEP = 6
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,8 +47,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if unknown:
             raise pytest.UsageError(f"--variants: unknown {unknown}; use {', '.join(VARIANTS)}")
         # A module may replace a variant by another one, or skip it (None).
-        own: dict[str, str | None] = getattr(metafunc.module, "OWN_VARIANTS", {})
-        names = [own.get(name, name) for name in chosen]
+        replacements: dict[str, str | None] = getattr(metafunc.module, "OWN_VARIANTS", {})
+        names = [replacements.get(name, name) for name in chosen]
         metafunc.parametrize("variant", [*filter(None, names)], indirect=True, scope="session")
 
 
@@ -58,11 +58,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for warning in IGNORED_WARNINGS.get(variant_of(item), [UNCLOSED]):
                 item.add_marker(pytest.mark.filterwarnings(warning))
     if PLAIN in config.getoption("--variants") and not config.getoption("--every-variant"):
-        left_out_items = [
-            *chain.from_iterable(left_out(items, variant) for variant in VARIANTS[1:])
+        deselected = [
+            *chain.from_iterable(not_selected(items, variant) for variant in VARIANTS[1:])
         ]
-        config.hook.pytest_deselected(items=left_out_items)
-        items[:] = [item for item in items if item not in set(left_out_items)]
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in set(deselected)]
 
 
 def variant_of(item: pytest.Item) -> str:
@@ -71,15 +71,15 @@ def variant_of(item: pytest.Item) -> str:
     return str(callspec.params.get("variant", "")) if callspec is not None else ""
 
 
-def left_out(items: list[pytest.Item], variant: str) -> list[pytest.Item]:
-    """The tests of one variant that do not run: all but its share."""
+def not_selected(items: list[pytest.Item], variant: str) -> list[pytest.Item]:
+    """The tests of one variant that do not run: all but every sixth."""
     candidates = [
         item
         for item in items
         if variant_of(item) == variant
         and not hasattr(getattr(item, "module", None), "OWN_VARIANTS")
     ]
-    chosen = candidates[SHARES[variant] :: SIXTH]
+    chosen = candidates[FIRST_TEST[variant] :: STEP]
     return [item for item in candidates if item not in set(chosen)]
 
 
@@ -93,14 +93,14 @@ def variant(
 
 
 @pytest.fixture(autouse=True)
-def restarts_for_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Suppress restarts for the tests that cannot have them; variants.py lists the reasons."""
+def allow_or_suppress_restarts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Suppress restarts for tests that would fail with them; variants.py lists the reasons."""
     if "variant" not in request.fixturenames:
         yield
         return
     variant: HubVariant = request.getfixturevalue("variant")
     for hub in variant.hubs.values():
-        hub.restarts.forget()
+        hub.restarts.reset_count()
     names = {request.node.originalname, request.module.__name__.rpartition(".")[2]}
     with variant.without_restarts() if names & WITHOUT_RESTARTS.keys() else nullcontext():
         yield
@@ -120,8 +120,8 @@ def new_entity(hub: EmbeddedHub, partitions: int) -> Entity:
 
 
 def hub_for_test(variant: HubVariant, shared: EmbeddedHub, opened: ExitStack) -> EmbeddedHub:
-    """A hub of its own where the hub restarts, else the shared one."""
-    return opened.enter_context(variant.hub()) if variant.keeps else shared
+    """A separate hub for a variant with restarts, else the shared hub."""
+    return opened.enter_context(variant.hub()) if variant.is_durable else shared
 
 
 @pytest.fixture(scope="session")
@@ -139,13 +139,13 @@ async def make_entity(
     opened: list[HubUnderTest] = []
 
     def make(partitions: int) -> Entity:
-        if variant.keeps:
+        if variant.is_durable:
             opened.append(variant.hub().__enter__())
         return new_entity(opened[-1] if opened else hub, partitions)
 
     yield make
     for hub_of_test in opened:
-        closer.take_hub(hub_of_test)
+        closer.close_later(hub_of_test)
 
 
 @pytest.fixture
@@ -193,9 +193,9 @@ def unclosed_sockets_of_the_variant(request: pytest.FixtureRequest) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def unclosed_sockets(closer: BackgroundCloser) -> AsyncIterator[None]:
-    """For tests that drop connections: the SDK does not close the sockets of those.
+    """For tests that drop connections: the SDK does not close their sockets.
 
-    Collect them here, so that Python's warning does not appear during another test.
+    The garbage collector frees them here, so that Python's warning does not appear in another test.
     """
     yield
     await closer.finish()
@@ -221,13 +221,13 @@ async def open_links(
     sdks: dict[str, Sdk], make_shared_entity: Callable[[int], Entity]
 ) -> AsyncIterator[dict[str, OpenLink]]:
     async with AsyncExitStack() as stack:
-        made = {}
+        links = {}
         for name, sdk in sdks.items():
             eh = make_shared_entity(1)
             producer = await stack.enter_async_context(sdk.producer(eh.connection))
             reader = await stack.enter_async_context(sdk.read(eh, prefetch=5000))
-            made[name] = OpenLink(eh, producer, reader)
-        yield made
+            links[name] = OpenLink(eh, producer, reader)
+        yield links
 
 
 @pytest.fixture
@@ -242,12 +242,12 @@ async def partition_counters(
     sdks: dict[str, Sdk], make_shared_entity: Callable[[int], Entity]
 ) -> AsyncIterator[dict[str, PartitionCounter]]:
     async with AsyncExitStack() as stack:
-        made = {}
+        counters = {}
         for name, sdk in sdks.items():
             eh = make_shared_entity(32)
             producer = await stack.enter_async_context(sdk.producer(eh.connection))
-            made[name] = PartitionCounter(eh, producer)
-        yield made
+            counters[name] = PartitionCounter(eh, producer)
+        yield counters
 
 
 @pytest.fixture

@@ -191,7 +191,7 @@ class BackgroundCloser:
     def take(self, reader: Reader) -> None:
         self.begin(self.closed_by_sdk(reader))
 
-    def take_hub(self, hub: EmbeddedHub) -> None:
+    def close_later(self, hub: EmbeddedHub) -> None:
         """Stop a hub and remove its files after its readers are closed."""
         self.begin(self.close_hub(hub, [*self.tasks]))
 

@@ -97,7 +97,7 @@ class HubVariant:
         self.folder = folder
         self.restarting = name == DURABLE
         self.hubs: dict[str, HubUnderTest] = {}  # running hubs by address
-        self.made = 0
+        self.hub_count = 0
 
     @property
     def ca_file(self) -> Path:
@@ -105,7 +105,7 @@ class HubVariant:
         return self.folder / "tls" / "ca.pem"
 
     @property
-    def keeps(self) -> bool:
+    def is_durable(self) -> bool:
         return self.name == DURABLE
 
     def hub(
@@ -119,17 +119,17 @@ class HubVariant:
 
         A steady hub is shared by several tests and does not restart.
         """
-        self.made += 1
+        self.hub_count += 1
         settings: dict[str, dict[str, Any]] = {
             PLAIN: {"port": port},
             TLS: {"tls_port": port, "tls_dir": self.ca_file.parent},
             WEBSOCKET: {"ws_port": port},
             WSS: {"ws_port": port, "tls_port": 0, "tls_dir": self.ca_file.parent},
-            DURABLE: {"port": port or free_port(), "data": self.folder / str(self.made)},
+            DURABLE: {"port": port or free_port(), "data": self.folder / str(self.hub_count)},
         }
-        made = HubUnderTest(self, hubs, **settings[self.name], **more)
-        made.steady = steady
-        return made
+        hub = HubUnderTest(self, hubs, **settings[self.name], **more)
+        hub.steady = steady
+        return hub
 
     @contextmanager
     def without_restarts(self) -> Iterator[None]:
@@ -150,16 +150,16 @@ class HubVariant:
 
     def options(self, address: str, reading: bool = False) -> dict[str, Any]:
         """Client options that select this variant, besides the connection string."""
-        elsewhere = {"custom_endpoint_address": f"sb://{address}"}
-        trusting = {"connection_verify": str(self.ca_file)}
-        ways: dict[str, dict[str, Any]] = {
-            TLS: {"transport_type": TransportType.Amqp, **elsewhere, **trusting},
-            WEBSOCKET: {**OVER_WEBSOCKET, **elsewhere},
-            WSS: {**OVER_WEBSOCKET, **elsewhere, **trusting},
+        endpoint = {"custom_endpoint_address": f"sb://{address}"}
+        trusted_authority = {"connection_verify": str(self.ca_file)}
+        options_by_variant: dict[str, dict[str, Any]] = {
+            TLS: {"transport_type": TransportType.Amqp, **endpoint, **trusted_authority},
+            WEBSOCKET: {**OVER_WEBSOCKET, **endpoint},
+            WSS: {**OVER_WEBSOCKET, **endpoint, **trusted_authority},
         }
         if self.restarts(address) is not None:
             return READER_RETRIES if reading else RETRIES_OVER_RESTARTS
-        return ways.get(self.name, {})
+        return options_by_variant.get(self.name, {})
 
     def credential_options(self, address: str, reading: bool = False) -> dict[str, Any]:
         """Client options for a client without a connection string."""
@@ -169,7 +169,7 @@ class HubVariant:
     async def send(self, address: str, send: Callable[[], Awaitable[Any]]) -> Any:
         """Send; the hub may restart afterwards."""
         restarts = self.restarts(address)
-        return await (send() if restarts is None else restarts.around(send))
+        return await (send() if restarts is None else restarts.send_counted(send))
 
     def restarts(self, address: str) -> Restarts | None:
         """The restarts of the hub at an address, or None if it does not restart now."""
@@ -182,7 +182,7 @@ class HubUnderTest(EmbeddedHub):
 
     def __init__(self, variant: HubVariant, hubs: Mapping[str, int] | None, **options: Any) -> None:
         self.variant = variant
-        self.given = {"hubs": hubs, **options}
+        self.arguments = {"hubs": hubs, **options}
         self.restarts = Restarts(self)
         self.steady = False
         super().__init__(hubs, **options)
@@ -198,7 +198,7 @@ class HubUnderTest(EmbeddedHub):
 
     @property
     def port(self) -> int:
-        """The port of the variant, so that connection strings lead there."""
+        """The port of the variant, so that connection strings contain it."""
         return self.variant.port(self) or super().port
 
     def connection_string(
@@ -206,14 +206,14 @@ class HubUnderTest(EmbeddedHub):
     ) -> str:
         return super().connection_string(hub, rule, tls=tls or self.variant.name in SECURE)
 
-    def need_tls_port(self) -> int:
+    def require_tls_port(self) -> int:
         return self.port
 
     def restart(self) -> None:
-        """Drop all connections, stop, and start from what is on disk."""
+        """Drop all connections, stop, and start again from the data directory."""
         self.drop_connections()
         self.__exit__()
-        EmbeddedHub.__init__(self, **self.given)
+        EmbeddedHub.__init__(self, **self.arguments)
         self.__enter__()
 
     def readers(self) -> Counter[tuple[str, str, str]]:
@@ -241,30 +241,30 @@ class Restarts:
         self.hub = hub
         self.sends = 0
         self.count = 0
-        self.due = False
-        self.under_way = 0
+        self.is_due = False
+        self.in_flight = 0
         self.open = asyncio.Event()
         self.open.set()
 
-    def forget(self) -> None:
+    def reset_count(self) -> None:
         """Start counting again, for the next test."""
         self.sends = 0
 
-    async def around(self, send: Callable[[], Awaitable[Any]]) -> Any:
+    async def send_counted(self, send: Callable[[], Awaitable[Any]]) -> Any:
         await self.open.wait()
-        self.under_way += 1
+        self.in_flight += 1
         try:
-            answer = await send()
+            result = await send()
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
         self.sends += 1
-        self.due |= self.sends & (self.sends - 1) == 0
-        if self.due and not self.under_way:
+        self.is_due |= self.sends & (self.sends - 1) == 0
+        if self.is_due and not self.in_flight:
             await self.restart()
-        return answer
+        return result
 
     async def restart(self) -> None:
-        self.due = False
+        self.is_due = False
         self.open.clear()
         try:
             before = self.hub.readers()

@@ -27,7 +27,7 @@ def options(hub: EmbeddedHub, store: str, **more: Any) -> DashboardOptions:
         "homes": HomesFeed(connection, 100),
         "events_group": "page",
         "write": True,
-        "look_s": 0.1,
+        "update_s": 0.1,
     }
     return DashboardOptions(**given | more)
 

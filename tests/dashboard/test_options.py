@@ -11,18 +11,18 @@ from pumphouse.errors import OptionError
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({}, "nothing to show"),
         ({"hubs": ("a",)}, "needs a connection string"),
         ({"groups": (WatchedGroup("c"),), "write": True}, "needs a connection string"),
         ({"groups": (WatchedGroup("c"),), "port": 65536}, "port must be from"),
-        ({"groups": (WatchedGroup("c"),), "look_s": 0.0}, "look_s must be from"),
+        ({"groups": (WatchedGroup("c"),), "update_s": 0.0}, "the update interval must be from"),
     ],
 )
-def test_invalid_options_are_rejected(given: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        DashboardOptions(**given)
+        DashboardOptions(**options)
 
 
 def test_an_invalid_homes_feed_is_rejected() -> None:

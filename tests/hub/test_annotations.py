@@ -53,10 +53,10 @@ def annotated(**entries: Any) -> bytes:
     return encode_section(MESSAGE_ANNOTATIONS, named)
 
 
-def stored(payload: bytes, message_format: int = SINGLE_FORMAT, **more: Any) -> list[bytes]:
+def stored(payload: bytes, message_format: int = SINGLE_FORMAT, **options: Any) -> list[bytes]:
     """The stored messages of a payload, each in one transfer frame."""
     batch = parse_payload(payload, message_format)
-    frames = build_frames(batch, sequence=10, offset=500, enqueued_ms=T0, **more)
+    frames = build_frames(batch, sequence=10, offset=500, enqueued_ms=T0, **options)
     assert frames.starts[0] == 500
     reader, messages = ByteReader(1 << 20), []
     reader.feed(bytes(frames.data))
@@ -173,15 +173,15 @@ def test_annotation_maps_around_255_bytes_are_kept() -> None:
 def test_unusual_section_descriptors_are_replaced_by_the_usual_ones(descriptor: bytes) -> None:
     """They are legal, but the official client knows only the usual ones."""
 
-    def spelt(code: int, name: str, value: Any) -> bytes:
+    def encode_with_descriptor(code: int, name: str, value: Any) -> bytes:
         if descriptor[0] == 0x80:
             return b"\x00" + descriptor + bytes((code,)) + encode(value)
         return b"\x00" + encode(Symbol(f"amqp:{name}")) + encode(value)
 
     payload = (
-        spelt(HEADER, "header:list", [True, None, None, None, None])
-        + spelt(MESSAGE_ANNOTATIONS, "message-annotations:map", {Symbol("x"): 1})
-        + spelt(DATA, "data:binary", b"body")
+        encode_with_descriptor(HEADER, "header:list", [True, None, None, None, None])
+        + encode_with_descriptor(MESSAGE_ANNOTATIONS, "message-annotations:map", {Symbol("x"): 1})
+        + encode_with_descriptor(DATA, "data:binary", b"body")
     )
     usual = HEAD + annotated(x=1) + BODY
     assert stored(payload) == stored(usual)
@@ -220,12 +220,12 @@ def test_the_key_of_a_batch_comes_from_outside_or_from_its_first_event() -> None
     assert key_of(encode_batch([BODY, BODY])) == (None, [None, None])
 
 
-@pytest.mark.parametrize("odd", [None, 7, b"k", ["k"]])
-def test_a_key_that_is_not_a_string_is_an_ordinary_annotation(odd: Any) -> None:
+@pytest.mark.parametrize("key", [None, 7, b"k", ["k"]])
+def test_a_key_that_is_not_a_string_is_an_ordinary_annotation(key: Any) -> None:
     """It is kept unchanged, and once: two entries with one name are not a valid map."""
-    assert key_of(keyed(odd), SINGLE_FORMAT) == (None, [odd])
+    assert key_of(keyed(key), SINGLE_FORMAT) == (None, [key])
     outer = {Symbol("x-opt-partition-key"): "outer"}
-    assert key_of(encode_batch([keyed(odd), BODY], outer)) == ("outer", [odd, "outer"])
+    assert key_of(encode_batch([keyed(key), BODY], outer)) == ("outer", [key, "outer"])
 
 
 @pytest.mark.parametrize(
@@ -362,19 +362,22 @@ def test_any_batches_pass_through_the_log_to_a_reader(
         first = (delivery_id + sequence) % 2**32
         sequence = run.sequence + len(run.starts)
         reader.feed(bytes(address_run(run, channel, handle, first)))
-        for at in range(run.sequence, sequence):
+        for number_in_log in range(run.sequence, sequence):
             frame = reader.frame()
             assert frame is not None
             assert frame.channel == channel
             transfer, after = decode_performative(frame.data, frame.start, frame.end)
             assert isinstance(transfer, Transfer)
-            assert (transfer.handle, transfer.delivery_id) == (handle, (delivery_id + at) % 2**32)
-            number, event = sent[at]
+            assert (transfer.handle, transfer.delivery_id) == (
+                handle,
+                (delivery_id + number_in_log) % 2**32,
+            )
+            number, event = sent[number_in_log]
             message = frame.data[after : frame.end]
             received = decode_message(message)
             sequence_number, offset, ms = stamps(message)
-            assert (sequence_number, ms) == (at, T0 + number)
-            assert log.after_offset(int(offset), inclusive=True) == at
+            assert (sequence_number, ms) == (number_in_log, T0 + number)
+            assert log.after_offset(int(offset), inclusive=True) == number_in_log
             assert annotations_of(message) == {**event.annotations, **outer}
             assert (received.application, received.data) == (event.application, event.data)
             assert received.delivery_annotations == {}

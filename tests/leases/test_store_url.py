@@ -21,7 +21,7 @@ from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.leases.contract.calls import first, rows
 
 KEY = "c2VjcmV0LXNlY3JldA=="
-STRING = (
+CONNECTION_STRING = (
     f"DefaultEndpointsProtocol=https;AccountName=acct;AccountKey={KEY};"
     "EndpointSuffix=core.windows.net"
 )
@@ -52,12 +52,12 @@ URL = "https://acct.blob.core.windows.net"
             ),
         ),
         (
-            f"{STRING};Container=leases",
-            StoreUrl("blob", container="leases", connection_string=STRING),
+            f"{CONNECTION_STRING};Container=leases",
+            StoreUrl("blob", container="leases", connection_string=CONNECTION_STRING),
         ),
         (
-            f"bloblease:ContainerName=leases;{STRING}",
-            StoreUrl("bloblease", container="leases", connection_string=STRING),
+            f"bloblease:ContainerName=leases;{CONNECTION_STRING}",
+            StoreUrl("bloblease", container="leases", connection_string=CONNECTION_STRING),
         ),
         (
             "blob:UseDevelopmentStorage=true;Container=leases",
@@ -70,7 +70,7 @@ def test_a_store_url_is_parsed(text: str | Path, url: StoreUrl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("", "the store is empty"),
         ("sqlite:", "the store is empty"),
@@ -82,29 +82,29 @@ def test_a_store_url_is_parsed(text: str | Path, url: StoreUrl) -> None:
         ("blob:///leases", "blob://ACCOUNT/CONTAINER"),
         ("bloblease://acct/leases/more", "bloblease://ACCOUNT/CONTAINER"),
         ("blob://acct/leases?sig=abc", "blob://ACCOUNT/CONTAINER"),
-        (STRING, ";Container=NAME"),
+        (CONNECTION_STRING, ";Container=NAME"),
         (f"Endpoint=sb://house/;SharedAccessKey={KEY}", "event hub"),
     ],
 )
-def test_an_invalid_store_url_is_refused_without_secrets(text: str, words: str) -> None:
-    with pytest.raises(OptionError, match=words) as raised:
+def test_an_invalid_store_url_is_refused_without_secrets(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message) as raised:
         parse_store_url(text)
     assert KEY not in str(raised.value)
     assert "sig=" not in str(raised.value)
 
 
 def test_a_container_can_be_a_separate_argument() -> None:
-    assert parse_store_url(STRING, "leases").container == "leases"
-    assert parse_store_url(f"{STRING};Container=leases", "leases").container == "leases"
+    assert parse_store_url(CONNECTION_STRING, "leases").container == "leases"
+    assert parse_store_url(f"{CONNECTION_STRING};Container=leases", "leases").container == "leases"
     with pytest.raises(OptionError, match="two different containers"):
-        parse_store_url(f"{STRING};Container=leases", "others")
+        parse_store_url(f"{CONNECTION_STRING};Container=leases", "others")
 
 
 def test_the_repr_of_a_store_url_shows_no_key() -> None:
-    assert KEY not in repr(parse_store_url(STRING, "leases"))
+    assert KEY not in repr(parse_store_url(CONNECTION_STRING, "leases"))
 
 
-async def test_stores_open(tmp_path: Path) -> None:
+async def test_memory_and_sqlite_stores_open(tmp_path: Path) -> None:
     assert isinstance(open_store("memory:"), MemoryStore)
     for text in (f"sqlite://{tmp_path}/a.db", tmp_path / "b.db", str(tmp_path / "c.db")):
         store = open_store(text, deadline_s=60)
@@ -119,7 +119,7 @@ async def test_stores_open(tmp_path: Path) -> None:
 def test_blob_stores_open_by_url_and_connection_string(kind: str) -> None:
     for store in (
         open_store(f"{kind}://acct/leases", credential=KEY),
-        open_store(f"{kind}:{STRING};Container=leases"),
+        open_store(f"{kind}:{CONNECTION_STRING};Container=leases"),
         open_store(f"{kind}://acct/leases"),
     ):
         assert type(store).__name__ == {"blob": "BlobStore", "bloblease": "BlobLeaseStore"}[kind]
@@ -129,17 +129,17 @@ def test_blob_stores_open_by_url_and_connection_string(kind: str) -> None:
 
 async def test_the_machine_identity_is_called_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     identity = MachineIdentity()
-    asked: list[Any] = []
+    calls: list[Any] = []
 
-    class Found:
+    class RecordingCredential:
         def get_token(self, *scopes: str, **options: Any) -> str:
-            asked.append((scopes, options))
+            calls.append((scopes, options))
             return "token"
 
-    monkeypatch.setattr(identity, "_credential", Found())
+    monkeypatch.setattr(identity, "_credential", RecordingCredential())
     async with identity:
         assert await identity.get_token("scope", enable_cae=True) == "token"
-    assert asked == [(("scope",), {"enable_cae": True})]
+    assert calls == [(("scope",), {"enable_cae": True})]
 
 
 def test_the_docs_list_every_kind_of_store() -> None:

@@ -39,8 +39,8 @@ class IdleProcessor:
     async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
 
 
-def make_host(env: HubAndStore, **more: Any) -> EventProcessorHost:
-    return EventProcessorHost("a", env.connection, store=env.store, clock=env.clock, **more)
+def make_host(env: HubAndStore, **options: Any) -> EventProcessorHost:
+    return EventProcessorHost("a", env.connection, store=env.store, clock=env.clock, **options)
 
 
 def test_a_close_that_raises_does_not_hide_a_poison_event() -> None:
@@ -48,12 +48,12 @@ def test_a_close_that_raises_does_not_hide_a_poison_event() -> None:
         errors: list[Exception] = []
         opened: list[str] = []
 
-        class Bad(IdleProcessor):
+        class FailingProcessor(IdleProcessor):
             async def open(self, context: PartitionContext) -> None:
                 opened.append(context.partition_id)
 
             async def close(self, context: PartitionContext, reason: CloseReason) -> None:
-                raise RuntimeError("it does not close")
+                raise RuntimeError("cannot close")
 
             async def process_events(self, context: PartitionContext, messages: list[Event]) -> Any:
                 raise ValueError("bad")
@@ -66,20 +66,20 @@ def test_a_close_that_raises_does_not_hide_a_poison_event() -> None:
         )
         async with HubAndStore(1) as env, make_host(env) as host:
             await env.send("a")
-            await host.register(Bad, options)
+            await host.register(FailingProcessor, options)
             await asyncio.sleep(300)
-            assert opened == ["0"], "it waits for a resume"
+            assert opened == ["0"], "the partition is not re-opened before a resume"
             kinds = [type(failed) for failed in errors]
             assert kinds == [ValueError, RuntimeError, PoisonEvent]
 
     run(scenario())
 
 
-async def test_a_method_that_still_runs_at_stop_keeps_its_row_and_is_not_closed(
+async def test_a_partition_whose_handler_still_runs_at_stop_is_neither_released_nor_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In real time: a virtual loop does not wait for a thread."""
-    began, go = threading.Event(), threading.Event()
+    started, resume = threading.Event(), threading.Event()
     closed: list[str] = []
 
     class PlainProcessor:
@@ -87,27 +87,27 @@ async def test_a_method_that_still_runs_at_stop_keeps_its_row_and_is_not_closed(
 
         def close(self, context: PartitionContext, reason: CloseReason) -> None:
             closed.append(context.partition_id)
-            raise RuntimeError("it does not close")
+            raise RuntimeError("cannot close")
 
         def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
-            began.set()
-            go.wait(60)
+            started.set()
+            resume.wait(60)
 
         def process_error(self, context: PartitionContext, error: Exception) -> None: ...
 
-    hasty = lambda *both: replace(host_engine_options(*both), stop_s=0.2)  # noqa: E731
-    monkeypatch.setattr("pumphouse.processor.host.host_engine_options", hasty)
+    short_stop = lambda *args: replace(host_engine_options(*args), stop_s=0.2)  # noqa: E731
+    monkeypatch.setattr("pumphouse.processor.host.host_engine_options", short_stop)
     async with EmbeddedHub({HUB: 1}) as hub, open_client(hub.connection_string(HUB)) as client:
         await (await client.sender()).send([Event(b"x")])
         store = MemoryStore()
         host = EventProcessorHost("a", hub.connection_string(HUB), store=store)
         await host.register(PlainProcessor)
         try:
-            assert await asyncio.to_thread(began.wait, 60)
+            assert await asyncio.to_thread(started.wait, 60)
             await host.unregister()
             (row,) = (await store.list_ownership(Group(client.namespace, HUB))).ownerships
         finally:
-            go.set()
+            resume.set()
     assert (row.owner, closed) == ("a", [])
 
 
@@ -116,7 +116,7 @@ async def test_a_method_that_still_runs_at_stop_keeps_its_row_and_is_not_closed(
 
 def test_a_handler_may_stop_its_host() -> None:
     async def scenario() -> None:
-        class Last(IdleProcessor):
+        class StoppingProcessor(IdleProcessor):
             async def process_events(
                 self, context: PartitionContext, messages: list[Event]
             ) -> None:
@@ -126,7 +126,7 @@ def test_a_handler_may_stop_its_host() -> None:
         async with HubAndStore(1) as env:
             host = make_host(env)
             await env.send("a")
-            await host.register(Last)
+            await host.register(StoppingProcessor)
             async with asyncio.timeout(5):
                 await host.run()
             await host.unregister()
@@ -164,10 +164,10 @@ def test_a_partition_claimed_during_a_stop_is_reported_as_released() -> None:
     async def scenario() -> None:
         changes: list[str] = []
 
-        class Slow(MemoryStore):
-            async def claim_ownership(self, *given: Any) -> Any:
+        class SlowStore(MemoryStore):
+            async def claim_ownership(self, *args: Any) -> Any:
                 await asyncio.sleep(2)
-                return await super().claim_ownership(*given)
+                return await super().claim_ownership(*args)
 
         async def serve(partition: PartitionClient) -> None:
             async for _ in partition.batches():
@@ -177,7 +177,7 @@ def test_a_partition_claimed_during_a_stop_is_reported_as_released() -> None:
             engine = Engine(
                 env.connection,
                 serve,
-                store=Slow(env.clock),
+                store=SlowStore(env.clock),
                 clock=env.clock,
                 options=ProcessorOptions(),
                 on_ownership=lambda change, partition: changes.append(change),

@@ -19,11 +19,11 @@ print(frozen, gc.get_freeze_count(), len(gc.get_objects()))
 
 
 def test_imported_modules_are_frozen_once() -> None:
-    # In a process of its own: the tests are not frozen.
-    done = subprocess.run(
+    # In a separate process, so that the objects of the test run are not frozen.
+    result = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
     )
-    frozen, frozen_later, examined = map(int, done.stdout.split())
+    frozen, frozen_later, examined = map(int, result.stdout.split())
     assert frozen > 5_000
     assert frozen_later <= frozen  # later objects were not added
-    assert examined < frozen  # what the daemon examines after every task
+    assert examined < frozen  # the objects that the daemon's collector examines after every task

@@ -136,7 +136,7 @@ def dash(
         events_group=events_group,
         write=write,
         ca_file=ca_file(),
-        look_s=every,
+        update_s=every,
     )
     asyncio.run(serve(options, output))
 

@@ -54,13 +54,15 @@ class DashboardOptions:
     events_group: str = "$Default"  # consumer group of the Events page
     write: bool = False  # whether the page may send sample events and inject faults
     ca_file: str | None = None
-    look_s: float = 1.0  # interval of updates of groups and homes
+    update_s: float = 1.0  # interval of updates of groups and homes
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise OptionError(f"port must be from 0 to 65535 (got {self.port})")
-        if not 0.05 <= self.look_s <= 60:
-            raise OptionError(f"look_s must be from 0.05 to 60 (got {self.look_s:g})")
+        if not 0.05 <= self.update_s <= 60:
+            raise OptionError(
+                f"the update interval must be from 0.05 to 60 seconds (got {self.update_s:g})"
+            )
         if not (self.groups or self.homes or self.hubs):
             raise OptionError("the page has nothing to show: set groups, homes or hubs")
         if (self.hubs or self.write) and not self.connection:

@@ -94,7 +94,7 @@ class Fleet:
         for host in self.hosts.values():
             host.store.faults = host.handler.faults = faults
         if faults is NO_FAULTS:
-            self.hub.away_until_s = self.store.away_until_s = 0.0
+            self.hub.unreachable_until_s = self.store.unreachable_until_s = 0.0
             self.faults_ended.set()
         else:
             self.faults_ended.clear()

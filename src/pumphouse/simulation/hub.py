@@ -29,10 +29,10 @@ from pumphouse.hub.epochs import LINK_STOLEN, Reader, decide
 from pumphouse.simulation.loop import WALL_S, HostProcess
 
 NAMESPACE, HUB = "simulation.servicebus.windows.net", "simulated"
-EVENT_BYTES = 128  # by which offsets rise
-CONNECT_S_MAX = 20.0  # how long a client tries to reach a hub that is away
+EVENT_BYTES = 128  # the distance between the offsets of two events
+CONNECT_S_MAX = 20.0  # how long a client tries to reach an unreachable hub
 WAIT_S_MIN = 0.001  # a wait of zero would never advance the virtual clock
-GIVE_UP = 0.2  # the share of broken connections that a client does not restore
+NOT_RESTORED = 0.2  # the share of broken connections that a client does not restore
 
 OnOpened = Callable[[HostProcess, ReaderOptions, int], None]
 
@@ -71,8 +71,8 @@ class Log:
             case "offset":
                 return max(self.first, int(position.value) // EVENT_BYTES + step)
             case "time":
-                moment = int(position.value)
-                newer = (e.sequence for e in self.events if (e.enqueued_ms or 0) >= moment)
+                since_ms = int(position.value)
+                newer = (e.sequence for e in self.events if (e.enqueued_ms or 0) >= since_ms)
                 return next((s for s in newer if s is not None), self.end)
         raise OptionError(f"invalid position {position}")
 
@@ -83,7 +83,7 @@ class SimHub:
     def __init__(self, partitions: int, rng: Random, on_opened: OnOpened | None = None) -> None:
         self.logs: dict[str, Log] = {}
         self.rng = rng
-        self.away_until_s = 0.0
+        self.unreachable_until_s = 0.0
         self.counts = {"evicted": 0, "refused": 0, "lost": 0}
         self._on_opened = on_opened or (lambda process, options, first: None)
         self._ids = 0
@@ -132,11 +132,11 @@ class SimHub:
         self._ids += 1
         present = self._present(log)
         newcomer = Reader(self._ids, options.name, options.epoch)
-        verdict = decide(present, newcomer)
-        if not verdict.admit:
+        decision = decide(present, newcomer)
+        if not decision.admit:
             self.counts["refused"] += 1
-            self._refuse(verdict.condition, verdict.text, present)
-        for number, text in zip(verdict.evict, verdict.evict_errors, strict=True):
+            self._refuse(decision.condition, decision.text, present)
+        for number, text in zip(decision.evict, decision.evict_errors, strict=True):
             self._evict(log, number, text, options.epoch)
         if reader is None:
             log.foreign_readers[self._ids] = newcomer
@@ -159,7 +159,7 @@ class SimHub:
         self.counts["evicted"] += 1
         log.foreign_readers.pop(number, None)
         if (reader := log.readers.pop(number, None)) is not None:
-            reader.cut_off(ReaderEvicted(LINK_STOLEN, text, epoch))
+            reader.end_with(ReaderEvicted(LINK_STOLEN, text, epoch))
             log.wake()
 
     def reader_opened(self, process: HostProcess, options: ReaderOptions, first: int) -> None:
@@ -167,8 +167,8 @@ class SimHub:
 
     # -- faults ------------------------------------------------------------------------------------
 
-    def intrude(self, partition: str, above: int) -> int:
-        """A foreign reader with a higher epoch begins to read; returns its number."""
+    def open_foreign_reader(self, partition: str, above: int) -> int:
+        """Open a foreign reader with a higher epoch; returns its number."""
         log = self.logs[partition]
         present = self._present(log)
         highest = max((reader.epoch or 0 for reader in present), default=0)
@@ -204,13 +204,13 @@ class SimClient(HubClient):
         if not self.process.dead:
             self.sim_hub.drop(self.process)
 
-    async def reach(self) -> None:
-        """Wait for one round trip to the hub; ConnectionFailed if it stays away."""
+    async def round_trip(self) -> None:
+        """Wait for one round trip to the hub; ConnectionFailed if it stays unreachable."""
         if self.process.dead:
             raise asyncio.CancelledError
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
         loop = asyncio.get_running_loop()
-        if (left_s := self.sim_hub.away_until_s - loop.time()) > 0:
+        if (left_s := self.sim_hub.unreachable_until_s - loop.time()) > 0:
             await asyncio.sleep(min(left_s, CONNECT_S_MAX))
             if left_s > CONNECT_S_MAX:
                 raise ConnectionFailed("the hub does not respond (injected fault)")
@@ -218,11 +218,11 @@ class SimClient(HubClient):
             raise asyncio.CancelledError
 
     async def properties(self) -> HubProperties:
-        await self.reach()
+        await self.round_trip()
         return HubProperties(HUB, 0, self.sim_hub.partitions)
 
     async def partition_properties(self, partition: str) -> PartitionProperties:
-        await self.reach()
+        await self.round_trip()
         log = self.sim_hub.logs[partition]
         last = log.events[-1] if log.events else None
         return PartitionProperties(
@@ -236,7 +236,7 @@ class SimClient(HubClient):
         )
 
     async def reader(self, options: ReaderOptions) -> SimReader:
-        await self.reach()
+        await self.round_trip()
         reader = SimReader(self, options)
         reader.attach(first=True)
         return reader
@@ -256,8 +256,8 @@ class SimReader:
         self._next = self._log.start_of(options.position)
         self._number = 0
         self._attached = False
-        self._arrived = 0  # after a detach: the end of the prefetched events
-        self._lost: Exception | None = None
+        self._prefetched_end = 0  # of a detached reader: the end of its prefetched events
+        self._error: Exception | None = None
 
     @property
     def end(self) -> PartitionEnd | None:
@@ -269,13 +269,13 @@ class SimReader:
         if first:
             self.client.sim_hub.reader_opened(self.client.process, self.options, self._next)
 
-    def cut_off(self, why: Exception) -> None:
+    def end_with(self, error: Exception) -> None:
         """End the reader with an error; prefetched events are still returned."""
-        self._lost = why
+        self._error = error
         self.detach()
 
     def detach(self) -> None:
-        self._arrived = min(self._log.end, self._next + self.options.prefetch)
+        self._prefetched_end = min(self._log.end, self._next + self.options.prefetch)
         self._attached = False
 
     async def receive(self, max_events: int = 100, deadline_s: float = 1.0) -> list[Event]:
@@ -286,8 +286,8 @@ class SimReader:
                 raise asyncio.CancelledError
             if events := self._take(max_events):
                 return events
-            if self._lost is not None:
-                raise self._lost
+            if self._error is not None:
+                raise self._error
             if not self._attached:
                 await self._reconnect()
             elif loop.time() >= until_s:
@@ -297,7 +297,7 @@ class SimReader:
 
     def _take(self, max_events: int) -> list[Event]:
         log = self._log
-        end = log.end if self._attached else self._arrived
+        end = log.end if self._attached else self._prefetched_end
         self._next = max(self._next, log.first)
         events = log.events[self._next : min(end, self._next + max_events)]
         self._next += len(events)
@@ -314,23 +314,23 @@ class SimReader:
             timer.cancel()
 
     async def _reconnect(self) -> None:
-        """Attach again after the prefetched events; a refused reader is lost."""
+        """Attach again after the prefetched events; a refused reader ends with that error."""
         await asyncio.sleep(self.client.rng.uniform(0.2, 3.0))
-        await self.client.reach()
-        if self.client.rng.random() < GIVE_UP:
+        await self.client.round_trip()
+        if self.client.rng.random() < NOT_RESTORED:
             raise ConnectionFailed("the connection broke too often (injected fault)")
-        if self._lost is None:
+        if self._error is None:
             try:
                 self.attach()
             except AmqpError as refused:
-                self._lost = refused
+                self._error = refused
 
     async def close(self) -> None:
         if self._attached and not self.client.process.dead:
             self._log.readers.pop(self._number, None)
         self._attached = False
-        self._arrived = self._next
-        self._lost = self._lost or ConnectionFailed("the reader is closed")
+        self._prefetched_end = self._next
+        self._error = self._error or ConnectionFailed("the reader is closed")
 
 
 def _wake(woken: asyncio.Future[None]) -> None:

@@ -95,7 +95,7 @@ class SimStore:
         self.checkpoints: dict[str, Checkpoint] = {}
         self.calls: Counter[str] = Counter()
         self.refused = 0
-        self.away_until_s = 0.0
+        self.unreachable_until_s = 0.0
 
     def in_doubt(self) -> list[str]:
         """Owned rows whose last write had no response: the next one will be refused."""
@@ -310,9 +310,9 @@ class HostStore:
             late_s = self.rng.uniform(1.0, SLOW_S_MAX)
             there_s, back_s = (late_s, back_s) if self.rng.random() < 0.5 else (there_s, late_s)
             self.store.observer.store_failed(self.process, "slow", about)
-        if loop.time() < self.store.away_until_s:
+        if loop.time() < self.store.unreachable_until_s:
             self.store.observer.store_failed(self.process, "away", about)
-            left_s = self.store.away_until_s - loop.time()
+            left_s = self.store.unreachable_until_s - loop.time()
             if self.rng.random() < 0.5 or left_s > 2 * SLOW_S_MAX:
                 await asyncio.sleep(self.rng.uniform(1.0, SLOW_S_MAX))
                 raise StoreUnavailable(WHY)

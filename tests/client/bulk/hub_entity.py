@@ -1,4 +1,4 @@
-"""An event hub to read ranges from, and helpers for tests of ranges."""
+"""The event hub of the tests of ranges, and their helpers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pumphouse.clock import SystemClock, now_ms
 from pumphouse.hub.annotations import parse_payload
 from pumphouse.hub.embedded import EmbeddedHub
 
-SOON = RangeOptions(deadline_s=0.3)
-ONCE = RetryOptions(attempts=0)
-QUICKLY = RetryOptions(attempts=20, first_s=0.01, most_s=0.5)
+SHORT_DEADLINE = RangeOptions(deadline_s=0.3)
+NO_RETRIES = RetryOptions(attempts=0)
+FAST_RETRIES = RetryOptions(attempts=20, first_s=0.01, most_s=0.5)
 WAIT_S = 30.0
-names = count(1)
+entity_numbers = count(1)
 
 
 class Entity:
@@ -29,7 +29,7 @@ class Entity:
 
     def __init__(self, server: EmbeddedHub, partitions: int = 2) -> None:
         self.server = server
-        self.name = f"bulk-{next(names)}"
+        self.name = f"bulk-{next(entity_numbers)}"
         server.create_hub(self.name, partitions)
         self.connection = server.connection_string(self.name)
 
@@ -53,7 +53,7 @@ class Entity:
 
         self.server._call(publish)
 
-    def begin_at(self, sequence: int) -> None:
+    def expire_before(self, sequence: int) -> None:
         """Expire all events before this one."""
 
         def move() -> None:
@@ -68,7 +68,7 @@ class Entity:
         return len(group)
 
 
-def numbered(numbers: range, size: int = 0) -> list[bytes]:
+def numbered_messages(numbers: range, size: int = 0) -> list[bytes]:
     return [
         encode_message(Message(application={"n": n}, data=(b"%d" % n + bytes(size),)))
         for n in numbers
@@ -90,12 +90,12 @@ def eventually(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def filled(server: EmbeddedHub) -> Entity:
+def filled_entity(server: EmbeddedHub) -> Entity:
     """An event hub with 300 events, made once per server."""
     entity: Entity | None = getattr(server, "_filled", None)
     if entity is None:
         entity = Entity(server)
-        entity.put(numbered(range(300)))
+        entity.put(numbered_messages(range(300)))
         server._filled = entity  # type: ignore[attr-defined]
     return entity
 
@@ -120,22 +120,22 @@ class TamperedStream:
         self.stream.close()
 
 
-def tampering(receive: Callable[[Stream, memoryview], int]) -> Connect:
+def connect_tampered(receive: Callable[[Stream, memoryview], int]) -> Connect:
     return lambda route, timeout_s: TamperedStream(open_stream(route, timeout_s), receive)
 
 
-def waiting(
+def start_waiting_range(
     eh: Entity, retry: RetryOptions | None = None, **options: Any
 ) -> Iterator[pa.RecordBatch]:
     """A range reader that has returned its first batch and waits for more events."""
-    eh.put(numbered(range(5)))
-    chosen = RangeOptions(batch_rows=5, deadline_s=30, **options)
-    batches = read_range(eh.connection, "0", 0, 20, chosen, retry=retry)
+    eh.put(numbered_messages(range(5)))
+    range_options = RangeOptions(batch_rows=5, deadline_s=30, **options)
+    batches = read_range(eh.connection, "0", 0, 20, range_options, retry=retry)
     assert next(batches).num_rows == 5
     return batches
 
 
-def by(transport: str, server: EmbeddedHub, hub: str) -> dict[str, Any]:
+def client_arguments(transport: str, server: EmbeddedHub, hub: str) -> dict[str, Any]:
     """The arguments for a client of an event hub over a transport."""
     tls = transport in ("tls", "wss")
     arguments: dict[str, Any] = {"connection": server.connection_string(hub, tls=tls)}

@@ -33,14 +33,14 @@ from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.options import ServerOptions
 from tests.client.bulk.hub_entity import (
-    ONCE,
+    NO_RETRIES,
     WAIT_S,
     Entity,
     eventually,
-    filled,
-    numbered,
+    filled_entity,
+    numbered_messages,
     sequences,
-    waiting,
+    start_waiting_range,
 )
 
 # --- Refusals ------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ from tests.client.bulk.hub_entity import (
 @pytest.mark.parametrize(("first", "last"), [(-1, 5), (5, 4), (-2, -1)])
 def test_an_invalid_range_is_refused(server: EmbeddedHub, first: int, last: int) -> None:
     with pytest.raises(OptionError, match=f"invalid range {first} to {last}"):
-        read_range(filled(server).connection, "0", first, last)
+        read_range(filled_entity(server).connection, "0", first, last)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_an_unreachable_hub_raises_connection_failed() -> None:
 
 
 def test_a_wrong_key_is_refused(server: EmbeddedHub) -> None:
-    connection = filled(server).connection
+    connection = filled_entity(server).connection
     key = connection.partition("SharedAccessKey=")[2].partition(";")[0]
     wrong = connection.replace(key, "bm90IHRoZSBrZXk=")
     with pytest.raises(AuthError) as failed:
@@ -88,7 +88,7 @@ def test_a_wrong_key_is_refused(server: EmbeddedHub) -> None:
 
 
 def test_a_send_key_cannot_read(server: EmbeddedHub) -> None:
-    eh = filled(server)
+    eh = filled_entity(server)
     server.create_rule("bulk-sender", [Claim.SEND])
     with pytest.raises(AuthError, match="Listen"):
         list(read_range(server.connection_string(eh.name, "bulk-sender"), "0", 0, 1))
@@ -106,7 +106,7 @@ def test_unknown_partitions_and_groups_are_refused(
     server: EmbeddedHub, partition: str, options: RangeOptions, kind: type[PumphouseError]
 ) -> None:
     with pytest.raises(kind):
-        list(read_range(filled(server).connection, partition, 0, 1, options))
+        list(read_range(filled_entity(server).connection, partition, 0, 1, options))
 
 
 def test_an_unknown_hub_is_refused(server: EmbeddedHub) -> None:
@@ -118,7 +118,7 @@ def test_an_unknown_hub_is_refused(server: EmbeddedHub) -> None:
 
 
 def test_a_lower_epoch_is_refused(eh: Entity) -> None:
-    reading = waiting(eh, epoch=7, receiver_name="first")
+    reading = start_waiting_range(eh, epoch=7, receiver_name="first")
     with pytest.raises(AmqpError, match="Receiver 'first' with a higher epoch '7'") as refused:
         list(read_range(eh.connection, "0", 0, 5, RangeOptions(epoch=6, receiver_name="second")))
     assert refused.value.condition == "amqp:link:stolen"
@@ -128,7 +128,7 @@ def test_a_lower_epoch_is_refused(eh: Entity) -> None:
 
 
 def test_a_higher_epoch_evicts(eh: Entity) -> None:
-    reading = waiting(eh, epoch=7)
+    reading = start_waiting_range(eh, epoch=7)
     began = time.monotonic()
     taking = RangeOptions(epoch=8, receiver_name="thief")
     assert sequences(read_range(eh.connection, "0", 0, 5, taking)) == [0, 1, 2, 3, 4]
@@ -140,7 +140,7 @@ def test_a_higher_epoch_evicts(eh: Entity) -> None:
 
 
 def test_too_many_readers(eh: Entity) -> None:
-    reading = [waiting(eh) for _ in range(5)]
+    reading = [start_waiting_range(eh) for _ in range(5)]
     with pytest.raises(AmqpError) as refused:
         list(read_range(eh.connection, "0", 0, 5))
     assert refused.value.condition == "amqp:resource-limit-exceeded"
@@ -153,14 +153,14 @@ def test_too_many_readers(eh: Entity) -> None:
 
 
 def test_an_abandoned_range_closes_its_connection(eh: Entity, server: EmbeddedHub) -> None:
-    reading = waiting(eh)
+    reading = start_waiting_range(eh)
     assert eh.readers == 1
     reading.close()  # type: ignore[attr-defined]
     eventually(lambda: eh.readers == 0 and not server.server.connections)
 
 
 def test_one_range_at_a_time(eh: Entity, server: EmbeddedHub) -> None:
-    eh.put(numbered(range(10)))
+    eh.put(numbered_messages(range(10)))
     client = BulkClient(eh.connection)
     with pytest.raises(OptionError, match="closed> cannot read now"):
         client.read_range("0", 0, 10)
@@ -179,7 +179,7 @@ def test_one_range_at_a_time(eh: Entity, server: EmbeddedHub) -> None:
 
 
 def test_a_hub_deleted_during_a_range_is_reported(eh: Entity, server: EmbeddedHub) -> None:
-    reading = waiting(eh)
+    reading = start_waiting_range(eh)
     server.delete_hub(eh.name)
     with pytest.raises(PumphouseError, match=r"deleted|not be found|detach"):
         next(reading)
@@ -187,7 +187,7 @@ def test_a_hub_deleted_during_a_range_is_reported(eh: Entity, server: EmbeddedHu
 
 def test_a_hub_that_stops_is_reported() -> None:
     with EmbeddedHub() as server:
-        reading = waiting(Entity(server), retry=ONCE)
+        reading = start_waiting_range(Entity(server), retry=NO_RETRIES)
     with pytest.raises(ConnectionFailed, match="closed the connection: The hub is shutting down"):
         next(reading)
 
@@ -200,8 +200,8 @@ def test_heartbeats_keep_both_sides_alive() -> None:
     options = ServerOptions(idle_timeout_s=0.8, enforce_idle=True)
     with EmbeddedHub(options=options) as server:
         eh = Entity(server)
-        eh.put(numbered(range(3)))
-        later = threading.Timer(2.0, eh.put, [numbered(range(3, 6))])
+        eh.put(numbered_messages(range(3)))
+        later = threading.Timer(2.0, eh.put, [numbered_messages(range(3, 6))])
         later.start()
         with BulkClient(eh.connection, options=ConnectionOptions(idle_s=0.2)) as client:
             assert sequences(client.read_range("0", 0, 6)) == list(range(6))
@@ -209,7 +209,7 @@ def test_heartbeats_keep_both_sides_alive() -> None:
 
 
 def test_a_token_is_renewed_while_a_range_is_read(eh: Entity) -> None:
-    eh.put(numbered(range(100)))
+    eh.put(numbered_messages(range(100)))
     clock = MovableClock()
     with BulkClient(eh.connection, options=ConnectionOptions(clock=clock)) as client:
         reading = client.read_range("0", 0, 100, RangeOptions(batch_rows=10))
@@ -228,7 +228,7 @@ def test_a_refused_renewal_is_raised() -> None:
     clock = MovableClock()
     with EmbeddedHub() as server:
         eh = Entity(server)
-        eh.put(numbered(range(5)))
+        eh.put(numbered_messages(range(5)))
         with BulkClient(eh.connection, options=ConnectionOptions(clock=clock)) as client:
             reading = client.read_range("0", 0, 20, RangeOptions(batch_rows=5, deadline_s=30))
             next(reading)
@@ -239,7 +239,7 @@ def test_a_refused_renewal_is_raised() -> None:
 
 
 def test_a_given_signature_is_not_renewed(eh: Entity, server: EmbeddedHub) -> None:
-    eh.put(numbered(range(20)))
+    eh.put(numbered_messages(range(20)))
     clock = MovableClock()
     given = parse_connection_string(eh.connection)
     resource = given.resource(eh.name)

@@ -28,15 +28,15 @@ from pumphouse.errors import (
 )
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.client.bulk.hub_entity import (
-    ONCE,
-    SOON,
+    NO_RETRIES,
+    SHORT_DEADLINE,
     Entity,
+    connect_tampered,
     eventually,
-    filled,
-    numbered,
+    filled_entity,
+    numbered_messages,
     rows,
     sequences,
-    tampering,
 )
 
 # --- Whole ranges --------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ from tests.client.bulk.hub_entity import (
     ("first", "last"), [(0, 300), (0, 1), (299, 300), (1, 299), (100, 200), (7, 14)]
 )
 def test_a_range_is_read(server: EmbeddedHub, first: int, last: int, batch_rows: int) -> None:
-    eh = filled(server)
+    eh = filled_entity(server)
     batches = list(read_range(eh.connection, "0", first, last, RangeOptions(batch_rows=batch_rows)))
     assert sequences(iter(batches)) == list(range(first, last))
     found = [row["body"] for row in rows(iter(batches))]
@@ -65,7 +65,7 @@ def test_an_empty_range_opens_no_connection() -> None:
 
 def test_columns_are_chosen(server: EmbeddedHub) -> None:
     options = RangeOptions(columns=("sequenceNumber", "properties"))
-    [batch] = read_range(filled(server).connection, "0", 40, 60, options)
+    [batch] = read_range(filled_entity(server).connection, "0", 40, 60, options)
     assert batch.schema.names == ["sequenceNumber", "properties"]
     assert batch.to_pylist()[0] == {"sequenceNumber": 40, "properties": [("n", "40")]}
 
@@ -81,7 +81,7 @@ def test_many_events_are_read(eh: Entity) -> None:
 
 
 def test_batches_respect_their_size(eh: Entity) -> None:
-    eh.put(numbered(range(40), 50_000))
+    eh.put(numbered_messages(range(40), 50_000))
     options = RangeOptions(batch_bytes=1 << 20)
     batches = list(read_range(eh.connection, "0", 0, 40, options))
     assert sum(batch.num_rows for batch in batches) == 40
@@ -105,9 +105,9 @@ def test_large_events_in_many_frames_are_read(eh: Entity, frame_bytes_max: int) 
 @pytest.mark.parametrize("size", [1, 3, 100, 5000])
 def test_a_range_is_read_in_any_pieces(server: EmbeddedHub, size: int) -> None:
     """A stream may return any number of bytes, as TLS and WebSocket do."""
-    connect = tampering(lambda stream, buffer: stream.recv_into(buffer[:size]))
+    connect = connect_tampered(lambda stream, buffer: stream.recv_into(buffer[:size]))
     last = 300 if size > 10 else 30
-    found = read_range(filled(server).connection, "0", 0, last, connect=connect)
+    found = read_range(filled_entity(server).connection, "0", 0, last, connect=connect)
     assert sequences(found) == list(range(last))
 
 
@@ -131,9 +131,11 @@ def test_invalid_bytes_of_a_hub_are_reported(eh: Entity, said: bytes, why: str) 
         del words[: len(spoken)]
         return len(spoken)
 
-    eh.put(numbered(range(5)))
+    eh.put(numbered_messages(range(5)))
     options = RangeOptions(batch_rows=5)
-    batches = read_range(eh.connection, "0", 0, 20, options, connect=tampering(receive), retry=ONCE)
+    batches = read_range(
+        eh.connection, "0", 0, 20, options, connect=connect_tampered(receive), retry=NO_RETRIES
+    )
     assert next(batches).num_rows == 5
     mad = True
     with pytest.raises(ConnectionFailed, match=why):
@@ -141,7 +143,7 @@ def test_invalid_bytes_of_a_hub_are_reported(eh: Entity, said: bytes, why: str) 
 
 
 def test_several_ranges_over_one_connection(server: EmbeddedHub) -> None:
-    eh = filled(server)
+    eh = filled_entity(server)
     with BulkClient(eh.connection) as client:
         assert repr(client).endswith(f"{eh.name} open>")
         for first in range(0, 300, 50):
@@ -155,7 +157,7 @@ def test_several_ranges_over_one_connection(server: EmbeddedHub) -> None:
 
 
 def test_the_link_is_detached_after_a_range(server: EmbeddedHub) -> None:
-    eh = filled(server)
+    eh = filled_entity(server)
     with BulkClient(eh.connection) as client:
         for _ in range(7):  # more than the limit of readers
             assert len(sequences(client.read_range("0", 0, 10))) == 10
@@ -163,7 +165,7 @@ def test_the_link_is_detached_after_a_range(server: EmbeddedHub) -> None:
 
 
 def test_the_hub_may_be_named_separately(server: EmbeddedHub) -> None:
-    eh = filled(server)
+    eh = filled_entity(server)
     namespace = server.connection_string()
     assert sequences(read_range(namespace, "0", 0, 3, hub=eh.name)) == [0, 1, 2]
     assert sequences(read_range(parse_connection_string(namespace), "0", 0, 3, hub=eh.name)) == [
@@ -179,23 +181,23 @@ def test_the_hub_may_be_named_separately(server: EmbeddedHub) -> None:
 
 
 def test_a_future_range_is_waited_for(eh: Entity) -> None:
-    eh.put(numbered(range(10)))
-    later = threading.Timer(0.3, eh.put, [numbered(range(10, 20))])
+    eh.put(numbered_messages(range(10)))
+    later = threading.Timer(0.3, eh.put, [numbered_messages(range(10, 20))])
     later.start()
     assert sequences(read_range(eh.connection, "0", 0, 20)) == list(range(20))
     later.join()
 
 
 def test_a_missing_range_raises_range_timeout(eh: Entity) -> None:
-    eh.put(numbered(range(10)))
+    eh.put(numbered_messages(range(10)))
     began = time.monotonic()
     with pytest.raises(RangeTimeout, match=r"event 10 of partition 0 did not come within 0\.3 s"):
-        list(read_range(eh.connection, "0", 5, 20, SOON))
+        list(read_range(eh.connection, "0", 5, 20, SHORT_DEADLINE))
     assert 0.3 <= time.monotonic() - began < 5
 
 
 def test_events_before_the_timeout_are_returned(eh: Entity) -> None:
-    eh.put(numbered(range(10)))
+    eh.put(numbered_messages(range(10)))
     options = RangeOptions(deadline_s=0.3, batch_rows=5)
     batches = read_range(eh.connection, "0", 0, 20, options)
     assert next(batches).num_rows == 5
@@ -211,9 +213,9 @@ def test_each_event_restarts_the_deadline(eh: Entity) -> None:
     def trickle() -> None:
         for number in range(5):
             time.sleep(0.4)
-            eh.put(numbered(range(number, number + 1)))
+            eh.put(numbered_messages(range(number, number + 1)))
 
-    eh.put(numbered(range(1)))
+    eh.put(numbered_messages(range(1)))
     sending = threading.Thread(target=trickle)
     sending.start()
     assert len(sequences(read_range(eh.connection, "0", 0, 6, RangeOptions(deadline_s=1.5)))) == 6
@@ -221,15 +223,15 @@ def test_each_event_restarts_the_deadline(eh: Entity) -> None:
 
 
 def test_a_start_beyond_the_end_is_refused(eh: Entity) -> None:
-    eh.put(numbered(range(10)))
+    eh.put(numbered_messages(range(10)))
     with pytest.raises(AmqpError, match="The last sequence number in the system is '9'") as failed:
         list(read_range(eh.connection, "0", 11, 20))
     assert failed.value.condition == "com.microsoft:argument-error"
 
 
 def test_expired_events_raise_events_gone(eh: Entity) -> None:
-    eh.put(numbered(range(20)))
-    eh.begin_at(7)
+    eh.put(numbered_messages(range(20)))
+    eh.expire_before(7)
     with pytest.raises(EventsGone, match="no longer has event 5; the first available is 7") as gone:
         list(read_range(eh.connection, "0", 5, 10))
     assert (gone.value.partition, gone.value.wanted, gone.value.available) == ("0", 5, 7)
@@ -241,8 +243,8 @@ def test_expired_events_raise_events_gone(eh: Entity) -> None:
 
 def test_a_fully_expired_range_raises_events_gone(eh: Entity) -> None:
     """The properties of the partition are checked well before the deadline."""
-    eh.put(numbered(range(20)))
-    eh.begin_at(20)
+    eh.put(numbered_messages(range(20)))
+    eh.expire_before(20)
     began = time.monotonic()
     with pytest.raises(EventsGone, match="no longer has event 5; the first available is 20"):
         list(read_range(eh.connection, "0", 5, 10, RangeOptions(deadline_s=30)))
@@ -250,10 +252,10 @@ def test_a_fully_expired_range_raises_events_gone(eh: Entity) -> None:
 
 
 def test_events_that_expire_during_the_read_raise_events_gone(eh: Entity) -> None:
-    eh.put(numbered(range(300), 200_000))
+    eh.put(numbered_messages(range(300), 200_000))
     options = RangeOptions(batch_rows=5, batch_bytes=1 << 20)
     batches = read_range(eh.connection, "0", 0, 300, options)
     assert next(batches).num_rows == 5
-    eh.begin_at(290)
+    eh.expire_before(290)
     with pytest.raises(EventsGone, match="the first available is 290"):
         list(batches)

@@ -22,16 +22,16 @@ from pumphouse.clock import now_ms
 from pumphouse.errors import AmqpError, ConnectionFailed, HubNotFound, ReaderEvicted
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.client.bulk.hub_entity import (
-    ONCE,
-    QUICKLY,
+    FAST_RETRIES,
+    NO_RETRIES,
     WAIT_S,
     Entity,
-    by,
+    client_arguments,
     eventually,
-    numbered,
+    numbered_messages,
     rows,
     sequences,
-    waiting,
+    start_waiting_range,
 )
 from tests.client.native.transports import TRANSPORTS
 
@@ -51,9 +51,11 @@ def _no_faults(server: EmbeddedHub) -> Iterator[None]:
 def read_all(server: EmbeddedHub, eh: Entity, transport: str, last: int) -> list[int]:
     """Read a range in small batches, over a connection with small frames."""
     options = RangeOptions(batch_rows=97, batch_bytes=1 << 16, columns=("sequenceNumber",))
-    place = by(transport, server, eh.name)
+    arguments = client_arguments(transport, server, eh.name)
     with BulkClient(
-        **place, retry=QUICKLY, options=ConnectionOptions(rng=Random(3), frame_bytes_max=4096)
+        **arguments,
+        retry=FAST_RETRIES,
+        options=ConnectionOptions(rng=Random(3), frame_bytes_max=4096),
     ) as client:
         return sequences(client.read_range("0", 0, last, options))
 
@@ -65,7 +67,7 @@ def read_all(server: EmbeddedHub, eh: Entity, transport: str, last: int) -> list
 def test_a_range_survives_dropped_connections(
     server: EmbeddedHub, eh: Entity, transport: str
 ) -> None:
-    eh.put(numbered(range(3_000), 1_000))
+    eh.put(numbered_messages(range(3_000), 1_000))
     before = server.faults.struck["drop"]
     server.faults.drop(on="deliver", rate=0.5, times=12, hub=eh.name)
     assert read_all(server, eh, transport, 3_000) == list(range(3_000))
@@ -77,9 +79,9 @@ def test_a_range_survives_faults_of_the_hub(
     server: EmbeddedHub, eh: Entity, transport: str
 ) -> None:
     """Refused, busy, detached, dropped, and closed before the first frame."""
-    eh.put(numbered(range(3_000), 1_000))
+    eh.put(numbered_messages(range(3_000), 1_000))
     options = RangeOptions(batch_rows=97, batch_bytes=1 << 16)
-    with BulkClient(**by(transport, server, eh.name), retry=QUICKLY) as client:
+    with BulkClient(**client_arguments(transport, server, eh.name), retry=FAST_RETRIES) as client:
         server.faults.refuse(times=1, hub=eh.name)
         server.faults.refuse("com.microsoft:server-busy", times=1, hub=eh.name)
         server.faults.drop(on="deliver", times=1, hub=eh.name)
@@ -91,19 +93,19 @@ def test_a_range_survives_faults_of_the_hub(
 
 def test_a_range_survives_a_reader_limit_of_its_old_link(server: EmbeddedHub, eh: Entity) -> None:
     """The hub still counts the broken link; for a resumed range that is transient."""
-    reading = waiting(eh, retry=QUICKLY)
+    reading = start_waiting_range(eh, retry=FAST_RETRIES)
     server.faults.refuse("amqp:resource-limit-exceeded", times=2, hub=eh.name)
     server.drop_connections()
-    eh.put(numbered(range(5, 20)))
+    eh.put(numbered_messages(range(5, 20)))
     assert sequences(reading) == list(range(5, 20))
     assert not server.faults.planned
 
 
 def test_events_in_flight_are_returned_once(server: EmbeddedHub, eh: Entity) -> None:
     """Events arrive while the connection is broken."""
-    reading = waiting(eh, retry=QUICKLY)
+    reading = start_waiting_range(eh, retry=FAST_RETRIES)
     server.drop_connections()
-    eh.put(numbered(range(5, 20)))
+    eh.put(numbered_messages(range(5, 20)))
     found = rows(reading)
     assert [row["sequenceNumber"] for row in found] == list(range(5, 20))
     assert [row["body"] for row in found] == [b"%d" % number for number in range(5, 20)]
@@ -111,15 +113,15 @@ def test_events_in_flight_are_returned_once(server: EmbeddedHub, eh: Entity) -> 
 
 def test_a_range_with_an_epoch_survives_a_reconnect(server: EmbeddedHub, eh: Entity) -> None:
     """The reader is not excluded by its own old link."""
-    reading = waiting(eh, retry=QUICKLY, epoch=7)
+    reading = start_waiting_range(eh, retry=FAST_RETRIES, epoch=7)
     server.drop_connections()
-    eh.put(numbered(range(5, 20)))
+    eh.put(numbered_messages(range(5, 20)))
     assert sequences(reading) == list(range(5, 20))
 
 
 def test_several_ranges_after_a_reconnect(server: EmbeddedHub, eh: Entity) -> None:
-    eh.put(numbered(range(100)))
-    with BulkClient(eh.connection, retry=QUICKLY) as client:
+    eh.put(numbered_messages(range(100)))
+    with BulkClient(eh.connection, retry=FAST_RETRIES) as client:
         assert sequences(client.read_range("0", 0, 50)) == list(range(50))
         server.drop_connections()
         assert sequences(client.read_range("0", 50, 100)) == list(range(50, 100))
@@ -130,7 +132,7 @@ def test_a_range_waits_for_a_restarted_hub(tmp_path: Path) -> None:
     patience = RetryOptions(attempts=1000, first_s=0.01, most_s=0.2)
     with EmbeddedHub({"eh": 1}, data=tmp_path) as server:
         port, rules = server.port, list(server.namespace.rules)
-        Entity.of(server, "eh").put(numbered(range(10)))
+        Entity.of(server, "eh").put(numbered_messages(range(10)))
         client = BulkClient(server.connection_string("eh"), retry=patience)
         client.__enter__()
         reading = client.read_range("0", 0, 20, RangeOptions(batch_rows=10))
@@ -140,7 +142,7 @@ def test_a_range_waits_for_a_restarted_hub(tmp_path: Path) -> None:
     going_on.start()
     with EmbeddedHub(data=tmp_path, port=port) as again:
         again._call(lambda: again.namespace.rules.extend(rules))
-        Entity.of(again, "eh").put(numbered(range(10, 20)))
+        Entity.of(again, "eh").put(numbered_messages(range(10, 20)))
         going_on.join(WAIT_S)
         client.__exit__(None, None, None)
     assert found == list(range(10, 20))
@@ -150,7 +152,7 @@ def test_a_range_waits_for_a_restarted_hub(tmp_path: Path) -> None:
 
 
 def test_retries_are_exhausted(server: EmbeddedHub, eh: Entity) -> None:
-    eh.put(numbered(range(5)))
+    eh.put(numbered_messages(range(5)))
     pauses: list[float] = []
     retry = RetryOptions(attempts=3, first_s=1, most_s=3)
     options = RangeOptions(batch_rows=5)
@@ -168,42 +170,42 @@ def test_retries_are_exhausted(server: EmbeddedHub, eh: Entity) -> None:
 
 
 def test_without_retries_a_break_is_raised(server: EmbeddedHub, eh: Entity) -> None:
-    reading = waiting(eh, retry=ONCE)
+    reading = start_waiting_range(eh, retry=NO_RETRIES)
     server.drop_connections()
     with pytest.raises(ConnectionFailed, match=r"the connection to .* broke"):
         next(reading)
-    eh.put(numbered(range(5, 20)))
+    eh.put(numbered_messages(range(5, 20)))
     assert sequences(read_range(eh.connection, "0", 5, 20)) == list(range(5, 20))
 
 
 def test_the_first_connection_is_not_retried(server: EmbeddedHub, eh: Entity) -> None:
     server.faults.drop(on="connect", times=1)
     with pytest.raises(ConnectionFailed):
-        list(read_range(eh.connection, "0", 0, 5, retry=QUICKLY))
+        list(read_range(eh.connection, "0", 0, 5, retry=FAST_RETRIES))
 
 
 def test_events_that_expired_during_a_break_are_reported(server: EmbeddedHub, eh: Entity) -> None:
-    reading = waiting(eh, retry=QUICKLY)
+    reading = start_waiting_range(eh, retry=FAST_RETRIES)
     server.drop_connections()
-    eh.put(numbered(range(5, 20)))
-    eh.begin_at(9)
+    eh.put(numbered_messages(range(5, 20)))
+    eh.expire_before(9)
     with pytest.raises(EventsGone, match="no longer has event 5; the first available is 9"):
         next(reading)
 
 
 def test_a_recreated_hub_is_reported(server: EmbeddedHub, eh: Entity) -> None:
     """Its events have the expected sequence numbers, but are different ones."""
-    reading = waiting(eh, retry=QUICKLY)
+    reading = start_waiting_range(eh, retry=FAST_RETRIES)
     server.drop_connections()
     eventually(lambda: eh.readers == 0)
     recreate(server, eh)
-    eh.put(numbered(range(30)))
+    eh.put(numbered_messages(range(30)))
     with pytest.raises(HubRecreated, match=rf"hub {eh.name} was deleted.*up to event 5;"):
         next(reading)
 
 
 def test_a_recreated_empty_hub_is_reported(server: EmbeddedHub, eh: Entity) -> None:
-    reading = waiting(eh, retry=QUICKLY, columns=("body",))
+    reading = start_waiting_range(eh, retry=FAST_RETRIES, columns=("body",))
     server.drop_connections()
     eventually(lambda: eh.readers == 0)
     recreate(server, eh)
@@ -221,7 +223,7 @@ def recreate(server: EmbeddedHub, eh: Entity) -> None:
 
 
 def test_a_deleted_hub_is_reported(server: EmbeddedHub, eh: Entity) -> None:
-    reading = waiting(eh, retry=QUICKLY)
+    reading = start_waiting_range(eh, retry=FAST_RETRIES)
     server.drop_connections()
     eventually(lambda: eh.readers == 0)
     server.delete_hub(eh.name)
@@ -230,8 +232,8 @@ def test_a_deleted_hub_is_reported(server: EmbeddedHub, eh: Entity) -> None:
 
 
 def test_an_eviction_is_not_retried(server: EmbeddedHub, eh: Entity) -> None:
-    reading = waiting(eh, retry=QUICKLY, epoch=3)
-    thief = waiting(eh, epoch=4)
+    reading = start_waiting_range(eh, retry=FAST_RETRIES, epoch=3)
+    thief = start_waiting_range(eh, epoch=4)
     with pytest.raises(ReaderEvicted) as evicted:
         next(reading)
     assert evicted.value.epoch == 4
@@ -239,15 +241,15 @@ def test_an_eviction_is_not_retried(server: EmbeddedHub, eh: Entity) -> None:
 
 
 def test_a_permanent_refusal_is_raised(server: EmbeddedHub, eh: Entity) -> None:
-    eh.put(numbered(range(5)))
+    eh.put(numbered_messages(range(5)))
     server.faults.refuse("com.microsoft:argument-error", times=1, hub=eh.name)
     with pytest.raises(AmqpError, match="argument-error"):
-        list(read_range(eh.connection, "0", 0, 5, retry=QUICKLY))
+        list(read_range(eh.connection, "0", 0, 5, retry=FAST_RETRIES))
     assert sequences(read_range(eh.connection, "0", 0, 5)) == list(range(5))
 
 
 def test_an_exception_of_the_consumer_is_not_retried(server: EmbeddedHub, eh: Entity) -> None:
-    reading = waiting(eh, retry=QUICKLY)
+    reading = start_waiting_range(eh, retry=FAST_RETRIES)
     with pytest.raises(ConnectionFailed, match="mine"):
         reading.throw(ConnectionFailed("mine"))  # type: ignore[attr-defined]
     assert list(reading) == []

@@ -46,7 +46,7 @@ from pumphouse.hub.embedded import EmbeddedHub
 from tests.client.bulk.hub_entity import (
     WAIT_S,
     Entity,
-    filled,
+    filled_entity,
     rows,
     sequences,
 )
@@ -331,5 +331,5 @@ def agree(event: Event, row: dict[str, Any]) -> None:
 
 
 def test_sequence_numbers_are_consecutive(server: EmbeddedHub) -> None:
-    found = sequences(read_range(filled(server).connection, "0", 0, 300))
+    found = sequences(read_range(filled_entity(server).connection, "0", 0, 300))
     assert all(after - before == 1 for before, after in pairwise(found))

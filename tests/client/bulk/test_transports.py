@@ -30,7 +30,16 @@ from pumphouse.errors import AuthError, ConnectionFailed, HubUntrusted, OptionEr
 from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.access.token_issuer import TokenIssuer
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.client.bulk.hub_entity import ONCE, WAIT_S, Entity, by, filled, numbered, rows, sequences
+from tests.client.bulk.hub_entity import (
+    NO_RETRIES,
+    WAIT_S,
+    Entity,
+    client_arguments,
+    filled_entity,
+    numbered_messages,
+    rows,
+    sequences,
+)
 from tests.client.native.transports import TRANSPORTS
 
 ISSUER = TokenIssuer(b"a secret of the tests")
@@ -47,8 +56,8 @@ def server() -> Iterator[EmbeddedHub]:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_range_is_read(server: EmbeddedHub, transport: str) -> None:
-    place = by(transport, server, filled(server).name)
-    found = read_range(first=17, last=300, partition="0", **place)
+    arguments = client_arguments(transport, server, filled_entity(server).name)
+    found = read_range(first=17, last=300, partition="0", **arguments)
     assert sequences(found) == list(range(17, 300))
 
 
@@ -56,8 +65,8 @@ def test_a_range_is_read(server: EmbeddedHub, transport: str) -> None:
 def test_many_and_large_events_are_read(eh: Entity, server: EmbeddedHub, transport: str) -> None:
     bodies = [bytes([n % 256]) * size for n, size in enumerate([10, 900_000, 0, 70_000, 300] * 4)]
     eh.put([encode_message(Message(data=(body,))) for body in bodies])
-    eh.put(numbered(range(5_000), 100))
-    with BulkClient(**by(transport, server, eh.name)) as client:
+    eh.put(numbered_messages(range(5_000), 100))
+    with BulkClient(**client_arguments(transport, server, eh.name)) as client:
         for rows_max in (8192, 7):
             options = RangeOptions(batch_rows=rows_max)
             found = rows(client.read_range("0", 0, len(bodies) + 50, options))
@@ -69,22 +78,24 @@ def test_many_and_large_events_are_read(eh: Entity, server: EmbeddedHub, transpo
 
 @pytest.mark.parametrize("transport", ["tls", "wss"])
 def test_an_untrusted_certificate_is_refused(server: EmbeddedHub, transport: str) -> None:
-    place = by(transport, server, filled(server).name) | {"ca_file": None}
+    arguments = client_arguments(transport, server, filled_entity(server).name) | {"ca_file": None}
     with pytest.raises(HubUntrusted, match=r"certificate that is not trusted.*set ca_file"):
-        list(read_range(first=0, last=1, partition="0", **place))
+        list(read_range(first=0, last=1, partition="0", **arguments))
 
 
 def test_a_ca_file_without_a_certificate_is_refused(server: EmbeddedHub, tmp_path: Path) -> None:
-    place = by("tls", server, filled(server).name)
+    arguments = client_arguments("tls", server, filled_entity(server).name)
     for file in (tmp_path / "none.pem", Path(__file__)):
         with pytest.raises(OptionError, match=r"cannot use ca_file"):
-            list(read_range(first=0, last=1, partition="0", **(place | {"ca_file": file})))
+            list(read_range(first=0, last=1, partition="0", **(arguments | {"ca_file": file})))
 
 
 def test_a_port_without_tls_is_reported(server: EmbeddedHub) -> None:
-    place = by("tls", server, filled(server).name) | {"endpoint": f"127.0.0.1:{server.port}"}
+    arguments = client_arguments("tls", server, filled_entity(server).name) | {
+        "endpoint": f"127.0.0.1:{server.port}"
+    }
     with pytest.raises((HubUntrusted, ConnectionFailed)):
-        list(read_range(first=0, last=1, partition="0", **place))
+        list(read_range(first=0, last=1, partition="0", **arguments))
 
 
 @pytest.mark.parametrize(
@@ -96,14 +107,14 @@ def test_a_port_without_tls_is_reported(server: EmbeddedHub) -> None:
 )
 def test_a_port_without_websocket_is_reported(server: EmbeddedHub, endpoint: str, why: str) -> None:
     leads = endpoint.format(port=server.port, ws_port=server.ws_port)
-    place = by("ws", server, filled(server).name) | {"endpoint": leads}
+    arguments = client_arguments("ws", server, filled_entity(server).name) | {"endpoint": leads}
     with pytest.raises(ConnectionFailed, match=why):
-        list(read_range(first=0, last=1, partition="0", **place))
+        list(read_range(first=0, last=1, partition="0", **arguments))
 
 
 def test_an_invalid_transport_is_refused(server: EmbeddedHub) -> None:
     with pytest.raises(OptionError, match="transport must be one of tcp, websocket"):
-        read_range(filled(server).connection, "0", 0, 1, transport="pigeon")
+        read_range(filled_entity(server).connection, "0", 0, 1, transport="pigeon")
 
 
 # --- Credentials ---------------------------------------------------------------------------------
@@ -141,9 +152,9 @@ def signature(server: EmbeddedHub, hub: str, lasts_s: int = 100) -> str:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_an_identity_credential_is_accepted(server: EmbeddedHub, transport: str) -> None:
-    eh, identity = filled(server), Identity()
-    place = by(transport, server, eh.name) | {"credential": identity}
-    with BulkClient(**place) as client:
+    eh, identity = filled_entity(server), Identity()
+    arguments = client_arguments(transport, server, eh.name) | {"credential": identity}
+    with BulkClient(**arguments) as client:
         for _ in range(3):
             assert sequences(client.read_range("0", 0, 10)) == list(range(10))
     assert identity.asked == 1
@@ -155,7 +166,7 @@ def test_a_host_with_an_identity_is_enough(server: EmbeddedHub) -> None:
         "0",
         0,
         10,
-        hub=filled(server).name,
+        hub=filled_entity(server).name,
         credential=Identity(),
         ca_file=server.ca_file,
     )
@@ -163,7 +174,7 @@ def test_a_host_with_an_identity_is_enough(server: EmbeddedHub) -> None:
 
 
 def test_signatures_and_keys_are_accepted(server: EmbeddedHub) -> None:
-    eh = filled(server)
+    eh = filled_entity(server)
     made = signature(server, eh.name)
     given = parse_connection_string(eh.connection)
     for credential in (
@@ -177,7 +188,7 @@ def test_signatures_and_keys_are_accepted(server: EmbeddedHub) -> None:
 
 def test_a_credential_for_asyncio_is_refused(server: EmbeddedHub) -> None:
     with pytest.raises(OptionError, match=r"Async is a credential for asyncio.*azure.identity,"):
-        read_range(filled(server).connection, "0", 0, 1, credential=Async())
+        read_range(filled_entity(server).connection, "0", 0, 1, credential=Async())
 
 
 @pytest.mark.parametrize(
@@ -190,12 +201,16 @@ def test_a_credential_for_asyncio_is_refused(server: EmbeddedHub) -> None:
 )
 def test_a_refused_credential_is_reported(server: EmbeddedHub, credential: Any, why: str) -> None:
     with pytest.raises(AuthError, match=why):
-        list(read_range(filled(server).connection, "0", 0, 1, credential=credential, retry=ONCE))
+        list(
+            read_range(
+                filled_entity(server).connection, "0", 0, 1, credential=credential, retry=NO_RETRIES
+            )
+        )
 
 
 async def test_a_range_can_be_read_inside_an_event_loop(server: EmbeddedHub) -> None:
     """It blocks the loop, but works."""
-    found = read_range(filled(server).connection, "0", 0, 10, credential=Identity())
+    found = read_range(filled_entity(server).connection, "0", 0, 10, credential=Identity())
     assert sequences(found) == list(range(10))
 
 

@@ -13,7 +13,7 @@ from pumphouse.hub.options import Retention
 from tests.client.contract.support import DriverTarget, fill, read, running, sequences, take
 
 
-async def spread_out(client: HubClient, clock: MovableClock) -> list[Event]:
+async def send_one_per_second(client: HubClient, clock: MovableClock) -> list[Event]:
     """Six events in partition 0, one second apart."""
     sender = await client.sender("0")
     for number in range(6):
@@ -23,7 +23,7 @@ async def spread_out(client: HubClient, clock: MovableClock) -> list[Event]:
 
 
 async def test_all_kinds_of_positions(client: HubClient, clock: MovableClock) -> None:
-    stored = await spread_out(client, clock)
+    stored = await send_one_per_second(client, clock)
     third = stored[2]
     assert third.offset is not None
     assert third.enqueued_ms is not None
@@ -40,30 +40,30 @@ async def test_all_kinds_of_positions(client: HubClient, clock: MovableClock) ->
     assert sequences(await read(client, "0", 6, position=long_ago)) == list(range(6))
 
 
-@pytest.mark.parametrize("before", [0, 7])
-async def test_latest_is_resolved_before_reader_returns(client: HubClient, before: int) -> None:
-    if before:
-        await fill(client, "0", before)
+@pytest.mark.parametrize("earlier", [0, 7])
+async def test_latest_is_resolved_before_reader_returns(client: HubClient, earlier: int) -> None:
+    if earlier:
+        await fill(client, "0", earlier)
     reader = await client.reader(ReaderOptions("0", position=LATEST))
     await fill(client, "0", 3)
-    assert sequences(await take(reader, 3)) == [before, before + 1, before + 2]
+    assert sequences(await take(reader, 3)) == [earlier, earlier + 1, earlier + 2]
 
 
-@pytest.mark.parametrize("before", [0, 7])
+@pytest.mark.parametrize("earlier", [0, 7])
 async def test_latest_is_not_resolved_again_after_a_reconnect(
-    client: HubClient, target: DriverTarget, before: int
+    client: HubClient, target: DriverTarget, earlier: int
 ) -> None:
-    if before:
-        await fill(client, "0", before)
+    if earlier:
+        await fill(client, "0", earlier)
     reader = await client.reader(ReaderOptions("0", position=LATEST))
     target.hub.faults.refuse(
         hub=target.name, group="$default", times=3
     )  # the reconnect takes a while
     target.hub.drop_connections()
     await target.empty()
-    async with target.client() as another:
-        await fill(another, "0", 3)
-    assert sequences(await take(reader, 3)) == [before, before + 1, before + 2]
+    async with target.client() as other_client:
+        await fill(other_client, "0", 3)
+    assert sequences(await take(reader, 3)) == [earlier, earlier + 1, earlier + 2]
 
 
 async def test_an_inclusive_position_is_exclusive_after_a_reconnect(
@@ -99,16 +99,16 @@ async def test_an_unknown_kind_is_an_error(client: HubClient) -> None:
 
 async def test_expired_events_are_skipped(driver: str) -> None:
     clock = MovableClock()
-    made = EmbeddedHub({"eh": 1}, clock=clock, retention=Retention(seconds=60))
-    async with running(made) as hub, DriverTarget(hub, "eh", driver).client() as client:
+    server = EmbeddedHub({"eh": 1}, clock=clock, retention=Retention(seconds=60))
+    async with running(server) as hub, DriverTarget(hub, "eh", driver).client() as client:
         await fill(client, "0", 5)
         reader = await client.reader(ReaderOptions("0", prefetch=1))
         assert sequences(await take(reader, 1, at_once=1)) == [0]
         clock.advance(61)
         hub.tick()
         await fill(client, "0", 2)
-        found = [*sequences(await take(reader, 2)), *sequences(await reader.receive(1, 0.5))]
+        received = [*sequences(await take(reader, 2)), *sequences(await reader.receive(1, 0.5))]
         # One more event may have been in flight.
-        assert found in ([5, 6], [1, 5, 6])
+        assert received in ([5, 6], [1, 5, 6])
         old = Position("sequence", "1")
         assert sequences(await read(client, "0", 2, position=old)) == [5, 6]

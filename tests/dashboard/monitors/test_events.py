@@ -11,7 +11,7 @@ from pumphouse.dashboard.monitors.events import (
     BUFFER_MAX,
     Tail,
     TailQuery,
-    event_shown,
+    event_json,
     few_before_end,
     sample_from,
 )
@@ -63,11 +63,11 @@ async def test_events_beyond_the_buffer_are_counted_and_dropped() -> None:
 
 
 def test_an_event_as_json() -> None:
-    shown = event_shown(Event(b'{"a":1}', {"n": 1}, None, "0", 0, "0", 5))
+    shown = event_json(Event(b'{"a":1}', {"n": 1}, None, "0", 0, "0", 5))
     assert (shown["sequence"], shown["json"], shown["properties"]) == (0, True, {"n": "1"})
-    long = event_shown(Event("ä".encode() * 5000))
+    long = event_json(Event("ä".encode() * 5000))
     assert (len(long["body"]), long["cut"], long["size"]) == (4096, True, 10_000)
-    assert event_shown(Event(b"\xff"))["body"] == "\\xff"
+    assert event_json(Event(b"\xff"))["body"] == "\\xff"
 
 
 @pytest.mark.parametrize(

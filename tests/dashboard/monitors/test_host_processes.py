@@ -34,7 +34,7 @@ async def test_hosts_are_added_stopped_and_killed(hub: EmbeddedHub, store: str) 
         client = PageClient(page.port)
 
         def owners() -> set[str]:
-            return {line["owner"] for line in page.monitors[0].shown["lines"]}
+            return {line["owner"] for line in page.monitors[0].latest_json["lines"]}
 
         await until(lambda: owners() == {"host-1"}, "host-1 owning all")
         await send(connection, "sensors", [Event(b"x")] * 40)

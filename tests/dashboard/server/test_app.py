@@ -97,21 +97,19 @@ async def test_homes_are_read_from_the_hubs(hub: EmbeddedHub, store: str) -> Non
     await send_activities(connection, activity(42, "door", 1), activity(7, "motion", 0))
     async with Dashboard(options(hub, store)) as page:
         client = PageClient(page.port)
-        shown = await first(client, "/stream/homes", "homes", lambda data: data["known"] == 2)
-        assert shown["states"] == [98, 1, 0, 1, 0, 0]
-        assert shown["size"] == 100
-        far = alert(42).body.replace(b'"at":', b'"at":99999999999999999999,"was":')
-        invalid = [Event(b"nonsense"), Event(far)]
+        data = await first(client, "/stream/homes", "homes", lambda data: data["known"] == 2)
+        assert data["states"] == [98, 1, 0, 1, 0, 0]
+        assert data["size"] == 100
+        distant_time = alert(42).body.replace(b'"at":', b'"at":99999999999999999999,"was":')
+        invalid = [Event(b"nonsense"), Event(distant_time)]
         await send_alerts(connection, alert(42), alert(42, "fire"), *invalid)
-        shown = await first(
-            client, "/stream/home/42", "home", lambda data: len(data["alerts"]) == 2
-        )
-        assert (shown["home"], shown["word"]) == ("h000042", "alert")
-        assert [sensor["text"] for sensor in shown["sensors"]] == ["open"]
-        shown = await first(
+        data = await first(client, "/stream/home/42", "home", lambda data: len(data["alerts"]) == 2)
+        assert (data["home"], data["word"]) == ("h000042", "alert")
+        assert [sensor["text"] for sensor in data["sensors"]] == ["open"]
+        data = await first(
             client, "/stream/homes", "homes", lambda data: data["delay"]["total_s"] is not None
         )
-        assert shown["unreadable"] == 2
+        assert data["unreadable"] == 2
 
 
 async def test_the_homes_stream_sends_changes(hub: EmbeddedHub, store: str) -> None:
@@ -119,11 +117,11 @@ async def test_the_homes_stream_sends_changes(hub: EmbeddedHub, store: str) -> N
     async with Dashboard(options(hub, store)) as page:
         async with (
             asyncio.timeout(60),
-            aclosing(PageClient(page.port).messages("/stream/homes")) as all_,
+            aclosing(PageClient(page.port).messages("/stream/homes")) as messages,
         ):
-            assert "grid" in (await anext(all_))[1]
+            assert "grid" in (await anext(messages))[1]
             await send_activities(connection, activity(3, "motion", 2))
-            async for _, data in all_:
+            async for _, data in messages:
                 assert "grid" not in data
                 if data["changed"]:
                     break
@@ -143,14 +141,14 @@ async def test_reading_continues_after_a_restart_of_the_hub(store: str, tmp_path
         assert page.homes_monitor is not None
         homes = page.homes_monitor.homes
         await until(lambda: homes.known == 1, "the first home")
-        await until(lambda: page.monitors[0].shown["lines"], "the first data")
+        await until(lambda: page.monitors[0].latest_json["lines"], "the first data")
         await first_hub.stop()
-        await until(lambda: page.monitors[0].shown["trouble"], "the error is shown")
-        assert page.monitors[0].shown["lines"], "what was known stays"
-        async with EmbeddedHub(dict.fromkeys(HUBS, 2), port=port, data=data) as again:
-            await send_activities(again.connection_string(), activity(2, "door", 0))
+        await until(lambda: page.monitors[0].latest_json["trouble"], "the error is shown")
+        assert page.monitors[0].latest_json["lines"], "the last data is kept"
+        async with EmbeddedHub(dict.fromkeys(HUBS, 2), port=port, data=data) as second_hub:
+            await send_activities(second_hub.connection_string(), activity(2, "door", 0))
             await until(lambda: homes.known == 2, "the second home")
-            await until(lambda: not page.monitors[0].shown["trouble"], "the end of the trouble")
+            await until(lambda: not page.monitors[0].latest_json["trouble"], "the error is removed")
             assert homes.absorbed == 2
 
 
@@ -158,13 +156,13 @@ async def test_faults_are_injected_and_removed(hub: EmbeddedHub, store: str) -> 
     async with Dashboard(options(hub, store)) as page:
         client = PageClient(page.port)
         form = {"action": "freeze", "hub": "sensors", "partition": "2"}
-        number = (await client.post("/api/faults/plan", form)).json["id"]
+        fault_id = (await client.post("/api/faults/plan", form)).json["id"]
         (planned,) = (await client.get("/api/faults")).json["planned"]
         assert (planned["action"], planned["partition"]) == ("freeze", "2")
-        assert (await client.post("/api/faults/cancel", {"id": number})).status == 200
+        assert (await client.post("/api/faults/cancel", {"id": fault_id})).status == 200
         assert (await client.get("/api/faults")).json["planned"] == []
-        gone = await client.post("/api/faults/cancel", {"id": number})
-        assert (gone.status, "not found" in gone.json["error"]) == (502, True)
+        response = await client.post("/api/faults/cancel", {"id": fault_id})
+        assert (response.status, "not found" in response.json["error"]) == (502, True)
 
 
 async def test_a_tail_from_a_position_with_a_filter(hub: EmbeddedHub, store: str) -> None:
@@ -172,13 +170,13 @@ async def test_a_tail_from_a_position_with_a_filter(hub: EmbeddedHub, store: str
     await send(connection, "sensors", [Event(f"event {n}".encode()) for n in range(20)])
     async with Dashboard(options(hub, store)) as page:
         client = PageClient(page.port)
-        shown = await first(
+        data = await first(
             client,
             "/stream/events?hub=sensors&from=earliest&text=T+1",
             "tail",
             lambda data: data["seen"] == 20,
         )
-        assert (shown["matched"], shown["left_out"]) == (11, 0)
+        assert (data["matched"], data["left_out"]) == (11, 0)
         ended = await first(client, "/stream/events?hub=sensors&partition=9", "ended")
         assert "has no partition 9" in ended["why"]
         ended = await first(client, "/stream/events?hub=sensors&group=none", "ended")
@@ -192,7 +190,7 @@ async def test_the_number_of_open_streams_is_limited(hub: EmbeddedHub, store: st
         await asyncio.gather(*map(anext, streams))
         assert (await client.get("/stream/homes")).status == 503
         await asyncio.gather(*(stream.aclose() for stream in streams))
-        await until(lambda: not page.is_full, "the streams being given back")
+        await until(lambda: not page.is_full, "all streams are closed")
         assert (await first(client, "/stream/homes", "homes"))["size"] == 100
 
 
@@ -207,10 +205,10 @@ async def test_closing_the_page_ends_open_streams(hub: EmbeddedHub, store: str) 
 
 
 async def test_a_port_in_use_is_reported(hub: EmbeddedHub, store: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         with pytest.raises(
             PortTaken, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"
         ):
@@ -222,11 +220,11 @@ async def test_a_failed_monitor_is_restarted(
 ) -> None:
     observe, calls = GroupMonitor.observe, []
 
-    async def fails_once(monitor: GroupMonitor, *given: Any) -> None:
+    async def fails_once(monitor: GroupMonitor, *args: Any) -> None:
         calls.append(monitor)
         if len(calls) == 1:
             raise ZeroDivisionError("unexpected")
-        await observe(monitor, *given)
+        await observe(monitor, *args)
 
     monkeypatch.setattr(GroupMonitor, "observe", fails_once)
     async with Dashboard(options(hub, store)) as page:
@@ -242,12 +240,14 @@ async def test_an_unreachable_hub_is_reported_without_secrets(store: str) -> Non
         "UseDevelopmentEmulator=true"
     )
     group = WatchedGroup(connection, "sensors", "counters", store)
-    given = DashboardOptions(port=0, groups=(group,), homes=HomesFeed(connection), look_s=0.1)
-    async with Dashboard(given) as page:
+    dashboard_options = DashboardOptions(
+        port=0, groups=(group,), homes=HomesFeed(connection), update_s=0.1
+    )
+    async with Dashboard(dashboard_options) as page:
         client = PageClient(page.port)
-        shown = await first(
+        data = await first(
             client, "/stream/fleet", "fleet", lambda data: data["groups"][0]["trouble"]
         )
-        assert "cannot connect to 127.0.0.1:1" in shown["groups"][0]["trouble"]
-        shown = await first(client, "/stream/homes", "homes", lambda data: data["trouble"])
-        assert "c2VjcmV0" not in str(shown)
+        assert "cannot connect to 127.0.0.1:1" in data["groups"][0]["trouble"]
+        data = await first(client, "/stream/homes", "homes", lambda data: data["trouble"])
+        assert "c2VjcmV0" not in str(data)

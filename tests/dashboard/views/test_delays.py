@@ -9,10 +9,10 @@ from tests.dashboard.views.home_bodies import NOW
 
 def test_delays_are_medians_of_fresh_readings() -> None:
     delays = Delays()
-    assert delays.shown(NOW)["total_s"] is None
+    assert delays.to_json(NOW)["total_s"] is None
     for late in (1000, 2000, 9000):
         delays.add(NOW - late - 300, NOW - 300, NOW)
     delays.add(NOW - 900_000, NOW - 800_000, NOW)  # old: ignored
-    assert delays.shown(NOW) == {"hub_s": 2.0, "page_s": 0.3, "total_s": 2.3}
+    assert delays.to_json(NOW) == {"hub_s": 2.0, "page_s": 0.3, "total_s": 2.3}
     assert delays.behind_ms == 800_000
-    assert delays.shown(NOW + 11_000)["total_s"] is None
+    assert delays.to_json(NOW + 11_000)["total_s"] is None

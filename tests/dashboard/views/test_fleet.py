@@ -8,9 +8,9 @@ import math
 from pumphouse.dashboard.monitors.stages import STAGE_COLUMNS
 from pumphouse.dashboard.views.fleet import (
     COLUMNS,
-    change_shown,
-    group_shown,
-    line_shown,
+    change_json,
+    group_json,
+    line_json,
     rounded,
     unreachable,
     vocabulary,
@@ -24,7 +24,7 @@ from tests.dashboard.views.group_overviews import GROUP, group_overview, propert
 
 
 def test_a_group_as_plain_data() -> None:
-    shown = group_shown(
+    shown = group_json(
         "g0", "pull", group_overview(), {"0": Rate(10.04, 9.0)}, Rate(20.0, 15.26), 30.0
     )
     assert json.loads(json.dumps(shown, allow_nan=False)) == {
@@ -83,9 +83,9 @@ def test_a_group_as_plain_data() -> None:
 
 def test_an_unknown_value_is_none_and_not_zero() -> None:
     first, second = group_overview(checkpoints_at=(0, None), ends=(0, -1)).lines
-    shown = line_shown(first, Rate())
+    shown = line_json(first, Rate())
     assert (shown["checkpoint"], shown["end"], shown["lag"]) == (0, 0, 0)
-    empty = line_shown(second, Rate())
+    empty = line_json(second, Rate())
     assert (empty["checkpoint"], empty["end"]) == (None, None)
 
 
@@ -126,11 +126,11 @@ def test_every_column_and_verdict_has_a_meaning() -> None:
 
 
 def test_a_row_has_a_field_for_every_column() -> None:
-    row = line_shown(group_overview().lines[0], Rate())
+    row = line_json(group_overview().lines[0], Rate())
     assert [column.name for column in COLUMNS if column.name not in row] == []
 
 
 def test_a_change_has_a_text() -> None:
-    shown = change_shown(4, "g0", Change(1000, "7", CLAIM, "", "a", 2))
+    shown = change_json(4, "g0", Change(1000, "7", CLAIM, "", "a", 2))
     assert shown["text"] == "a claimed partition 7"
     assert (shown["n"], shown["key"], shown["to"], shown["epoch"]) == (4, "g0", "a", 2)

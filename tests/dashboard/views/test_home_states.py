@@ -13,7 +13,7 @@ from pumphouse.dashboard.views.alerts import AlertHistory
 from pumphouse.dashboard.views.columns import read_columns
 from pumphouse.dashboard.views.home_states import ALERT, NO_DATA, OPEN, QUIET, TROUBLE, HomeStates
 from pumphouse.dashboard.views.homes import (
-    home_shown,
+    home_json,
 )
 from pumphouse.homes.schema import (
     MINUTE_MS,
@@ -65,7 +65,7 @@ def test_the_newest_reading_counts_in_any_order(order: list[int], cuts: list[int
         homes.add(read_columns(shuffled[first:last]), NOW)
     (door,) = homes.sensors(42)
     assert (door.at, door.value) == (NOW, 0)
-    assert home_shown(homes, AlertHistory(), 42, NOW)["mode"] == "home"
+    assert home_json(homes, AlertHistory(), 42, NOW)["mode"] == "home"
 
 
 def test_a_reading_from_the_future_is_ignored() -> None:

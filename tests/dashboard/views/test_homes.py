@@ -14,8 +14,8 @@ from pumphouse.dashboard.views.alerts import AlertHistory
 from pumphouse.dashboard.views.homes import (
     changed_grid,
     find_home,
-    home_shown,
-    homes_shown,
+    home_json,
+    homes_json,
     new_alerts,
     whole_grid,
 )
@@ -36,7 +36,7 @@ def test_the_grid_is_sent_whole_once_and_then_as_changes() -> None:
 def test_the_view_of_all_homes_is_plain_data() -> None:
     homes, alerts = states_from(body(), body(17, "glass", 0, 1)), AlertHistory()
     alerts.add(alert(17))
-    shown = homes_shown(homes, alerts, homes.states(NOW), NOW, minutes=3)
+    shown = homes_json(homes, alerts, homes.states(NOW), NOW, minutes=3)
     json.dumps(shown, allow_nan=False)
     assert shown["states"] == [98, 1, 0, 0, 0, 1]
     assert (shown["known"], shown["size"], shown["alerts_day"]) == (2, 100, 1)
@@ -48,7 +48,7 @@ def test_the_view_of_all_homes_is_plain_data() -> None:
 def test_the_view_of_a_home_is_plain_data() -> None:
     homes, alerts = states_from(body(value=1), body(sensor="smoke", value=4)), AlertHistory()
     alerts.add(alert(42))
-    shown = json.loads(json.dumps(home_shown(homes, alerts, 42, NOW), allow_nan=False))
+    shown = json.loads(json.dumps(home_json(homes, alerts, 42, NOW), allow_nan=False))
     assert (shown["home"], shown["region"], shown["word"]) == ("h000042", "Kiln Lane", "open")
     assert [(item["kind"], item["text"]) for item in shown["sensors"]] == [
         ("door", "open"),

@@ -12,7 +12,7 @@ def test_a_rate_is_the_rise_over_the_time_between_samples() -> None:
     assert (first.into, first.out) == (None, None)
     meter.add(group_overview(checkpoints_at=(100, 20), ends=(119, 99)), 102.0, 2)
     assert meter.rates() == {"0": Rate(10.0, 5.0), "1": Rate(0.0, 0.0)}
-    assert meter.points[-1].shown() == [2, 10.0, 5.0, 98]
+    assert meter.points[-1].to_json() == [2, 10.0, 5.0, 98]
 
 
 def test_a_falling_number_counts_as_no_change() -> None:

@@ -56,10 +56,10 @@ def test_a_fault_can_be_cancelled() -> None:
     faults = Faults()
     calls: list[str] = []
     faults.on_removed = lambda: calls.append("removed")
-    number = faults.freeze("sensors")
+    fault_id = faults.freeze("sensors")
     assert [fault.action for fault in faults.planned] == ["freeze"]
-    assert faults.cancel(number)
-    assert not faults.cancel(number)
+    assert faults.cancel(fault_id)
+    assert not faults.cancel(fault_id)
     assert calls == ["removed", "removed"]
 
 

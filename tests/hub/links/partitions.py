@@ -14,7 +14,7 @@ def fill(hub: EmbeddedHub, *bodies: bytes, partition: int = 0) -> None:
     namespace.publish(target, batch_of(bodies), None, lambda failure: None)
 
 
-def numbers(start: int, end: int) -> list[bytes]:
+def numbered_bodies(start: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(start, end)]
 
 

@@ -18,12 +18,12 @@ from pumphouse.amqp.types import Symbol
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.links.delivery import RUNTIME_METRIC
 from tests.hub.conftest import Connect
-from tests.hub.links.partitions import fill, numbers
+from tests.hub.links.partitions import fill, numbered_bodies
 from tests.hub.peer import READ_FROM, Peer, Refused
 
 
 async def test_credit_is_used_exactly(hub: EmbeddedHub, connect: Connect) -> None:
-    fill(hub, *numbers(0, 100))
+    fill(hub, *numbered_bodies(0, 100))
     peer = await connect()
     into = await peer.receiver()
     total = 0
@@ -34,7 +34,7 @@ async def test_credit_is_used_exactly(hub: EmbeddedHub, connect: Connect) -> Non
         await peer.sync()
         await peer.sync()
         assert len(peer.deliveries(into)) == total
-    assert peer.bodies(into) == numbers(0, 50)
+    assert peer.bodies(into) == numbered_bodies(0, 50)
     assert into.credit == 0
 
 
@@ -42,7 +42,7 @@ async def test_credit_may_arrive_together_with_the_attach(
     hub: EmbeddedHub, connect: Connect
 ) -> None:
     """Both in one packet, before the response of the hub, as some clients send them."""
-    fill(hub, *numbers(0, 5))
+    fill(hub, *numbered_bodies(0, 5))
     peer = await connect()
     link = peer.session.attach(
         "eager", RECEIVER, source=Source(address=READ_FROM), target=Target(address="here")
@@ -50,7 +50,7 @@ async def test_credit_may_arrive_together_with_the_attach(
     peer.session.send_flow(link.handle, None, 3)
     await peer.until(lambda: len(peer.deliveries(link)) == 3)
     await peer.sync()
-    assert peer.bodies(link) == numbers(0, 3)
+    assert peer.bodies(link) == numbered_bodies(0, 3)
 
 
 async def test_new_events_wake_a_waiting_reader(hub: EmbeddedHub, connect: Connect) -> None:
@@ -60,7 +60,7 @@ async def test_new_events_wake_a_waiting_reader(hub: EmbeddedHub, connect: Conne
     fill(hub, b"0")
     await peer.until(lambda: peer.bodies(into) == [b"0"])
     fill(hub, b"1", b"2")
-    await peer.until(lambda: peer.bodies(into) == numbers(0, 3))
+    await peer.until(lambda: peer.bodies(into) == numbered_bodies(0, 3))
 
 
 @pytest.mark.parametrize("available", [0, 3, 10, 20])
@@ -69,12 +69,12 @@ async def test_a_drain_sends_the_available_events_and_uses_up_the_credit(
 ) -> None:
     """The available events are sent; the rest of the credit is returned."""
     if available:
-        fill(hub, *numbers(0, available))
+        fill(hub, *numbered_bodies(0, available))
     peer = await connect()
     into = await peer.receiver()
     into.grant(10, drain=True)
     await peer.until(lambda: into.credit == 0, "the drain")
-    assert peer.bodies(into) == numbers(0, min(available, 10))
+    assert peer.bodies(into) == numbered_bodies(0, min(available, 10))
     assert into.delivery_count == 10
     fill(hub, b"later")
     await peer.sync()
@@ -106,12 +106,12 @@ async def frames_through(peer: Peer, link: ReceiverLink, window: int, credit: in
 
 
 async def test_the_session_window_limits_the_frames(hub: EmbeddedHub, connect: Connect) -> None:
-    fill(hub, *numbers(0, 23))
+    fill(hub, *numbered_bodies(0, 23))
     peer = await connect()
     into = await peer.receiver()
     counts = [await frames_through(peer, into, window, 100) for window in (5, 5, 0, 1, 5, 5, 5)]
     assert counts == [5, 5, 0, 1, 5, 5, 2]
-    assert peer.bodies(into) == numbers(0, 23)
+    assert peer.bodies(into) == numbered_bodies(0, 23)
 
 
 @pytest.mark.parametrize("metric", [True, False])
@@ -136,11 +136,11 @@ async def test_large_events_are_split_by_small_frames_and_a_small_window(
 
 
 async def test_large_events_are_split_by_small_frames(hub: EmbeddedHub, connect: Connect) -> None:
-    fill(hub, *numbers(0, 3), b"x" * 100_000, *numbers(3, 6))
+    fill(hub, *numbered_bodies(0, 3), b"x" * 100_000, *numbered_bodies(3, 6))
     peer = await connect(max_frame_size=512)
     into = await peer.receiver(credit=100)
     await peer.until(lambda: len(peer.deliveries(into)) == 7)
-    assert peer.bodies(into) == [*numbers(0, 3), b"x" * 100_000, *numbers(3, 6)]
+    assert peer.bodies(into) == [*numbered_bodies(0, 3), b"x" * 100_000, *numbered_bodies(3, 6)]
     stamps = [message.annotations["x-opt-sequence-number"] for message in peer.messages(into)]
     assert stamps == [*range(7)]
 
@@ -179,7 +179,7 @@ async def test_the_attach_of_the_hub_echoes_the_supported_fields(connect: Connec
 async def test_a_reader_starts_at_its_selector(
     hub: EmbeddedHub, connect: Connect, selector: str | None, first: bytes
 ) -> None:
-    fill(hub, *numbers(0, 5))
+    fill(hub, *numbered_bodies(0, 5))
     peer = await connect()
     into = await peer.receiver(credit=1, selector=selector)
     await peer.sync()

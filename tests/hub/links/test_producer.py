@@ -15,7 +15,7 @@ from pumphouse.amqp.performatives import (
 from pumphouse.amqp.types import Symbol
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.hub.conftest import Connect
-from tests.hub.links.partitions import last_sequence, numbers
+from tests.hub.links.partitions import last_sequence, numbered_bodies
 from tests.hub.peer import HUB, Clock, Peer, event, rejection
 
 
@@ -28,7 +28,7 @@ async def test_sent_events_are_accepted_and_read(connect: Connect, clock: Clock)
     assert await peer.send(out, batch, BATCH_FORMAT) == Accepted()
     into = await peer.receiver(credit=10)
     await peer.until(lambda: len(peer.deliveries(into)) == 5)
-    assert peer.bodies(into) == numbers(0, 5)
+    assert peer.bodies(into) == numbered_bodies(0, 5)
     stamps = [message.annotations for message in peer.messages(into)]
     assert [stamp["x-opt-sequence-number"] for stamp in stamps] == [*range(5)]
     assert {stamp["x-opt-enqueued-time"] for stamp in stamps} == {clock.time * 1000}

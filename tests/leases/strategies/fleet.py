@@ -1,9 +1,9 @@
-"""Fleets as pictures, and a fleet that runs rounds: no IO, and a count of rounds as its clock.
+"""A text notation for the ownership rows of a fleet, and a fleet that runs rounds without IO.
 
-A picture has one letter per partition: its owner. The lease of a capital has expired, a dot never
-had an owner, an underscore was released. `a>b` is owned by a and requested by b (`a>b!`: the
-deadline has passed; `a>B`: b died while it waited), `a!` is pinned. After a bar come members that
-own nothing: `aab.|cd`.
+The text has one letter per partition, its owner. A capital letter is an owner whose lease has
+expired, `.` a partition that never had an owner, `_` a released partition. `a>b` is owned by a
+and requested by b (`a>b!`: the deadline has passed; `a>B`: b has died since), `a!` is pinned. The
+letters after `|` are members that own nothing: `aab.|cd`.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ CELL = re.compile(
 )
 
 
-# -- pictures -------------------------------------------------------------------------------------
+# -- text notation --------------------------------------------------------------------------------
 
 
-def listing_of(picture: str, rates: Iterable[float | None] = ()) -> Listing:
-    cells, _, idle = picture.partition("|")
+def listing_of(text: str, rates: Iterable[float | None] = ()) -> Listing:
+    cells, _, idle = text.partition("|")
     rows = [row_of(str(n), match) for n, match in enumerate(CELL.finditer(cells))]
     by_number = dict(enumerate(rates))
-    living = sorted(set(re.findall(r"[a-z]", picture)) | set(idle))
+    live = sorted(set(re.findall(r"[a-z]", text)) | set(idle))
     return Listing(
         tuple(
             replace(row, rate=by_number.get(int(row.partition))) for row in rows if row is not None
         ),
-        tuple(Member(name) for name in living),
+        tuple(Member(name) for name in live),
     )
 
 
@@ -66,22 +66,22 @@ def row_of(partition: str, match: re.Match[str]) -> Ownership | None:
     return nominate(row, successor.lower(), -1.0 if match["overdue"] else 20.0)
 
 
-def partitions_of(picture: str) -> list[str]:
-    cells = picture.partition("|")[0]
+def partitions_of(text: str) -> list[str]:
+    cells = text.partition("|")[0]
     return [str(n) for n in range(len(CELL.findall(cells)))]
 
 
 def census_of(
-    picture: str,
+    text: str,
     me: str,
     *,
     rates: Iterable[float | None] = (),
     before: str | None = None,
 ) -> Census:
-    """The census of a picture for `me`, after an optional earlier picture."""
+    """The census of a fleet for `me`, after the census of an optional earlier fleet."""
     earlier = None if before is None else census_of(before, me)
-    listing = listing_of(picture, rates)
-    return take_census(me, partitions_of(picture), listing, LEASE_S, before=earlier)
+    listing = listing_of(text, rates)
+    return take_census(me, partitions_of(text), listing, LEASE_S, before=earlier)
 
 
 # -- a fleet --------------------------------------------------------------------------------------
@@ -91,8 +91,9 @@ def census_of(
 class Fleet:
     """Hosts that run rounds on shared rows: each renews, hands over, lists, decides and claims.
 
-    In turn, each host lists after the previous one has written. At once, all decide by the same
-    listing, and the first write wins. An owner hands over in the first cycle after a request.
+    By default each host lists after the previous one has written. With `at_once` all hosts decide
+    by the same listing, and the first write wins. An owner hands over in the first round after a
+    request.
     """
 
     partitions: list[str]
@@ -103,19 +104,19 @@ class Fleet:
     rate: Callable[[str], float | None] = lambda partition: None
     moves: int = 0  # of a partition between two live owners
     refused: int = 0
-    beats: dict[str, float] = field(default_factory=dict)
-    seen: dict[str, Census] = field(default_factory=dict)
+    heartbeat_ages: dict[str, float] = field(default_factory=dict)
+    censuses: dict[str, Census] = field(default_factory=dict)
     _writes: int = 0
 
     @classmethod
-    def drawn(cls, picture: str, strategy: Strategy = STEADY, rng: Random | None = None) -> Fleet:
-        """A fleet of the live hosts of a picture; all have joined."""
-        listing = listing_of(picture)
-        fleet = cls(partitions_of(picture), {}, rng or Random(1))
+    def from_text(cls, text: str, strategy: Strategy = STEADY, rng: Random | None = None) -> Fleet:
+        """A fleet with the rows and the live hosts of a text."""
+        listing = listing_of(text)
+        fleet = cls(partitions_of(text), {}, rng or Random(1))
         fleet.rows = {row.partition: row for row in listing.ownerships}
         for member in listing.members:
             fleet.join(member.name, strategy)
-            fleet.beats[member.name] = 0.0
+            fleet.heartbeat_ages[member.name] = 0.0
         return fleet
 
     def join(self, host: str, strategy: Strategy = STEADY) -> None:
@@ -125,10 +126,12 @@ class Fleet:
         """The host stops without a release."""
         del self.hosts[host]
 
-    # -- what is there ----------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------
 
     def listing(self) -> Listing:
-        members = [Member(host, age, self.limits.get(host)) for host, age in self.beats.items()]
+        members = [
+            Member(host, age, self.limits.get(host)) for host, age in self.heartbeat_ages.items()
+        ]
         self.rng.shuffle(members)
         rows = list(self.rows.values())
         self.rng.shuffle(rows)  # stores guarantee no order
@@ -138,7 +141,7 @@ class Fleet:
         owners = Counter(row.owner for row in self.rows.values() if not row.expired(LEASE_S))
         return {host: owners[host] for host in self.hosts}
 
-    def picture(self) -> str:
+    def text(self) -> str:
         return "".join(self._cell(self.rows.get(p)) for p in self.partitions)
 
     def _cell(self, row: Ownership | None) -> str:
@@ -148,27 +151,27 @@ class Fleet:
         return f"{cell}>{row.successor}" if row.successor else cell
 
     @property
-    def even(self) -> bool:
-        """Whether live hosts own everything, within one of even."""
+    def is_even(self) -> bool:
+        """Whether live hosts own all partitions, and their counts differ by at most one."""
         counts = self.counts()
         spread = max(counts.values()) - min(counts.values())
         return sum(counts.values()) == len(self.partitions) and spread <= 1
 
-    # -- playing ----------------------------------------------------------------------------------
+    # -- rounds -----------------------------------------------------------------------------------
 
-    def play(self, *, at_once: bool = False) -> int:
+    def run_round(self, *, at_once: bool = False) -> int:
         """Run one round; returns how many rows were claimed, requested or handed over."""
         before = self._writes
         self.rows = {p: aged(row, INTERVAL_S) for p, row in self.rows.items()}
-        self.beats = {host: age + INTERVAL_S for host, age in self.beats.items()}
+        self.heartbeat_ages = {host: age + INTERVAL_S for host, age in self.heartbeat_ages.items()}
         order = sorted(self.hosts)
         self.rng.shuffle(order)
         if at_once:
             for host in order:
                 self._renew(host)
             listing = self.listing()
-            decided = [(host, self._decide(host, listing)) for host in order]
-            for host, requested in decided:
+            decisions = [(host, self._decide(host, listing)) for host in order]
+            for host, requested in decisions:
                 self._write(host, requested, listing)
         else:
             for host in order:
@@ -178,13 +181,13 @@ class Fleet:
         return self._writes - before
 
     def settle(self, rounds: int, *, at_once: bool = False) -> int:
-        """Run until nothing happens in two rounds; returns the number of rounds before them."""
-        quiet = 0
-        for played in range(rounds):
-            quiet = 0 if self.play(at_once=at_once) else quiet + 1
-            if quiet == 2:
-                return played - 1
-        raise AssertionError(f"no rest after {rounds} rounds: {self.picture()}")
+        """Run until two rounds write nothing; returns the number of rounds before them."""
+        idle_rounds = 0
+        for number in range(rounds):
+            idle_rounds = 0 if self.run_round(at_once=at_once) else idle_rounds + 1
+            if idle_rounds == 2:
+                return number - 1
+        raise AssertionError(f"not stable after {rounds} rounds: {self.text()}")
 
     def _renew(self, host: str) -> None:
         for partition, row in self.rows.items():
@@ -197,9 +200,11 @@ class Fleet:
                 self.rows[partition] = replace(renew(row, self.rate(partition)), age_s=0.0)
 
     def _decide(self, host: str, listing: Listing) -> list[str]:
-        self.beats[host] = 0.0
-        census = take_census(host, self.partitions, listing, LEASE_S, before=self.seen.get(host))
-        self.seen[host] = census
+        self.heartbeat_ages[host] = 0.0
+        census = take_census(
+            host, self.partitions, listing, LEASE_S, before=self.censuses.get(host)
+        )
+        self.censuses[host] = census
         requested = self.hosts[host](census, self.rng)
         assert len(set(requested)) == len(requested)
         assert not set(requested) & {*census.mine, *census.incoming, *census.outgoing}
@@ -225,9 +230,9 @@ class Fleet:
 
 
 def lower_bound(counts: Mapping[str, int], partitions: int) -> int:
-    """The fewest moves to within one of even: the surplus of all owners.
+    """The fewest moves after which counts differ by at most one: the surplus of all owners.
 
-    Independent of the tested code: the biggest owners may keep one more than the others.
+    Computed without the tested code. The largest owners may keep one more than the others.
     """
     floor, extra = divmod(partitions, len(counts))
     ranked = sorted(counts.values(), reverse=True)

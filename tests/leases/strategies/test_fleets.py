@@ -28,7 +28,7 @@ class Drawn:
     seed: int
 
     def fleet(self, strategy: Strategy) -> Fleet:
-        return Fleet.drawn(self.picture, strategy, Random(self.seed))
+        return Fleet.from_text(self.picture, strategy, Random(self.seed))
 
 
 @st.composite
@@ -48,10 +48,10 @@ def test_any_fleet_settles_within_one_of_even_and_then_rests(
     fleet = drawn.fleet(strategy)
     # Strategies that move one at a time need a round for each; random choices may need more.
     fleet.settle(3 * len(fleet.partitions) + 10, at_once=drawn.at_once)
-    assert fleet.even
-    rested = fleet.picture()
-    assert [fleet.play(at_once=drawn.at_once) for _ in range(5)] == [0] * 5
-    assert fleet.picture() == rested
+    assert fleet.is_even
+    rested = fleet.text()
+    assert [fleet.run_round(at_once=drawn.at_once) for _ in range(5)] == [0] * 5
+    assert fleet.text() == rested
 
 
 @given(drawn=fleets())
@@ -75,46 +75,46 @@ def test_a_fleet_settles_while_hosts_come_and_go(
             fleet.join(later.draw(st.sampled_from(missing)), strategy)
         elif change == "crash" and len(fleet.hosts) > 1:
             fleet.crash(later.draw(st.sampled_from(sorted(fleet.hosts))))
-        fleet.play(at_once=drawn.at_once)
+        fleet.run_round(at_once=drawn.at_once)
     for _ in range(4):  # until the leases and beats of the dead have expired
-        fleet.play(at_once=drawn.at_once)
+        fleet.run_round(at_once=drawn.at_once)
     fleet.settle(3 * len(fleet.partitions) + 10, at_once=drawn.at_once)
-    assert fleet.even
+    assert fleet.is_even
 
 
 @pytest.mark.parametrize("strategy", BALANCING, ids=str)
 def test_partitions_of_a_dead_host_are_claimed_within_a_lease_and_a_round(
     strategy: Strategy,
 ) -> None:
-    fleet = Fleet.drawn("aabbcc", strategy, Random(2))
+    fleet = Fleet.from_text("aabbcc", strategy, Random(2))
     fleet.crash("c")
     for _ in range(3):
-        fleet.play()
+        fleet.run_round()
     fleet.settle(8)
     assert fleet.counts() == {"a": 3, "b": 3}
 
 
 def test_a_request_of_a_dead_host_lapses() -> None:
-    fleet = Fleet.drawn("aaaa|b", STEADY)
-    fleet.play()
-    fleet.play()
+    fleet = Fleet.from_text("aaaa|b", STEADY)
+    fleet.run_round()
+    fleet.run_round()
     assert fleet.counts() == {"a": 2, "b": 2}
     fleet.join("c")
-    fleet.play(at_once=True)
-    fleet.play(at_once=True)  # c requests
+    fleet.run_round(at_once=True)
+    fleet.run_round(at_once=True)  # c requests
     fleet.crash("c")
     for _ in range(9):
-        fleet.play()
-    assert fleet.even
+        fleet.run_round()
+    assert fleet.is_even
 
 
 def test_an_owner_without_hand_overs_loses_the_partition_at_the_deadline() -> None:
-    fleet = Fleet.drawn("aaaa|b", STEADY)
+    fleet = Fleet.from_text("aaaa|b", STEADY)
     fleet.hosts["a"] = fixed(4)  # like an official client, it keeps renewing
-    fleet.play(at_once=True)
-    assert fleet.picture().count(">b") == 2
+    fleet.run_round(at_once=True)
+    assert fleet.text().count(">b") == 2
     for _ in range(4):
-        fleet.play(at_once=True)
+        fleet.run_round(at_once=True)
     assert fleet.counts() == {"a": 2, "b": 2}
 
 
@@ -166,7 +166,7 @@ def test_fixed_hosts_fill_up_one_by_one_and_nothing_ever_moves(
     fleet = Fleet([str(p) for p in range(partitions)], hosts, Random(seed))
     gained = 0
     for _ in range(60):
-        fleet.play(at_once=at_once)
+        fleet.run_round(at_once=at_once)
         owned = sum(fleet.counts().values())
         assert owned - gained <= len(hosts)
         gained = owned

@@ -66,7 +66,7 @@ def test_everything_free_is_claimed_with_the_fewest_moves(picture: str) -> None:
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_no_host_is_taken_below_its_share(at_once: bool) -> None:
-    fleet = Fleet.drawn("aaaaaabbbbbbcccccccc|defg")
+    fleet = Fleet.from_text("aaaaaabbbbbbcccccccc|defg")
     fleet.settle(5, at_once=at_once)
     assert sorted(fleet.counts().values()) == [2, 3, 3, 3, 3, 3, 3]
     assert fleet.moves == 11
@@ -83,7 +83,7 @@ def test_hosts_that_start_together_share_without_a_move() -> None:
     for host in "abcdefgh":
         fleet.join(host)
     for _ in range(2):
-        fleet.play(at_once=True)
+        fleet.run_round(at_once=True)
     assert set(fleet.counts().values()) == {32}
     assert (fleet.moves, fleet.refused) == (0, 0)
 
@@ -122,7 +122,7 @@ def test_a_host_stays_within_its_limit() -> None:
 
 
 def test_others_claim_what_a_limited_host_leaves() -> None:
-    fleet = Fleet.drawn("..........|abc")
+    fleet = Fleet.from_text("..........|abc")
     fleet.hosts["a"] = limited(STEADY, 2)
     fleet.limits = {"a": 2}
     assert fleet.settle(5) == 1
@@ -130,7 +130,7 @@ def test_others_claim_what_a_limited_host_leaves() -> None:
 
 
 def test_others_claim_it_without_knowing_the_limit() -> None:
-    fleet = Fleet.drawn("..........|abc")
+    fleet = Fleet.from_text("..........|abc")
     fleet.hosts["a"] = limited(STEADY, 1)
     fleet.settle(9)
     counts = fleet.counts()
@@ -139,7 +139,7 @@ def test_others_claim_it_without_knowing_the_limit() -> None:
 
 
 def test_a_host_above_its_limit_gives_partitions_up() -> None:
-    fleet = Fleet.drawn("aaaaaaa|b")
+    fleet = Fleet.from_text("aaaaaaa|b")
     fleet.hosts["a"] = limited(STEADY, 2)
     fleet.limits = {"a": 2}
     fleet.settle(5)
@@ -147,7 +147,7 @@ def test_a_host_above_its_limit_gives_partitions_up() -> None:
 
 
 def test_partitions_beyond_all_limits_stay_free() -> None:
-    fleet = Fleet.drawn(".....|ab", limited(STEADY, 2))
+    fleet = Fleet.from_text(".....|ab", limited(STEADY, 2))
     fleet.settle(5)
     assert fleet.counts() == {"a": 2, "b": 2}
 
@@ -247,10 +247,10 @@ def test_constant_rates_come_to_rest_with_even_counts(
 ) -> None:
     hosts, cells = drawn
     picture = "".join(owner for owner, _ in cells) + "|" + hosts
-    fleet = Fleet.drawn(picture, STEADY_BY_RATE, Random(seed))
+    fleet = Fleet.from_text(picture, STEADY_BY_RATE, Random(seed))
     fleet.rate = lambda partition: cells[int(partition)][1]
     fleet.settle(60, at_once=at_once)
-    assert fleet.even
+    assert fleet.is_even
 
 
 def test_rates_become_more_even_than_by_counting() -> None:
@@ -259,7 +259,7 @@ def test_rates_become_more_even_than_by_counting() -> None:
     for seed in range(20):
         busy = set(Random(seed).sample(range(40), 8))
         for strategy, found in worst.items():
-            fleet = Fleet.drawn("a" * 40 + "|bcd", strategy, Random(seed))
+            fleet = Fleet.from_text("a" * 40 + "|bcd", strategy, Random(seed))
             fleet.rate = {str(p): 50.0 if p in busy else 1.0 for p in range(40)}.get
             fleet.settle(60)
             found.append(heaviest(fleet) / (8 * 50 + 32) * 4)

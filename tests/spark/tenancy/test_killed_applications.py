@@ -1,7 +1,7 @@
 """A Spark application that shares a group is killed or suspended during a batch: real processes.
 
-Slow: `make test-spark` runs them (`-m cluster`), `make test` does not. KILLS is their number,
-SEED selects their order; twelve kills are each victim at each stage once.
+Slow: `make test-spark` runs them (`-m cluster`), `make test` does not. KILLS is the number of
+kills, SEED their order. With 12 kills, each kind of process is killed once at each stage.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ def test_killed_at_every_stage_of_a_batch(tmp_path: Path) -> None:
         sender.stop()
         group.until(lambda: are_all_copied(group.hubs, sender.sent), "events are missing")
         group.until(
-            lambda: not any(each.orphans() for each in group.applications), "processes are left"
+            lambda: not any(app.orphans() for app in group.applications), "processes are left"
         )
         copies = read_copies(group.hubs)
     comparison = compare(copies, sender.sent)
     assert comparison.is_complete_and_ordered, comparison
     assert comparison.repeated_batches <= may_repeat, (comparison, may_repeat)
-    once = compare(without_repeats(copies), sender.sent)
-    assert once.is_complete_and_ordered, once
-    assert not once.repeated, once
+    deduplicated = compare(without_repeats(copies), sender.sent)
+    assert deduplicated.is_complete_and_ordered, deduplicated
+    assert not deduplicated.repeated, deduplicated
 
 
 def start_pausing(group: ApplicationGroup) -> Application:
-    # A task returns many batches of rows: at a breakpoint it has read a part.
+    # With small Arrow batches a task has read only some of its rows when it reaches a breakpoint.
     return group.start("one", form="pausing", maxEventsPerTrigger="800", arrowBatchRows="10")
 
 
@@ -99,7 +99,7 @@ def kill_at(application: Application, victim: str, stage: str, rng: Random) -> s
         send_signal(paused, signal.SIGKILL)
     else:
         send_signal(rng.choice(workers), signal.SIGKILL)
-        batch_after = {batch + 1}  # the worker was idle: the next batch misses it
+        batch_after = {batch + 1}  # the worker was idle: the next batch fails on it
     application.breakpoints.clear()
     return {batch} | batch_after
 
@@ -112,30 +112,31 @@ def test_an_application_suspended_beyond_its_lease_loses_its_partitions_and_cont
         application_group(tmp_path, 4, lease_s=20.0, renew_s=3.0, interval_s=3.0) as group,
         ContinuousSender(group.hubs) as sender,
     ):
-        one = start_pausing(group)
+        suspended = start_pausing(group)
         group.until_shared(one=4)
         group.until_progress()
         group.start("two")
         group.until_shared(one=2, two=2)
         lost = group.leases.owned("one")
         group.until_progress()
-        one.pause_at("committing")
-        one.suspend()
+        suspended.pause_at("committing")
+        suspended.suspend()
         try:
             group.until_shared(two=4)
             group.until_progress()
-            taken = group.leases.epochs()
+            epochs_of_two = group.leases.epochs()
         finally:
-            one.breakpoints.clear()
-            one.resume()
+            suspended.breakpoints.clear()
+            suspended.resume()
         group.until(
-            lambda: all(logs_new_owner(one, part, "two") for part in lost), "no loss is logged"
+            lambda: all(logs_new_owner(suspended, partition, "two") for partition in lost),
+            "no loss is logged",
         )
         checkpoints = group.leases.checkpoints()
-        assert all(checkpoints[part].epoch >= taken[part] for part in lost)
+        assert all(checkpoints[partition].epoch >= epochs_of_two[partition] for partition in lost)
         group.until_shared(one=2, two=2)
-        assert one.is_alive
-        assert "start 0:" not in one.output()  # the query was not restarted
+        assert suspended.is_alive
+        assert "start 0:" not in suspended.output()  # the query was not restarted
         group.until_progress()
         sender.stop()
         group.until(lambda: are_all_copied(group.hubs, sender.sent), "events are missing")
@@ -155,13 +156,13 @@ def test_the_partitions_are_released_when_the_jvm_is_killed(tmp_path: Path) -> N
         application_group(tmp_path, 4, lease_s=300.0, renew_s=5.0, interval_s=2.0) as group,
         ContinuousSender(group.hubs) as sender,
     ):
-        one = group.start("one")
+        killed = group.start("one")
         group.until_shared(one=4)
         group.until_progress()
-        for each in one.processes_of(JAVA):
-            send_signal(each, signal.SIGKILL)
+        for process in killed.processes_of(JAVA):
+            send_signal(process, signal.SIGKILL)
         group.until(lambda: not group.leases.shares(group.lease_s), "no partition is released")
-        one.kill()
+        killed.kill()
         group.start("one")
         group.until_shared(one=4)
         sender.stop()

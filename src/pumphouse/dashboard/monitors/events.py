@@ -94,7 +94,7 @@ class Tail:
 
     def take(self) -> dict[str, Any]:
         """The buffered events and the counters; empties the buffer."""
-        events = [event_shown(event) for event in self._buffer]
+        events = [event_json(event) for event in self._buffer]
         self._buffer.clear()
         self.changed.clear()
         return {
@@ -113,7 +113,7 @@ def few_before_end(properties: PartitionProperties, count: int) -> Position:
     return Position("sequence", str(first), inclusive=True)
 
 
-def event_shown(event: Event) -> dict[str, Any]:
+def event_json(event: Event) -> dict[str, Any]:
     text = event.body.decode("utf-8", "backslashreplace")
     return {
         "partition": event.partition,

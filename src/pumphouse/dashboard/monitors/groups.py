@@ -20,8 +20,8 @@ from pumphouse.dashboard.monitors.hub_rate import all_partitions
 from pumphouse.dashboard.monitors.update_signal import UpdateSignal
 from pumphouse.dashboard.options import WatchedGroup
 from pumphouse.dashboard.views.fleet import (
-    change_shown,
-    group_shown,
+    change_json,
+    group_json,
     unreachable,
     without_short_lags,
 )
@@ -46,8 +46,8 @@ class GroupMonitor:
 
     def __init__(self, watched: WatchedGroup, key: str, clock: Clock, ca_file: str | None) -> None:
         self.group, self.key, self.clock, self.ca_file = watched, key, clock, ca_file
-        self.shown = unreachable(key, watched.title, watched.hub, watched.group, "")
-        self.shown["meaning"] = "waiting for the first data"
+        self.latest_json = unreachable(key, watched.title, watched.hub, watched.group, "")
+        self.latest_json["meaning"] = "waiting for the first data"
         self.meter = RateMeter()
         self.changes: deque[tuple[int, Change]] = deque(maxlen=CHANGES_MAX)
         self.changed = 0  # total number of changes
@@ -102,7 +102,7 @@ class GroupMonitor:
         self._remember(at_s, current)
         self.meter.add(current, at_s, at_ms)
         self._record_changes(listing, at_s, at_ms)
-        self.shown = group_shown(
+        self.latest_json = group_json(
             self.key,
             self.group.title,
             without_short_lags(current),
@@ -129,14 +129,14 @@ class GroupMonitor:
 
     def show_trouble(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
-        self.shown = {**self.shown, "trouble": text}
+        self.latest_json = {**self.latest_json, "trouble": text}
 
     # -- for the streams ---------------------------------------------------------------------------
 
     def changes_after(self, number: int) -> list[dict[str, Any]]:
         oldest_ms = now_ms(self.clock) - TIMELINE_MS
         return [
-            change_shown(n, self.key, change)
+            change_json(n, self.key, change)
             for n, change in self.changes
             if n > number and change.at_ms >= oldest_ms
         ]

@@ -127,13 +127,13 @@ class HomesMonitor:
             elif self.alerts.add(alert):
                 self.homes.set_alert(home_number(alert.home), alert.at)
 
-    def shown(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Delay, rates and errors of the homes data."""
         behind_ms = max(self._behind_ms.values(), default=0)
         rates = {hub: meter.rate for hub, meter in self.meters.items()}
         troubles = [*self.trouble.values(), *(meter.trouble for meter in self.meters.values())]
         return {
-            "delay": self.delays.shown(now_ms(self.clock)),
+            "delay": self.delays.to_json(now_ms(self.clock)),
             "behind_s": round(behind_ms / 1000) if behind_ms > FRESH_MS else 0,
             "rates": {hub: None if rate is None else round(rate, 1) for hub, rate in rates.items()},
             "trouble": next((text for text in troubles if text), ""),

@@ -70,7 +70,7 @@ class RunningHost:
     state: str
     since_ms: int
 
-    def shown(self) -> HostProcess:
+    def snapshot(self) -> HostProcess:
         return HostProcess(self.name, self.process.pid, self.state, self.since_ms)
 
 
@@ -128,7 +128,7 @@ class ProcessFleet:
         await tasks.__aexit__(None, None, None)
 
     def hosts(self) -> tuple[HostProcess, ...]:
-        return (*(host.shown() for host in self._running.values()), *reversed(self._ended))
+        return (*(host.snapshot() for host in self._running.values()), *reversed(self._ended))
 
     async def add(self) -> str:
         if self._tasks is None:

@@ -38,7 +38,7 @@ from pumphouse.dashboard.server.streams import StageStatus
 from pumphouse.dashboard.views.fleet import vocabulary
 from pumphouse.dashboard.views.homes import homes_vocabulary
 from pumphouse.dashboard.views.ownership_history import CHANGE_MEANINGS
-from pumphouse.dashboard.views.table import columns_shown
+from pumphouse.dashboard.views.table import columns_json
 from pumphouse.errors import PortTaken, PumphouseError
 from pumphouse.logs import RepeatedFailures, line
 
@@ -108,7 +108,7 @@ class Dashboard:
         return self
 
     def _monitor_runs(self) -> Iterator[Callable[[], Awaitable[None]]]:
-        every_s = self.options.look_s
+        every_s = self.options.update_s
         for monitor in self.monitors:
             yield partial(monitor.run, every_s, self.updates)
         if self.homes_monitor is not None:
@@ -132,11 +132,11 @@ class Dashboard:
     async def _read_stages(self) -> None:
         assert self.options.status is not None
         while True:
-            self.stages.shown = await asyncio.to_thread(
+            self.stages.latest_json = await asyncio.to_thread(
                 read_stages, self.options.status, now_ms(self.clock)
             )
             self.updates.notify()
-            await self.clock.sleep(max(1.0, self.options.look_s))
+            await self.clock.sleep(max(1.0, self.options.update_s))
 
     async def _serve(self, listening: socket.socket) -> None:
         config = uvicorn.Config(
@@ -218,7 +218,7 @@ class Dashboard:
             "write": options.write,
             "stages": options.status is not None,
             "words": vocabulary()
-            | {"stage_columns": columns_shown(STAGE_COLUMNS), "changes": CHANGE_MEANINGS},
+            | {"stage_columns": columns_json(STAGE_COLUMNS), "changes": CHANGE_MEANINGS},
         }
 
 

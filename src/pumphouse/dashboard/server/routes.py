@@ -243,7 +243,7 @@ class Handlers:
         return await apply(request, change)
 
     def known_hubs(self) -> tuple[str, ...]:
-        watched = (monitor.shown["hub"] for monitor in self.page.monitors)
+        watched = (monitor.latest_json["hub"] for monitor in self.page.monitors)
         return tuple(dict.fromkeys([*self.page.options.hubs, *watched]))
 
     async def send(self, request: Request) -> Response:

@@ -1,9 +1,10 @@
-"""The live streams of the page: the full state first, then changes.
+"""The live streams of the page. Each sends the full state first, then changes.
 
     GroupMonitor, HomesMonitor, Tail -> fleet_stream, homes_stream, ... -> server-sent events
                                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-Each stream knows what it has sent to its browser and waits for the next update. Nothing is queued.
+A stream keeps track of what it has sent to its browser and waits for the next update. It has no
+queue.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from pumphouse.dashboard.views.homes import (
     CHART_MINUTES,
     RECENT_MINUTES,
     changed_grid,
-    home_shown,
-    homes_shown,
+    home_json,
+    homes_json,
     new_alerts,
     whole_grid,
 )
@@ -36,7 +37,7 @@ class StageStatus:
     """The last status of the Spark stages."""
 
     def __init__(self) -> None:
-        self.shown: dict[str, Any] | None = None  # None: no status file is configured
+        self.latest_json: dict[str, Any] | None = None  # None: no status file is configured
 
 
 async def fleet_stream(
@@ -48,7 +49,7 @@ async def fleet_stream(
     sent = {monitor.key: monitor.changed for monitor in monitors}
     while not updates.closed:
         version = updates.version
-        yield sse.message("fleet", fleet_shown(monitors, sent, stages))
+        yield sse.message("fleet", fleet_json(monitors, sent, stages))
         sent = {monitor.key: monitor.changed for monitor in monitors}
         if await updates.wait_after(version, HEARTBEAT_S) == version:
             yield sse.HEARTBEAT
@@ -58,25 +59,25 @@ def history(monitor: GroupMonitor) -> dict[str, Any]:
     return {
         "owners": monitor.owners_at_start(),
         "changes": monitor.changes_after(0),
-        "points": [point.shown() for point in monitor.meter.points],
+        "points": [point.to_json() for point in monitor.meter.points],
     }
 
 
-def fleet_shown(
+def fleet_json(
     monitors: Sequence[GroupMonitor], sent: dict[str, int], stages: StageStatus
 ) -> dict[str, Any]:
     return {
         "at": now_ms(monitors[0].clock) if monitors else None,
         "groups": [
             {
-                **monitor.shown,
+                **monitor.latest_json,
                 "processes": monitor.hosts(),
                 "changes": monitor.changes_after(sent[monitor.key]),
-                "point": monitor.meter.points[-1].shown() if monitor.meter.points else None,
+                "point": monitor.meter.points[-1].to_json() if monitor.meter.points else None,
             }
             for monitor in monitors
         ],
-        "stages": stages.shown,
+        "stages": stages.latest_json,
     }
 
 
@@ -88,12 +89,10 @@ async def homes_stream(homes_monitor: HomesMonitor, updates: UpdateSignal) -> As
         version = updates.version
         at_ms = now_ms(homes_monitor.clock)
         states = homes_monitor.homes.states(at_ms)
-        data = homes_shown(
-            homes_monitor.homes, homes_monitor.alerts, states, at_ms, minutes=minutes
-        )
+        data = homes_json(homes_monitor.homes, homes_monitor.alerts, states, at_ms, minutes=minutes)
         whole = sent is None or len(sent) != len(states)
         grid = whole_grid(states) if sent is None or whole else changed_grid(sent, states)
-        data |= homes_monitor.shown() | {"grid" if whole else "changed": grid}
+        data |= homes_monitor.to_json() | {"grid" if whole else "changed": grid}
         data["alerts"] = new_alerts(homes_monitor.alerts, alerts_sent)
         yield sse.message("homes", data)
         sent, alerts_sent, minutes = states, homes_monitor.alerts.version, RECENT_MINUTES
@@ -107,10 +106,10 @@ async def home_stream(
     yield sse.opening()
     while not updates.closed:
         version = updates.version
-        shown = home_shown(
+        data = home_json(
             homes_monitor.homes, homes_monitor.alerts, home, now_ms(homes_monitor.clock)
         )
-        yield sse.message("home", shown)
+        yield sse.message("home", data)
         await updates.wait_after(version, HEARTBEAT_S)
 
 
@@ -126,7 +125,7 @@ async def tail_stream(
     try:
         yield sse.message("tail", tail.take())
         while not updates.closed and not reading.done():
-            await wait_for_any(tail, reading)
+            await wait_for_events(tail, reading)
             yield sse.message("tail", tail.take())
             await asyncio.sleep(TAIL_EVERY_S)
         if reading.done():
@@ -135,10 +134,11 @@ async def tail_stream(
         reading.cancel()
 
 
-async def wait_for_any(tail: Tail, reading: asyncio.Task[str]) -> None:
+async def wait_for_events(tail: Tail, reading: asyncio.Task[str]) -> None:
+    """Wait for new events, the end of reading, or a second."""
     changed = asyncio.ensure_future(tail.changed.wait())
     try:
-        waits: list[asyncio.Future[Any]] = [changed, reading]
-        await asyncio.wait(waits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+        futures: list[asyncio.Future[Any]] = [changed, reading]
+        await asyncio.wait(futures, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
     finally:
         changed.cancel()

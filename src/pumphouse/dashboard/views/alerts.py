@@ -71,7 +71,7 @@ class AlertHistory:
         return sum(alert.at > now_ms - DAY_MS for _, alert in self._all.values())
 
 
-def alert_shown(alert: Alert) -> dict[str, Any]:
+def alert_json(alert: Alert) -> dict[str, Any]:
     return {
         "id": alert.id,
         "home": alert.home,

@@ -29,7 +29,7 @@ class Delays:
         if self.behind_ms < FRESH_MS:
             self._samples.append((now_ms, enqueued_ms - at_ms, self.behind_ms))
 
-    def shown(self, now_ms: int) -> dict[str, Any]:
+    def to_json(self, now_ms: int) -> dict[str, Any]:
         """The delays in seconds; None without a recent reading."""
         while self._samples and self._samples[0][0] < now_ms - SPAN_MS:
             self._samples.popleft()

@@ -1,6 +1,6 @@
 """The data of the Fleet page: consumer groups with their hosts and partitions.
 
-    overview -> group_shown -> JSON -> page
+    overview -> group_json -> JSON -> page
                 ^^^^^^^^^^^ this module
 
 The page only formats these values. An unknown value is None, never 0.
@@ -15,7 +15,7 @@ from typing import Any
 
 from pumphouse.dashboard.views.ownership_history import Change
 from pumphouse.dashboard.views.rates import Rate
-from pumphouse.dashboard.views.table import TableColumn, columns_shown
+from pumphouse.dashboard.views.table import TableColumn, columns_json
 from pumphouse.processor.admin.overview import BAD, BEHIND, MEANING, OK, Overview, PartitionRow
 
 # The columns of the ownership table. A row has a field for each of them; the page formats the cell
@@ -68,7 +68,7 @@ def without_short_lags(overview: Overview) -> Overview:
     )
 
 
-def group_shown(
+def group_json(
     key: str,
     title: str,
     overview: Overview,
@@ -86,19 +86,19 @@ def group_shown(
         "state": overview.state,
         "meaning": STATES[overview.state],
         "lease_s": lease_s,
-        "hosts": hosts_shown(overview),
+        "hosts": hosts_json(overview),
         "share": [fewest, most],
         "lag": overview.lag,
         "lag_s": rounded(overview.lag_s_max),
         "in": rounded(total.into),
         "out": rounded(total.out),
         "attention": sum(line.bad for line in overview.lines),
-        "lines": [line_shown(line, rates.get(line.partition, Rate())) for line in overview.lines],
+        "lines": [line_json(line, rates.get(line.partition, Rate())) for line in overview.lines],
         "trouble": "",
     }
 
 
-def hosts_shown(overview: Overview) -> list[dict[str, Any]]:
+def hosts_json(overview: Overview) -> list[dict[str, Any]]:
     """Every live host with its partitions, also one that owns none."""
     return [
         {
@@ -110,7 +110,7 @@ def hosts_shown(overview: Overview) -> list[dict[str, Any]]:
     ]
 
 
-def line_shown(line: PartitionRow, rate: Rate) -> dict[str, Any]:
+def line_json(line: PartitionRow, rate: Rate) -> dict[str, Any]:
     return {
         "partition": line.partition,
         "owner": line.owner,
@@ -144,7 +144,7 @@ def unreachable(key: str, title: str, hub: str, group: str, reason: str) -> dict
     }
 
 
-def change_shown(number: int, key: str, change: Change) -> dict[str, Any]:
+def change_json(number: int, key: str, change: Change) -> dict[str, Any]:
     return {
         "n": number,
         "key": key,
@@ -161,7 +161,7 @@ def change_shown(number: int, key: str, change: Change) -> dict[str, Any]:
 def vocabulary() -> dict[str, Any]:
     """The meaning of columns, verdicts and states, for the tooltips and help texts."""
     return {
-        "columns": columns_shown(COLUMNS),
+        "columns": columns_json(COLUMNS),
         "verdicts": {
             verdict: {"meaning": meaning, "bad": verdict in BAD}
             for verdict, meaning in MEANING.items()

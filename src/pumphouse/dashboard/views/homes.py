@@ -1,6 +1,6 @@
 """The data of the Homes page: all homes, and one home in detail.
 
-    HomeStates, AlertHistory, Delays -> homes_shown, home_shown -> JSON -> page
+    HomeStates, AlertHistory, Delays -> homes_json, home_json -> JSON -> page
                                ^^^^^^^^^^^^^^^^^^^^^^ this module
 
 The first message contains one byte per home; later messages contain four bytes for each home whose
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pumphouse.dashboard.views.alerts import AlertHistory, alert_shown
+from pumphouse.dashboard.views.alerts import AlertHistory, alert_json
 from pumphouse.dashboard.views.home_states import (
     LEVEL_WORDS,
     SLOT_MS,
@@ -49,7 +49,7 @@ def homes_vocabulary() -> dict[str, Any]:
     }
 
 
-def homes_shown(
+def homes_json(
     homes: HomeStates, alert_history: AlertHistory, states: Bytes, now_ms: int, *, minutes: int
 ) -> dict[str, Any]:
     """The figures above the grid, and the last minutes of the chart."""
@@ -84,7 +84,7 @@ def changed_grid(before: Bytes, states: Bytes) -> str:
 
 
 def new_alerts(alert_history: AlertHistory, version: int) -> list[dict[str, Any]]:
-    return [alert_shown(alert) for alert in alert_history.since(version, ALERTS_SHOWN)]
+    return [alert_json(alert) for alert in alert_history.since(version, ALERTS_SHOWN)]
 
 
 def find_home(text: str, size: int) -> int | None:
@@ -95,7 +95,7 @@ def find_home(text: str, size: int) -> int | None:
     return int(digits) if int(digits) < size else None
 
 
-def home_shown(
+def home_json(
     homes: HomeStates, alert_history: AlertHistory, home: int, now_ms: int
 ) -> dict[str, Any]:
     """One home: current sensor values, the last day, alerts."""
@@ -110,9 +110,9 @@ def home_shown(
         "word": STATE_WORDS[state],
         "heard": last_reading or None,
         "mode": MODES[int(homes.mode[home])] if last_reading else None,
-        "sensors": [sensor_shown(sensor) for sensor in homes.sensors(home)],
+        "sensors": [sensor_json(sensor) for sensor in homes.sensors(home)],
         "day": {"from": last - SLOTS * SLOT_MS, "slot_ms": SLOT_MS, **strip(homes, home, now_ms)},
-        "alerts": [alert_shown(alert) for alert in alert_history.of_home(home_id(home))],
+        "alerts": [alert_json(alert) for alert in alert_history.of_home(home_id(home))],
     }
 
 
@@ -120,7 +120,7 @@ def strip(homes: HomeStates, home: int, now_ms: int) -> dict[str, Any]:
     return {"rows": homes.strip(home, now_ms)}
 
 
-def sensor_shown(sensor: SensorNow) -> dict[str, Any]:
+def sensor_json(sensor: SensorNow) -> dict[str, Any]:
     return {
         "kind": sensor.kind,
         "text": sensor_text(sensor),

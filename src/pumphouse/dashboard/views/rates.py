@@ -35,7 +35,7 @@ class Point:
     out: float | None
     lag: int
 
-    def shown(self) -> list[float | int | None]:
+    def to_json(self) -> list[float | int | None]:
         into, out = (None if rate is None else round(rate, 1) for rate in (self.into, self.out))
         return [self.at_ms, into, out, self.lag]
 

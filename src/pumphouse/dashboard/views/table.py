@@ -17,5 +17,5 @@ class TableColumn:
     numeric: bool = True
 
 
-def columns_shown(columns: Iterable[TableColumn]) -> list[dict[str, Any]]:
+def columns_json(columns: Iterable[TableColumn]) -> list[dict[str, Any]]:
     return [asdict(column) for column in columns]

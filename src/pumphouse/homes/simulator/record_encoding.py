@@ -1,14 +1,15 @@
 """Encodes columns of readings into records ready to send: JSON bodies in the bytes of a batch.
 
 One table of bytes holds a whole batch, one row per reading, with every field at its maximum width.
-Digits come from tables of four at a time. Unused bytes of a field are marked, and removed from all
-rows at once at the end. The bodies equal those of `schema.encode_reading` byte for byte.
+Digits are copied from tables, four at a time. Unused bytes of a field are set to DROP, and removed
+from all rows at once at the end. The bodies equal those of `schema.encode_reading` byte for byte.
 
     ReadingColumns -> pack_records -> PackedRecords: | section head | key | head | body | ...
                       ^^^^^^^^^^^^ this module
 
 Each body is surrounded by the bytes that a batch of the client needs, so that the records of a
-partition are sent without a copy. Rows that fit no template (faults, malformed) are inserted after.
+partition are sent without a copy. Rows that do not fit the template (faults,
+malformed) are encoded one by one and inserted afterwards.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class ReadingColumns:
     def __len__(self) -> int:
         return len(self.home)
 
-    def take(self, which: npt.NDArray[np.intp] | Flags | Ints | slice) -> ReadingColumns:
-        return ReadingColumns(*(getattr(self, f.name)[which] for f in fields(self)))
+    def take(self, selection: npt.NDArray[np.intp] | Flags | Ints | slice) -> ReadingColumns:
+        return ReadingColumns(*(getattr(self, f.name)[selection] for f in fields(self)))
 
     def reading(self, i: int) -> Reading:
         """One reading as a `schema.Reading`, without its flags."""
@@ -117,33 +118,33 @@ class RecordTemplate:
 @cache
 def record_template() -> RecordTemplate:
     """The template, made from the bytes that the client and the schema write for one reading."""
-    body = _widest()
+    body = _widest_body()
     row = batch_section(encode_event(Event(body, partition_key=home_id(0))))
     head, key = row.index(body), row.index(home_id(0).encode()) + 1
-    names = max(map(len, SENSORS))
-    rows = [row.replace(b"SENSOR", s.encode() + DROP * (names - len(s))) for s in SENSORS]
-    at = {name: head + body.index(b'"%s":' % name.encode()) + len(name) + 3 for name in FIELDS}
+    name_width = max(map(len, SENSORS))
+    rows = [row.replace(b"SENSOR", s.encode() + DROP * (name_width - len(s))) for s in SENSORS]
+    offsets = {name: head + body.index(b'"%s":' % name.encode()) + len(name) + 3 for name in FIELDS}
     return RecordTemplate(
         rows=np.array([list(r) for r in rows], np.uint8),
         width=len(row),
         head=head,
         message_size=4,
         body_size=head - 1,
-        keys=(key, at["home"] + 2),
-        seq=at["seq"],
-        at=at["at"],
-        value=at["value"],
-        since=at["since"],
-        mode=at["mode"] + 1,
-        battery=at["battery"],
-        unused=np.array([names - len(s) for s in SENSORS], np.int32),
+        keys=(key, offsets["home"] + 2),
+        seq=offsets["seq"],
+        at=offsets["at"],
+        value=offsets["value"],
+        since=offsets["since"],
+        mode=offsets["mode"] + 1,
+        battery=offsets["battery"],
+        unused=np.array([name_width - len(s) for s in SENSORS], np.int32),
     )
 
 
 FIELDS: Final = ("home", "seq", "at", "value", "since", "mode", "battery")
 
 
-def _widest() -> bytes:
+def _widest_body() -> bytes:
     body = encode_reading(Reading(home_id(0), "SENSOR", 10**7, 10**12, 100, 10**12, "asleep", 100))
     assert len(body) < 200, "both lengths must fit into one byte, faults included"
     return body
@@ -173,17 +174,19 @@ def pack_records(columns: ReadingColumns) -> PackedRecords:
     """The records of all readings, in their order."""
     if len(columns) <= CHUNK:
         return _pack(columns)
-    cuts = range(0, len(columns), CHUNK)
-    parts = [_pack(columns.take(slice(cut, cut + CHUNK))) for cut in cuts]
+    chunk_starts = range(0, len(columns), CHUNK)
+    parts = [
+        _pack(columns.take(slice(chunk_start, chunk_start + CHUNK))) for chunk_start in chunk_starts
+    ]
     sizes = np.concatenate([np.diff(part.starts) for part in parts])
     return PackedRecords(b"".join(part.data for part in parts), _starts(sizes))
 
 
 def _pack(columns: ReadingColumns) -> PackedRecords:
-    shape = record_template()
-    table = shape.rows.take(columns.sensor, axis=0)
-    sizes = _sizes(columns, shape)
-    _fill(table, columns, sizes, shape)
+    template = record_template()
+    table = template.rows.take(columns.sensor, axis=0)
+    sizes = _sizes(columns, template)
+    _fill(table, columns, sizes, template)
     packed = PackedRecords(table.tobytes().replace(DROP, b""), _starts(sizes))
     special = np.flatnonzero((columns.fault > 0) | (columns.flags & MALFORMED > 0))
     return _with_special_rows(packed, columns, special) if len(special) else packed
@@ -195,27 +198,27 @@ def _starts(sizes: Longs | Ints) -> Longs:
     return starts
 
 
-def _sizes(columns: ReadingColumns, shape: RecordTemplate) -> Ints:
-    unused = shape.unused[columns.sensor] + _MODE_UNUSED[columns.mode]
+def _sizes(columns: ReadingColumns, template: RecordTemplate) -> Ints:
+    unused = template.unused[columns.sensor] + _MODE_UNUSED[columns.mode]
     unused += _UNUSED[columns.value]
     unused += _UNUSED[columns.battery]
-    out: Ints = shape.width - unused
-    return out
+    sizes: Ints = template.width - unused
+    return sizes
 
 
-def _fill(table: UInt8s, columns: ReadingColumns, sizes: Ints, shape: RecordTemplate) -> None:
+def _fill(table: UInt8s, columns: ReadingColumns, sizes: Ints, template: RecordTemplate) -> None:
     high, low = _DIGITS2[columns.home // 10_000], _DIGITS4[columns.home % 10_000]
-    for offset in shape.keys:
+    for offset in template.keys:
         _put(table, offset, high)
         _put(table, offset + 2, low)
-    _put(table, shape.message_size, (sizes - 5).astype(np.uint8))
-    _put(table, shape.body_size, (sizes - shape.head).astype(np.uint8))
-    _put_long(table, shape.seq - 5, columns.seq)
-    _put_long(table, shape.at, columns.at)
-    _put_long(table, shape.since, columns.since)
-    _put(table, shape.value, _VALUES[columns.value])
-    _put(table, shape.mode, _MODES[columns.mode])
-    _put(table, shape.battery, _BATTERIES[columns.battery])
+    _put(table, template.message_size, (sizes - 5).astype(np.uint8))
+    _put(table, template.body_size, (sizes - template.head).astype(np.uint8))
+    _put_long(table, template.seq - 5, columns.seq)
+    _put_long(table, template.at, columns.at)
+    _put_long(table, template.since, columns.since)
+    _put(table, template.value, _VALUES[columns.value])
+    _put(table, template.mode, _MODES[columns.mode])
+    _put(table, template.battery, _BATTERIES[columns.battery])
 
 
 def _put(table: UInt8s, offset: int, words: npt.NDArray[np.unsignedinteger]) -> None:
@@ -226,7 +229,7 @@ def _put(table: UInt8s, offset: int, words: npt.NDArray[np.unsignedinteger]) -> 
 
 
 def _put_long(table: UInt8s, offset: int, numbers: Longs) -> None:
-    """Write the last thirteen digits at an offset; of a smaller number only the last eight."""
+    """Write the last thirteen digits of each number at an offset; eight if they are smaller."""
     high = numbers // 100_000_000
     low = (numbers - high * 100_000_000).astype(np.int32)
     middle = low // 10_000
@@ -242,7 +245,7 @@ def _put_long(table: UInt8s, offset: int, numbers: Longs) -> None:
 def _with_special_rows(
     packed: PackedRecords, columns: ReadingColumns, special: npt.NDArray[np.intp]
 ) -> PackedRecords:
-    """The same with the records of some rows encoded one by one."""
+    """Replace the records of the special rows, each encoded by the client."""
     parts, sizes, last = [], np.diff(packed.starts), 0
     for i in special:
         record = _record(columns, int(i))

@@ -1,7 +1,8 @@
 """The overview of a consumer group: owner, lag and health of every partition. Pure.
 
 It has one row per partition, made from the rows and checkpoints of a store and the partitions of a
-hub, with a verdict in one word. The command line prints it, the dashboard shows it.
+hub, with a verdict such as "ok" or "stuck". The command line prints it, the dashboard
+shows it.
 
     store.list_ownership, list_checkpoints, client.partition_properties -> overview -> table
                                                                            ^^^^^^^^ this module
@@ -40,11 +41,11 @@ class PartitionRow:
     partition: str
     owner: str  # "" without a live lease
     epoch: int
-    lease_left_s: float | None  # below 0 once it has expired
+    lease_left_s: float | None  # negative after it has expired
     successor: str
     checkpoint: int | None  # the last sequence number that was handled
     first: int
-    end: int  # the newest sequence number; -1 if there has never been one
+    end: int  # the newest sequence number; -1 if the partition never had an event
     lag: int | None  # events that are not handled yet
     lag_s: float | None  # from the last event handled to the newest one
     verdict: str
@@ -56,7 +57,7 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A group at one instant."""
+    """The state of a group at one instant."""
 
     group: str
     hub: str
@@ -102,13 +103,19 @@ def overview(
     lease_s: float,
     before: Overview | None = None,
 ) -> Overview:
-    """The table as of now; with the one `before`, growing lag and stuck partitions show too."""
+    """The current overview. `before` is the previous one: it shows growing lag and stuck owners."""
     rows = {row.partition: row for row in listing.ownerships}
     stored = {checkpoint.partition: checkpoint for checkpoint in checkpoints}
-    earlier = {line.partition: line for line in before.lines} if before is not None else {}
+    rows_before = {line.partition: line for line in before.lines} if before is not None else {}
     lines = tuple(
-        partition_row(each, rows.get(each.partition), stored.get(each.partition), lease_s, earlier)
-        for each in sorted(partitions, key=lambda each: partition_order(each.partition))
+        partition_row(
+            properties,
+            rows.get(properties.partition),
+            stored.get(properties.partition),
+            lease_s,
+            rows_before,
+        )
+        for properties in sorted(partitions, key=lambda item: partition_order(item.partition))
     )
     return Overview(group, hub, lines, hosts(lines, listing, lease_s))
 
@@ -129,24 +136,24 @@ def partition_row(
     row: Ownership | None,
     checkpoint: Checkpoint | None,
     lease_s: float,
-    earlier: Mapping[str, PartitionRow],
+    rows_before: Mapping[str, PartitionRow],
 ) -> PartitionRow:
-    live = row is not None and row.owner != "" and not row.expired(lease_s)
-    owned = row if row is not None and live else None
+    is_live = row is not None and row.owner != "" and not row.expired(lease_s)
+    live_row = row if is_live else None
     lag = lag_of(properties, checkpoint)
-    before = earlier.get(properties.partition)
+    before = rows_before.get(properties.partition)
     return PartitionRow(
         partition=properties.partition,
-        owner=owned.owner if owned else "",
+        owner=live_row.owner if live_row else "",
         epoch=row.epoch if row is not None else 0,
         lease_left_s=lease_s - row.age_s if row is not None and row.owner else None,
-        successor=owned.successor if owned else "",
+        successor=live_row.successor if live_row else "",
         checkpoint=checkpoint.sequence if checkpoint is not None else None,
         first=properties.first_sequence,
         end=properties.last_sequence,
         lag=lag,
         lag_s=lag_s_of(properties, checkpoint, lag),
-        verdict=verdict_of(properties, owned, checkpoint, lag, before),
+        verdict=verdict_of(properties, live_row, checkpoint, lag, before),
     )
 
 
@@ -171,7 +178,7 @@ def lag_s_of(
 
 def verdict_of(
     properties: PartitionProperties,
-    owned: Ownership | None,
+    live_row: Ownership | None,
     checkpoint: Checkpoint | None,
     lag: int | None,
     before: PartitionRow | None,
@@ -181,9 +188,9 @@ def verdict_of(
         return AHEAD
     if sequence is not None and sequence + 1 < properties.first_sequence:
         return LOST
-    if owned is None:
+    if live_row is None:
         return NO_OWNER
-    if owned.successor:
+    if live_row.successor:
         return MOVING
     if properties.last_sequence < 0:
         return IDLE
@@ -193,7 +200,7 @@ def verdict_of(
 
 
 def progress(lag: int | None, sequence: int | None, before: PartitionRow | None) -> str:
-    """Whether an owner keeps up, by comparison with the overview before."""
+    """The verdict on an owner's progress, by comparison with the previous overview."""
     if not lag or before is None or not before.lag:
         return OK
     if sequence == before.checkpoint:

@@ -93,7 +93,7 @@ class FaultSchedule:
 
     def evicted(self) -> None:
         hub, partition = self.fleet.hub, self.rng.choice(self.fleet.hub.partitions)
-        number = hub.intrude(partition, self.rng.randint(1, 5))
+        number = hub.open_foreign_reader(partition, self.rng.randint(1, 5))
         self.fleet.fault("evicted", f"reader of {partition}")
         stays_s = self.rng.uniform(*FOREIGN_S)
         self.fleet.loop.call_later(stays_s, hub.remove_foreign, partition, number)
@@ -106,14 +106,14 @@ class FaultSchedule:
     def hub_away(self) -> None:
         seconds = self._away_s()
         self.fleet.fault("hub away", f"for {seconds:.3f} s")
-        self.fleet.hub.away_until_s = self.fleet.loop.time() + seconds
+        self.fleet.hub.unreachable_until_s = self.fleet.loop.time() + seconds
         for host in self.fleet.hosts.values():
             self.fleet.hub.drop(host.process)
 
     def store_away(self) -> None:
         seconds = self._away_s()
         self.fleet.fault("store away", f"for {seconds:.3f} s")
-        self.fleet.store.away_until_s = self.fleet.loop.time() + seconds
+        self.fleet.store.unreachable_until_s = self.fleet.loop.time() + seconds
 
     def grow(self) -> None:
         if len(self.fleet.hub.logs) < self.fleet.partitions_max:

@@ -20,7 +20,7 @@ PACKAGES = {
 Row = dict[str, Any]
 
 
-class Official(Protocol):
+class OfficialStore(Protocol):
     """The calls of an official processor."""
 
     async def list_ownership(self, group: Group) -> dict[str, Row]: ...
@@ -29,10 +29,10 @@ class Official(Protocol):
 
     async def list_checkpoints(self, group: Group) -> dict[str, Row]: ...
 
-    async def checkpoint(self, mark: Row) -> None: ...
+    async def checkpoint(self, checkpoint_row: Row) -> None: ...
 
 
-class Aio:
+class AsyncioStore:
     def __init__(self, store: Any) -> None:
         self._store = store
 
@@ -45,41 +45,43 @@ class Aio:
         return list(await self._store.claim_ownership(rows))
 
     async def list_checkpoints(self, group: Group) -> dict[str, Row]:
-        found = await self._store.list_checkpoints(group.namespace, group.hub, group.name)
-        return by_partition(found)
+        rows = await self._store.list_checkpoints(group.namespace, group.hub, group.name)
+        return by_partition(rows)
 
-    async def checkpoint(self, mark: Row) -> None:
-        await self._store.update_checkpoint(mark)
+    async def checkpoint(self, checkpoint_row: Row) -> None:
+        await self._store.update_checkpoint(checkpoint_row)
 
 
-class Sync(Aio):
+class BlockingStore(AsyncioStore):
     """The blocking store, each call in a thread."""
 
     def __init__(self, store: Any) -> None:
-        super().__init__(InThreads(store))
+        super().__init__(ThreadedCalls(store))
 
 
-class InThreads:
+class ThreadedCalls:
     def __init__(self, store: Any) -> None:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*given: Any) -> Any:
-            return await asyncio.to_thread(getattr(self._store, name), *given)
+        async def call(*args: Any) -> Any:
+            return await asyncio.to_thread(getattr(self._store, name), *args)
 
         return call
 
 
 @asynccontextmanager
-async def official(face: str, connection_string: str, container: str) -> AsyncIterator[Official]:
-    package = importlib.import_module(PACKAGES[face])
+async def official(
+    package_name: str, connection_string: str, container: str
+) -> AsyncIterator[OfficialStore]:
+    package = importlib.import_module(PACKAGES[package_name])
     store = package.BlobCheckpointStore.from_connection_string(connection_string, container)
-    if face == "aio":
+    if package_name == "aio":
         async with store:
-            yield Aio(store)
+            yield AsyncioStore(store)
     else:
         with store:
-            yield Sync(store)
+            yield BlockingStore(store)
 
 
 def by_partition(rows: Any) -> dict[str, Row]:
@@ -87,15 +89,15 @@ def by_partition(rows: Any) -> dict[str, Row]:
 
 
 def ownership(group: Group, partition: str, owner: str, etag: str | None = None) -> Row:
-    row = {**names(group, partition), "owner_id": owner}
+    row = {**key_fields(group, partition), "owner_id": owner}
     return {**row, "etag": etag} if etag else row
 
 
 def checkpoint(group: Group, partition: str, sequence: int, offset: str) -> Row:
-    return {**names(group, partition), "sequence_number": sequence, "offset": offset}
+    return {**key_fields(group, partition), "sequence_number": sequence, "offset": offset}
 
 
-def names(group: Group, partition: str) -> Row:
+def key_fields(group: Group, partition: str) -> Row:
     return {
         "fully_qualified_namespace": group.namespace,
         "eventhub_name": group.hub,
@@ -104,11 +106,11 @@ def names(group: Group, partition: str) -> Row:
     }
 
 
-def start_position(mark: Row | None, default: str) -> Any:
+def start_position(checkpoint_row: Row | None, default: str) -> Any:
     """The start position of an official Python processor, computed by its own code."""
     processor = EventProcessorMixin()
     processor._initial_event_position = default
-    return processor.get_init_event_position("0", mark)[0]
+    return processor.get_init_event_position("0", checkpoint_row)[0]
 
 
 @asynccontextmanager

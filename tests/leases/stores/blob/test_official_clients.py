@@ -24,7 +24,7 @@ from pumphouse.leases.stores.blob.store import BlobStore
 from tests.azurite.fixtures import Storage
 from tests.leases.contract.calls import checkpoint_of, checkpoints, granted, refused, rows
 from tests.leases.stores.blob.official_stores import (
-    Official,
+    OfficialStore,
     checkpoint,
     official,
     ownership,
@@ -55,7 +55,7 @@ async def store(storage: Storage, raw: ContainerClient) -> AsyncIterator[BlobSto
 @pytest.fixture(params=["aio", "sync"])
 async def sdk(
     request: pytest.FixtureRequest, storage: Storage, raw: ContainerClient
-) -> AsyncIterator[Official]:
+) -> AsyncIterator[OfficialStore]:
     async with official(request.param, storage.direct, storage.container) as sdk:
         yield sdk
 
@@ -63,7 +63,7 @@ async def sdk(
 # -- ownerships -----------------------------------------------------------------------------------
 
 
-async def test_the_sdk_reads_our_rows(store: BlobStore, sdk: Official) -> None:
+async def test_the_sdk_reads_our_rows(store: BlobStore, sdk: OfficialStore) -> None:
     ours = await granted(store, claim(None, "0", "host-a"), GROUP)
     await store.beat(GROUP, "host-a")
     checkpoint_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1)))
@@ -76,7 +76,7 @@ async def test_the_sdk_reads_our_rows(store: BlobStore, sdk: Official) -> None:
     assert not (await sdk.list_ownership(GROUP))["0"]["owner_id"]
 
 
-async def test_we_read_the_sdks_rows(store: BlobStore, sdk: Official) -> None:
+async def test_we_read_the_sdks_rows(store: BlobStore, sdk: OfficialStore) -> None:
     (theirs,) = await sdk.claim([ownership(GROUP, "3", "9f2c")])
     read = await rows(store, GROUP)
     assert list(read) == ["3"]
@@ -84,7 +84,7 @@ async def test_we_read_the_sdks_rows(store: BlobStore, sdk: Official) -> None:
     assert read["3"].etag == theirs["etag"].strip('"')
 
 
-async def test_each_takes_rows_from_the_other(store: BlobStore, sdk: Official) -> None:
+async def test_each_takes_rows_from_the_other(store: BlobStore, sdk: OfficialStore) -> None:
     ours = await granted(store, claim(None, "0", "host-a", epoch_known=6), GROUP)
     listed = (await sdk.list_ownership(GROUP))["0"]
     (theirs,) = await sdk.claim([ownership(GROUP, "0", "sdk", listed["etag"])])
@@ -97,7 +97,7 @@ async def test_each_takes_rows_from_the_other(store: BlobStore, sdk: Official) -
 
 
 async def test_a_request_for_a_partition_keeps_the_sdks_owner(
-    store: BlobStore, sdk: Official
+    store: BlobStore, sdk: OfficialStore
 ) -> None:
     """The SDK renews over its listed etag, as in every cycle."""
     await sdk.claim([ownership(GROUP, "0", "sdk")])
@@ -111,7 +111,7 @@ async def test_a_request_for_a_partition_keeps_the_sdks_owner(
 
 
 async def test_the_loser_of_a_race_of_first_claims_is_refused(
-    store: BlobStore, sdk: Official
+    store: BlobStore, sdk: OfficialStore
 ) -> None:
     """The SDK sets metadata before it creates the blob, and so may overwrite our row."""
     for partition in map(str, range(10)):
@@ -127,7 +127,7 @@ async def test_the_loser_of_a_race_of_first_claims_is_refused(
             await refused(store, renew(outcome.row), GROUP)
 
 
-async def test_the_sdk_adopts_what_we_have_released(store: BlobStore, sdk: Official) -> None:
+async def test_the_sdk_adopts_what_we_have_released(store: BlobStore, sdk: OfficialStore) -> None:
     row = await granted(store, claim(None, "0", "host-a"), GROUP)
     await granted(store, release(row), GROUP)
     listed = (await sdk.list_ownership(GROUP))["0"]
@@ -137,14 +137,14 @@ async def test_the_sdk_adopts_what_we_have_released(store: BlobStore, sdk: Offic
 # -- checkpoints ----------------------------------------------------------------------------------
 
 
-async def test_the_sdk_starts_after_our_checkpoint(store: BlobStore, sdk: Official) -> None:
+async def test_the_sdk_starts_after_our_checkpoint(store: BlobStore, sdk: OfficialStore) -> None:
     await store.update_checkpoint(Checkpoint(GROUP, "0", 42, "4200", 3, enqueued_ms=1))
     read = (await sdk.list_checkpoints(GROUP))["0"]
     assert (read["sequence_number"], read["offset"]) == (42, "4200")
     assert start_position(read, "@latest") == "4200"
 
 
-async def test_the_sdk_does_not_see_a_bare_stamp(store: BlobStore, sdk: Official) -> None:
+async def test_the_sdk_does_not_see_a_bare_stamp(store: BlobStore, sdk: OfficialStore) -> None:
     mark = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 3)))
     read = await sdk.list_checkpoints(GROUP)
     assert read == {}
@@ -155,7 +155,7 @@ async def test_the_sdk_does_not_see_a_bare_stamp(store: BlobStore, sdk: Official
 
 
 async def test_the_sdk_misreads_a_checkpoint_with_an_empty_offset(
-    sdk: Official, raw: ContainerClient
+    sdk: OfficialStore, raw: ContainerClient
 ) -> None:
     """The SDK would request the events after "None" from the hub."""
     await put(raw, f"{PREFIX}/checkpoint/0", {"offset": "", "sequencenumber": "-1"})
@@ -164,7 +164,7 @@ async def test_the_sdk_misreads_a_checkpoint_with_an_empty_offset(
 
 
 async def test_a_checkpoint_that_the_sdk_writes_beside_our_stamp_counts(
-    store: BlobStore, sdk: Official
+    store: BlobStore, sdk: OfficialStore
 ) -> None:
     mark = checkpoint_of(await store.update_checkpoint(stamp(None, GROUP, "0", 3)))
     await sdk.checkpoint(checkpoint(GROUP, "0", 42, "4200"))
@@ -176,7 +176,7 @@ async def test_a_checkpoint_that_the_sdk_writes_beside_our_stamp_counts(
 
 
 async def test_a_first_stamp_finds_a_checkpoint_written_meanwhile(
-    store: BlobStore, sdk: Official
+    store: BlobStore, sdk: OfficialStore
 ) -> None:
     assert await checkpoints(store, GROUP) == {}
     await sdk.checkpoint(checkpoint(GROUP, "0", 42, "4200"))
@@ -185,14 +185,14 @@ async def test_a_first_stamp_finds_a_checkpoint_written_meanwhile(
 
 
 async def test_a_checkpoint_by_offset_alone_does_not_break_the_sdk(
-    store: BlobStore, sdk: Official
+    store: BlobStore, sdk: OfficialStore
 ) -> None:
     await store.update_checkpoint(Checkpoint(GROUP, "0", None, "4200", 3))
     read = (await sdk.list_checkpoints(GROUP))["0"]
     assert start_position(read, "@latest") == "4200"
 
 
-async def test_we_read_the_sdks_checkpoints(store: BlobStore, sdk: Official) -> None:
+async def test_we_read_the_sdks_checkpoints(store: BlobStore, sdk: OfficialStore) -> None:
     await sdk.checkpoint(checkpoint(GROUP, "0", 0, "0"))
     await sdk.checkpoint(checkpoint(GROUP, "1", 42, "4200"))
     read = await checkpoints(store, GROUP)
@@ -205,7 +205,7 @@ async def test_we_read_the_sdks_checkpoints(store: BlobStore, sdk: Official) -> 
 
 
 async def test_an_unconditional_write_of_the_sdk_is_detected(
-    store: BlobStore, sdk: Official
+    store: BlobStore, sdk: OfficialStore
 ) -> None:
     mark = checkpoint_of(await store.update_checkpoint(Checkpoint(GROUP, "0", 42, "4200", 3)))
     await sdk.checkpoint(checkpoint(GROUP, "0", 7, "700"))  # behind ours
@@ -220,7 +220,7 @@ async def test_an_unconditional_write_of_the_sdk_is_detected(
 
 
 async def test_rows_that_break_the_sdk_do_not_break_us(
-    store: BlobStore, sdk: Official, raw: ContainerClient
+    store: BlobStore, sdk: OfficialStore, raw: ContainerClient
 ) -> None:
     await put(raw, f"{PREFIX}/ownership/0", {})  # released by Rust
     await put(raw, f"{PREFIX}/checkpoint/0", {"offset": "100", "sequencenumber": ""})  # .NET
