@@ -118,8 +118,8 @@ def test_parts_can_be_chosen(
 ) -> None:
     parts = {name: lambda quick, name=name: only(name) for name in ("one", "two", "three")}
     assert run_parts(parts, ("two",), [*words, "-o", "json"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [json.loads(line)["figure"] for line in said] == names
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["figure"] for line in lines] == names
 
 
 def test_a_part_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,9 +153,9 @@ def span(waits: list[int], readings: int = 10_000, restarts: int = 0) -> Observa
 def test_the_problems_of_a_pipeline_that_does_not_keep_up(
     found: Observation, words: list[str]
 ) -> None:
-    said = problems(found)
-    assert len(said) == len(words)
-    assert all(word in line for word, line in zip(words, said, strict=True))
+    messages = problems(found)
+    assert len(messages) == len(words)
+    assert all(word in line for word, line in zip(words, messages, strict=True))
 
 
 def test_growth_is_that_of_the_mean() -> None:
@@ -182,8 +182,8 @@ def test_a_child_ends_with_the_block() -> None:
 
 
 def test_the_machine_is_described_without_saying_whose_it_is() -> None:
-    said = _machine.describe()
-    assert said.keys() >= {"CPU", "cores", "memory", "OS", "Python"}
+    machine = _machine.describe()
+    assert machine.keys() >= {"CPU", "cores", "memory", "OS", "Python"}
     assert (
         _machine.cpu_model("processor: 0\nmodel name\t: Some CPU @ 3 GHz\n") == "Some CPU @ 3 GHz"
     )

@@ -346,16 +346,16 @@ def values_of(columns: Columns) -> list[dict[ValueId, Any]]:
     for group in columns.groups:
         for at, row in enumerate(group.rows.tolist()):
             found[row] = {}
-            for place, values in group.values.items():
+            for value_id, values in group.values.items():
                 code, start = int(values.codes[at]), int(values.starts[at])
                 head = 1 + (WIDTHS[code >> 4] if code >= 0xA0 else 0)
                 end = start + int(values.lengths[at])
                 value, after = decode(columns.view.data, start - head, end)
                 assert after == end
-                if place.name == "group-sequence":
+                if value_id.name == "group-sequence":
                     value = int(value)
-                if place.section != Transfer.CODE:
-                    found[row][place] = repr(value)
+                if value_id.section != Transfer.CODE:
+                    found[row][value_id] = repr(value)
     for row, message in columns.singles.items():
         found[row] = {}
         sections = {

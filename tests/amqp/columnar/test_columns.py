@@ -349,8 +349,8 @@ def test_a_string_is_not_read_as_a_symbol() -> None:
     for good in ("text/plain", "a" * 300):
         properties = Properties(content_type=Symbol(good))
         data = framed([event(n, properties=properties) for n in range(200, 220)])
-        place = ValueId(PROPERTIES, "content-type")
-        assert {row[place] for row in values_of(read(data))} == {repr(Symbol(good))}
+        value_id = ValueId(PROPERTIES, "content-type")
+        assert {row[value_id] for row in values_of(read(data))} == {repr(Symbol(good))}
 
 
 @pytest.mark.parametrize("singles_max", [GROUPED, SINGLE])

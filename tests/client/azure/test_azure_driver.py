@@ -68,9 +68,9 @@ def raised(kind: type[EventHubError], inner: Exception) -> EventHubError:
     return kind(str(inner), inner)  # type: ignore[arg-type]
 
 
-def denied(status: int, said: bytes) -> Exception:
+def denied(status: int, description: bytes) -> Exception:
     """A refusal of $cbs."""
-    return sdk.TokenAuthFailure(status, said)  # type: ignore[no-untyped-call]
+    return sdk.TokenAuthFailure(status, description)  # type: ignore[no-untyped-call]
 
 
 STOLEN = b"New receiver 'nil' with higher epoch of '8' is created hence current receiver ..."

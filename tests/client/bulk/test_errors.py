@@ -257,21 +257,21 @@ def test_a_given_signature_is_not_renewed(eh: Entity, server: EmbeddedHub) -> No
 class Peer:
     """A server that accepts one connection and sends given bytes."""
 
-    def __init__(self, said: bytes) -> None:
+    def __init__(self, sent_bytes: bytes) -> None:
         self.listening = socket.create_server(("127.0.0.1", 0))
         port = self.listening.getsockname()[1]
         self.connection = (
             f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey=k;"
             "EntityPath=e;UseDevelopmentEmulator=true"
         )
-        self.said = said
+        self.sent_bytes = sent_bytes
         self.thread = threading.Thread(target=self.serve)
         self.thread.start()
 
     def serve(self) -> None:
         talking, _ = self.listening.accept()
         with talking:
-            talking.sendall(self.said)
+            talking.sendall(self.sent_bytes)
             while talking.recv(1000):
                 pass
 
@@ -281,7 +281,7 @@ class Peer:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("sent_bytes", "why"),
     [
         (b"", "did not open the connection in 0.3 s"),
         (b"AMQP\x03\x01\x00\x00", "did not open the connection in 0.3 s"),
@@ -290,8 +290,8 @@ class Peer:
         (b"AMQP\x03\x01\x00\x00\x7f\x00\x00\x00\x02\x01\x00\x00", "the limit is 1048576"),
     ],
 )
-def test_a_peer_that_is_not_a_hub_is_reported(said: bytes, why: str) -> None:
-    peer = Peer(said)
+def test_a_peer_that_is_not_a_hub_is_reported(sent_bytes: bytes, why: str) -> None:
+    peer = Peer(sent_bytes)
     options = ConnectionOptions(connect_s=0.3)
     with pytest.raises(ConnectionFailed, match=why), BulkClient(peer.connection, options=options):
         pass

@@ -112,16 +112,16 @@ def test_a_range_is_read_in_any_pieces(server: EmbeddedHub, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("sent_bytes", "why"),
     [
         (b"\x00\x00\x00\x03\x02\x00\x00\x00", "frame of 3 bytes"),
         (b"\x00\x00\x00\x08\x02\x05\x00\x00", "frame of type 5"),
         (b"\x00\x00\x00\x09\x02\x00\x00\x00\xff", "sent invalid AMQP"),
     ],
 )
-def test_invalid_bytes_of_a_hub_are_reported(eh: Entity, said: bytes, why: str) -> None:
+def test_invalid_bytes_of_a_hub_are_reported(eh: Entity, sent_bytes: bytes, why: str) -> None:
     mad = False
-    words = bytearray(said * 100)
+    words = bytearray(sent_bytes * 100)
 
     def receive(stream: Stream, buffer: memoryview) -> int:
         if not mad:

@@ -220,10 +220,10 @@ async def test_a_range_can_be_read_inside_an_event_loop(server: EmbeddedHub) -> 
 class Talker:
     """A WebSocket server that sends frames of many sizes."""
 
-    def __init__(self, said: bytes, chance: Random, subprotocol: str = "amqp") -> None:
+    def __init__(self, sent_bytes: bytes, chance: Random, subprotocol: str = "amqp") -> None:
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.route = Route("127.0.0.1", self.listening.getsockname()[1], "here", websocket=True)
-        self.said = said
+        self.sent_bytes = sent_bytes
         self.chance = chance
         self.protocol = ServerProtocol(subprotocols=[Subprotocol(subprotocol)])
         self.heard = bytearray()
@@ -248,10 +248,10 @@ class Talker:
     def talk(self) -> None:
         """Send whole messages, fragmented messages, and pings between them."""
         at = 0
-        while self.protocol.state is OPEN and at < len(self.said):
+        while self.protocol.state is OPEN and at < len(self.sent_bytes):
             sizes = [self.chance.choice([0, 1, 125, 126, 5000, 70_000]) for _ in range(3)]
             for number, size in enumerate(sizes):
-                piece, at = self.said[at : at + size], at + size
+                piece, at = self.sent_bytes[at : at + size], at + size
                 send = self.protocol.send_continuation if number else self.protocol.send_binary
                 send(piece, fin=number == len(sizes) - 1)
             self.protocol.send_ping(b"still there?")
@@ -260,17 +260,17 @@ class Talker:
 @pytest.mark.parametrize("room", [1, 100, 1 << 18])
 def test_a_websocket_is_a_stream_of_bytes(room: int) -> None:
     chance = Random(room)
-    said = chance.randbytes(min(2_000_000, 20_000 * room))
-    talker = Talker(said, chance)
+    sent_bytes = chance.randbytes(min(2_000_000, 20_000 * room))
+    talker = Talker(sent_bytes, chance)
     stream = open_stream(talker.route, WAIT_S)
     stream.settimeout(WAIT_S)
     got, buffer = bytearray(), memoryview(bytearray(room))
-    while len(got) < len(said):
+    while len(got) < len(sent_bytes):
         try:
             got += buffer[: stream.recv_into(buffer)]
         except TimeoutError:
             continue  # a ping, or a part of a frame
-    assert got == said
+    assert got == sent_bytes
     stream.sendall(b"good-bye")
     stream.close()
     talker.thread.join(WAIT_S)

@@ -71,8 +71,8 @@ async def test_events_of_a_key_go_to_one_partition(client: NativeClient) -> None
     await (await client.sender()).send(numbered(20, key="home-7") + numbered(1, key="home-7"))
     counts = {p: (await client.partition_properties(p)).last_sequence + 1 for p in ("0", "1")}
     assert sorted(counts.values()) == [0, 21]
-    place = next(partition for partition, count in counts.items() if count)
-    reader = await client.reader(ReaderOptions(place))
+    used_partition = next(partition for partition, count in counts.items() if count)
+    reader = await client.reader(ReaderOptions(used_partition))
     assert {event.partition_key for event in await read(reader, 21)} == {"home-7"}
 
 
@@ -310,9 +310,9 @@ async def test_a_listen_key_cannot_send(hub: EmbeddedHub) -> None:
 
 async def test_a_given_signature_is_accepted(hub: EmbeddedHub) -> None:
     key = hub.find_rule("RootManageSharedAccessKey", None).key
-    place = f"sb://127.0.0.1:{hub.port}/eh"
-    token = sign(place, "RootManageSharedAccessKey", key, 4_000_000_000)
-    text = f"Endpoint={place[:-3]};SharedAccessSignature={token};UseDevelopmentEmulator=true"
+    resource = f"sb://127.0.0.1:{hub.port}/eh"
+    token = sign(resource, "RootManageSharedAccessKey", key, 4_000_000_000)
+    text = f"Endpoint={resource[:-3]};SharedAccessSignature={token};UseDevelopmentEmulator=true"
     async with NativeClient(text, "eh") as client:
         assert await (await client.sender()).send([Event(b"x")]) == 1
         with pytest.raises(AuthError, match="does not accept the SharedAccessSignature"):
@@ -350,16 +350,16 @@ async def test_readers_and_senders_raise_when_the_hub_stops(hub: EmbeddedHub) ->
     ) as client:
         # From two partitions, so that the sent events are not received.
         reader, sender = await client.reader(ReaderOptions("0")), await client.sender("1")
-        place = f"127.0.0.1:{hub.port}"
+        address = f"127.0.0.1:{hub.port}"
         receiving = asyncio.create_task(reader.receive(1, DEADLINE_S))
         sending = asyncio.create_task(sender.send(numbered(10_000), batch_events_max=1))
         await asyncio.sleep(0)
         await hub.stop()
         for task in (receiving, sending):
-            with pytest.raises(ConnectionFailed, match=place):
+            with pytest.raises(ConnectionFailed, match=address):
                 await task
         for call in (client.properties(), client.sender(), client.reader(ReaderOptions("0"))):
-            with pytest.raises(ConnectionFailed, match=place):
+            with pytest.raises(ConnectionFailed, match=address):
                 await call
         await reader.close()
         await sender.close()

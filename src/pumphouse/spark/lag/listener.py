@@ -73,8 +73,8 @@ class EventHubsLagListener(StreamingQueryListener):
         self.lags: dict[tuple[str, str], Lag] = {}
         self._mirrored: MirroredHub | None = None
         if store:
-            place = read_connection_string(connection, keyless=credential is not None)
-            self._mirrored = MirroredHub(place, group, store, credential)
+            parsed = read_connection_string(connection, keyless=credential is not None)
+            self._mirrored = MirroredHub(parsed, group, store, credential)
         self._histories: dict[tuple[str, str], PositionHistory] = {}
 
     # -- what Spark calls -------------------------------------------------------------------------
@@ -124,21 +124,21 @@ class MirroredHub:
     """One hub whose progress is mirrored, and the positions whose offset is not known yet."""
 
     def __init__(
-        self, place: ConnectionString, group: str, store: str, credential: Any = None
+        self, connection: ConnectionString, group: str, store: str, credential: Any = None
     ) -> None:
-        if not place.hub:
+        if not connection.hub:
             raise OptionError(
                 "the connection of a mirror does not name its hub: add EntityPath=HUB"
             )
-        self.place, self.group, self.credential = place, group, credential
-        self.mirror = CheckpointMirror(store, Group(place.authority, place.hub, group))
-        self.reader = reader_name(place.address, group)
+        self.connection, self.group, self.credential = connection, group, credential
+        self.mirror = CheckpointMirror(store, Group(connection.authority, connection.hub, group))
+        self.reader = reader_name(connection.address, group)
         self._unknown: dict[str, int] = {}
         self._epochs: Mapping[str, int] = {}
 
     def follow(self, source: SourceProgress, history: PositionHistory) -> None:
         """Write the positions that are known exactly; the others wait for the next progress."""
-        if source.hub.lower() != self.place.hub.lower() or source.reader != self.reader:
+        if source.hub.lower() != self.connection.hub.lower() or source.reader != self.reader:
             return  # another group, or another hub
         lasts = {name: following - 1 for name, following in source.end.items() if following > 0}
         self._epochs = source.epochs
@@ -165,7 +165,7 @@ class MirroredHub:
             log.warning("%s", mirror_failed(self.mirror.group, failed))
 
     async def look_up_all(self, sequences: Mapping[str, int]) -> dict[str, KnownPosition]:
-        async with open_client(self.place, credential=self.credential) as client:
+        async with open_client(self.connection, credential=self.credential) as client:
             return without_unknown(
                 {name: await self.look_up(client, name, last) for name, last in sequences.items()}
             )

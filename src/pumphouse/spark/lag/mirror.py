@@ -34,13 +34,13 @@ class CheckpointMirror:
     """Writes the last positions read by one consumer group."""
 
     def __init__(self, store: str | StoreUrl, group: Group) -> None:
-        self.place = parse_store_url(store) if isinstance(store, str) else store
+        self.store_url = parse_store_url(store) if isinstance(store, str) else store
         self.group = group
         self._written: dict[str, int] = {}
         self._failures = RepeatedFailures()
 
     def __repr__(self) -> str:
-        return f"<CheckpointMirror of {self.group} in {self.place.kind}>"
+        return f"<CheckpointMirror of {self.group} in {self.store_url.kind}>"
 
     def write(
         self, positions: Mapping[str, KnownPosition], epochs: Mapping[str, int] | None = None
@@ -69,7 +69,7 @@ class CheckpointMirror:
     async def write_all(
         self, positions: Mapping[str, KnownPosition], epochs: Mapping[str, int]
     ) -> None:
-        async with open_store(self.place) as store:
+        async with open_store(self.store_url) as store:
             stored = {row.partition: row for row in await store.list_checkpoints(self.group)}
             for partition, position in positions.items():
                 current = stored.get(partition) or Checkpoint(self.group, partition)
