@@ -54,7 +54,7 @@ HUB_KEYS = frozenset(
 )
 PARTITION_KEY_CHARS_MAX = 128
 OFFSET_DIGITS_MAX = 20
-HUB_BYTES_MAX = 2048  # that the hub adds to one event, with the longest key and publisher
+HUB_BYTES_MAX = 2048  # the most that the hub adds to one event (longest key and publisher)
 
 CHANNEL_AT, HANDLE_AT, DELIVERY_AT, MESSAGE_AT = 6, 15, 20, 35
 
@@ -164,21 +164,21 @@ def take_similar(payload: bytes, pos: int, lead: bytes, bodies: list[bytes]) -> 
     end, lead_size, unpack = len(payload), len(lead), SECTION_HEAD.unpack_from
     last = end - SECTION_HEAD.size
     while pos <= last:
-        word, size = unpack(payload, pos)
-        if word == DATA_WIDE:
+        section_head, size = unpack(payload, pos)
+        if section_head == DATA_WIDE:
             start = pos + 8
             after = start + size
-        elif word == DATA_SMALL:
+        elif section_head == DATA_SMALL:
             start = pos + 5
             after = start + (size >> 24)
         else:
             return pos
         if after > end or (lead and not payload.startswith(lead, start)):
             return pos
-        own = at = start + lead_size
+        body_start = at = start + lead_size
         while at < after and at <= last:
-            word, size = unpack(payload, at)
-            width = PLAIN_WIDTHS.get(word)
+            section_head, size = unpack(payload, at)
+            width = PLAIN_WIDTHS.get(section_head)
             if width == 4:
                 at += 8 + size
             elif width == 1:
@@ -187,13 +187,13 @@ def take_similar(payload: bytes, pos: int, lead: bytes, bodies: list[bytes]) -> 
                 return pos
         if at != after:
             return pos
-        bodies.append(payload[own:after])
+        bodies.append(payload[body_start:after])
         pos = after
     return pos
 
 
 def with_key(groups: list[EventGroup], key: str | None) -> Batch:
-    """The batch with its key, which is set on the events without one of their own."""
+    """The batch with its key. Events without a key of their own get the key of the batch."""
     if key is None:
         key = next((group.prefix.key for group in groups if group.prefix.key is not None), None)
     if key is None:
@@ -230,7 +230,7 @@ def parse_event(data: bytes, pos: int, end: int) -> tuple[Prefix, bytes, bool]:
     for code, start, value, after in scan(data, pos, end):
         section = data[start:after]
         if not section.startswith(SECTION_START):
-            # A rare, legal encoding. Changed, because the official client reads only the usual one.
+            # A rare but legal encoding. The official client reads only the usual one: re-encode it.
             section, in_order = SECTION_START + bytes((code,)) + data[value:after], False
         if PROPERTIES <= code <= FOOTER:
             body.append(section)
@@ -272,7 +272,7 @@ def map_entries(section: bytes) -> list[tuple[str | int, int, int, int]]:
         if not isinstance(name, str | int) or name in names:
             raise MalformedBytes(pos, f"invalid or repeated annotation key {show(name)}")
         names.add(name)
-        # Decoded only to validate it: it is copied between the hub's entries.
+        # Decoded only to validate it; its bytes are copied unchanged.
         _, end = decode(section, value)
         entries.append((name, pos, value, end))
         pos = end
@@ -319,11 +319,11 @@ def build_frames(
     The offset of an event is the position of its frame, in bytes, counted from the first frame ever
     written to the partition. `starts` count from `origin`, the first offset of their segment.
     """
-    stamp = TIME_ENTRY + enqueued_ms.to_bytes(8, "big", signed=True)
+    time_entry = TIME_ENTRY + enqueued_ms.to_bytes(8, "big", signed=True)
     parts: list[bytes] = []
     starts: list[int] = []
     for prefix, bodies in batch.groups:
-        tail = stamp + key_entries(prefix.key, publisher) + prefix.kept
+        tail = time_entry + key_entries(prefix.key, publisher) + prefix.kept
         count = HUB_ENTRIES + 2 * (prefix.key is not None) + 2 * (publisher is not None)
         width = 0
         for body in bodies:

@@ -65,7 +65,7 @@ class HubConnection(asyncio.Protocol):
         self._ready: deque[HubLink] = deque()  # links that may have something to send
         self._scheduled = False
         self._flush_pending = False
-        self._suspended = False  # by a fault that delays
+        self._suspended = False  # True while a fault delays the connection
         self._late_data: list[bytes] = []  # received while reading was paused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -125,7 +125,7 @@ class HubConnection(asyncio.Protocol):
     ) -> None:
         """Handle events, then send the resulting bytes. Faults are injected here.
 
-        `without_fault` is handled first: a fault has delayed it already.
+        `without_fault` is handled first and gets no fault, because one has already delayed it.
         """
         self._flush_pending = True
         faults = self.namespace.faults
@@ -138,10 +138,10 @@ class HubConnection(asyncio.Protocol):
                 if self._suspended:
                     break
         except RemoteProtocolError as error:
-            problem = line(
+            report = line(
                 "protocol_violated", peer=self.peer_address, error=error, todo="check the client"
             )
-            log.warning("%s", problem)
+            log.warning("%s", report)
             self.finish()
         except LocalProtocolError as error:
             log.error("%s", line("connection_failed", peer=self.peer_address, error=error,
@@ -243,7 +243,7 @@ class HubConnection(asyncio.Protocol):
     # -- sending, one slice per turn --------------------------------------------------------------
 
     def schedule(self, link: HubLink | None) -> None:
-        """Let a link send, soon."""
+        """Queue a link to send in a later turn of the event loop."""
         if link is not None and not link.queued:
             self.enqueue(link)
             self.schedule_sending()
@@ -258,7 +258,7 @@ class HubConnection(asyncio.Protocol):
             self.server.loop.call_soon(self.send_next)
 
     def send_next(self) -> None:
-        """Let the next link send one slice. The other links and connections follow before more."""
+        """Let the next link send one slice; other links and connections run before its next one."""
         self._scheduled = False
         if not self._ready or not self.writable or self.transport.is_closing():
             return

@@ -66,7 +66,7 @@ class ReaderStart:
     """The start position of a reader, and the filters to echo."""
 
     position: Position = EARLIEST
-    # Our attach echoes only the filters in force, so that the client knows which are supported.
+    # The hub's attach echoes only these, so that the client knows which filters are applied.
     honoured: Mapping[Any, Any] = field(default_factory=dict)
 
 
@@ -85,8 +85,8 @@ def position_from_filter(filter_map: Mapping[Any, Any] | None) -> ReaderStart:
 
 
 def _is_selector(name: Any, value: Any) -> bool:
-    # The descriptor counts; the name in the map is the client's own choice. A value without a
-    # descriptor violates the specification, but is accepted if its name is the well-known one.
+    # A filter is recognised by its descriptor, because clients choose its name in the map freely.
+    # A value without a descriptor violates the specification; it is accepted under the usual name.
     key = value.descriptor if isinstance(value, Described) else name
     return key in (SELECTOR_FILTER, SELECTOR_FILTER_CODE) and value is not None
 

@@ -1,7 +1,7 @@
 """Rates of partitions in events per second, computed from samples of their totals.
 
-A sample is taken every second and kept for ten. A rate is the difference to the oldest kept sample.
-Nothing is counted per event, and time is an argument.
+A sample is taken every second and kept for ten seconds. A rate is the increase since the oldest
+kept sample, divided by the elapsed time. Callers pass the current time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Events per second, over the last seconds."""
+    """Events per second, averaged over at most the last ten seconds."""
 
     in_per_s: float = 0.0
     out_per_s: float = 0.0

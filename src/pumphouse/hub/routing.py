@@ -32,8 +32,8 @@ _FINAL_ROTATIONS = (14, 11, 25, 16, 4, 14, 24)
 
 def partition_for(key: str, partitions: int) -> int:
     """The index of the partition for a key."""
-    # In .NET, Java and JavaScript % has the sign of the dividend, in Python that of the divisor:
-    # their abs(a % n) is abs(a) % n here.
+    # The SDKs for .NET, Java and JavaScript compute abs(a % n), where % keeps the sign of a.
+    # Python's % keeps the sign of n, so the same result is abs(a) % n.
     return abs(hash_code(key)) % partitions
 
 
@@ -50,13 +50,13 @@ def _lookup3(data: bytes) -> int:
         return 0  # c ^ b of equal words; the closing steps are skipped for an empty key
     start = 0
     while len(data) - start > 12:
-        a, b, c = _mix(*_add((a, b, c), data[start : start + 12]))
+        a, b, c = _mix(*_add_block((a, b, c), data[start : start + 12]))
         start += 12
-    _, b, c = _final(*_add((a, b, c), data[start:]))
+    _, b, c = _final(*_add_block((a, b, c), data[start:]))
     return c ^ b
 
 
-def _add(words: tuple[int, int, int], block: bytes) -> tuple[int, int, int]:
+def _add_block(words: tuple[int, int, int], block: bytes) -> tuple[int, int, int]:
     """Add up to twelve bytes, little-endian, to the three words; missing bytes are zero."""
     a, b, c = (
         (word + int.from_bytes(block[at : at + 4], "little")) & _MASK_32
@@ -150,7 +150,7 @@ def parse_address(text: str) -> Address:
 
 
 def hub_of(path: str) -> str:
-    """The hub of a path: the path itself, unless it ends in a part of a hub."""
+    """The hub in a path such as "hub/Partitions/0"; without such a suffix, the whole path."""
     group = _GROUP.fullmatch(path)
     if group and not _has_path_word(group["hub"]):
         return group["hub"]
@@ -197,7 +197,7 @@ def _has_path_word(name: str) -> bool:
 
 
 def _is_name(name: str) -> bool:
-    # Empty or dotted segments would leave a directory named after the hub.
+    # With empty or dotted segments, a path made from the name could leave its directory.
     has_plain_segments = {"", ".", ".."}.isdisjoint(name.split("/"))
     return bool(_NAME.fullmatch(name)) and has_plain_segments and not _has_path_word(name)
 

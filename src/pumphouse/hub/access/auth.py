@@ -95,10 +95,10 @@ def verify_sas(token: str, audience: str, rules: Iterable[AccessRule], now: floa
     fields = _sas_fields(token)
     # The client asks for the audience; the token was signed for the resource.
     resource, path = unquote_plus(fields["sr"]), resource_path(audience)
-    named = _rules_named(fields["skn"], rules, resource_path(resource))
-    rule = next((rule for rule in named if _is_signed_by(rule, fields)), None)
+    named_rules = _rules_named(fields["skn"], rules, resource_path(resource))
+    rule = next((rule for rule in named_rules if _is_signed_by(rule, fields)), None)
     if rule is None:
-        raise AuthError(_invalid_signature(fields["skn"], resource, bool(named)))
+        raise AuthError(_invalid_signature(fields["skn"], resource, bool(named_rules)))
     expires_at = int(fields["se"])
     check_expiry(expires_at, now)
     check_scope(resource_path(resource), path, rule.applies_to(path))
@@ -140,25 +140,28 @@ def _sas_fields(token: str) -> dict[str, str]:
 
 
 def _rules_named(skn: str, rules: Iterable[AccessRule], path: str) -> list[AccessRule]:
-    # The Python SDK escapes the name twice, so it is compared unescaped once and twice.
-    once = unquote_plus(skn)
+    # The Python SDK escapes the name twice, so it is compared after one unescape and two.
+    unescaped = unquote_plus(skn)
     return [
-        rule for rule in rules if rule.name in (once, unquote_plus(once)) and rule.applies_to(path)
+        rule
+        for rule in rules
+        if rule.name in (unescaped, unquote_plus(unescaped)) and rule.applies_to(path)
     ]
 
 
 def _is_signed_by(rule: AccessRule, fields: Mapping[str, str]) -> bool:
     # Clients sign the escaped resource. SDKs differ in what they escape and in the case of the hex
-    # digits, so the text of the token is used; a plain text there was escaped for signing only.
+    # digits, so `sr` is used as the token has it. A client may also send `sr` unescaped and sign
+    # its escaped form, so both are tried.
     texts = {fields["sr"], quote_plus(unquote_plus(fields["sr"]))}
     # Not unquote_plus: an unescaped plus sign is part of the base64 text.
-    given = unquote(fields["sig"])
-    valid = [
+    signature = unquote(fields["sig"])
+    valid_signatures = [
         b64encode(hmac_sha256(key.encode(), f"{text}\n{fields['se']}")).decode()
         for key in rule.keys
         for text in texts
     ]
-    return matches_any(given, valid)
+    return matches_any(signature, valid_signatures)
 
 
 def matches_any(given: str, valid: Iterable[str]) -> bool:
@@ -166,10 +169,12 @@ def matches_any(given: str, valid: Iterable[str]) -> bool:
     return any([hmac.compare_digest(given.encode(), text.encode()) for text in valid])
 
 
-def _invalid_signature(skn: str, resource: str, known: bool) -> str:
+def _invalid_signature(skn: str, resource: str, rule_exists: bool) -> str:
     text = "InvalidSignature: The token has an invalid signature."
     name = unquote_plus(unquote_plus(skn))
-    return text if known else f"{text} No access rule {name!r:.80} applies to '{resource:.200}'."
+    return (
+        text if rule_exists else f"{text} No access rule {name!r:.80} applies to '{resource:.200}'."
+    )
 
 
 def check_expiry(expires_at: float, now: float) -> None:

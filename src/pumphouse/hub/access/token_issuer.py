@@ -104,7 +104,7 @@ def _verified_body(token: str, issuer: TokenIssuer) -> dict[str, Any]:
     header, _, body = signed.partition(".")
     if len(token) > _JWT_CHARS_MAX or not body or "." in body:
         raise malformed("a JWT has three parts, separated by dots")
-    # Never the algorithm named by the token: attacks with "none" or a public key rely on that.
+    # Never verify with the algorithm that the token names: known attacks rely on that.
     if _decoded(header).get("alg") != "HS256":
         raise AuthError("InvalidSignature: The local issuer signs with HS256; this token does not.")
     if not matches_any(signature, [issuer.signature(signed)]):
@@ -118,8 +118,8 @@ def _is_for_event_hubs(audience: object) -> bool:
 
 
 def _claims_of(roles: object) -> frozenset[Claim]:
-    held = roles if isinstance(roles, list) else []
-    claims = with_implied(claim for claim, role in ROLES.items() if role in held)
+    role_names = roles if isinstance(roles, list) else []
+    claims = with_implied(claim for claim, role in ROLES.items() if role in role_names)
     if not claims:
         raise AuthError(f"Unauthorized: the token carries none of: {', '.join(ROLES.values())}.")
     return claims

@@ -55,7 +55,7 @@ class Fault:
     partition: str = ""
     group: str = ""
     rate: float = 1.0  # the share of its moments at which it happens
-    times: int | None = None  # how often it may happen; None: no limit
+    times: int | None = None  # how many more times it may happen; None: no limit
     seconds: float = 0.0  # how long a delay lasts
     condition: str = ""
     description: str = ""
@@ -92,11 +92,11 @@ class Faults:
     # -- planning ---------------------------------------------------------------------------------
 
     def plan(self, fault: Fault) -> int:
-        """Add a fault; returns its number, for `cancel`."""
+        """Add a fault; returns its id, for `cancel`."""
         check(fault)
-        number, self._next_id = self._next_id, self._next_id + 1
-        self._planned[number] = replace(fault, id=number)
-        return number
+        fault_id, self._next_id = self._next_id, self._next_id + 1
+        self._planned[fault_id] = replace(fault, id=fault_id)
+        return fault_id
 
     def drop(self, *, on: Moment = "send", rate: float = 1.0, times: int | None = None,
              hub: str = "", partition: str = "", group: str = "") -> int:  # fmt: skip
@@ -134,10 +134,10 @@ class Faults:
         return self.plan(Fault("freeze", "deliver", hub, partition, group))
 
     def cancel(self, number: int) -> bool:
-        """Remove a fault; False if it is not planned any more."""
-        known = self._planned.pop(number, None) is not None
+        """Remove a fault; False if it was removed before or has happened as often as planned."""
+        was_planned = self._planned.pop(number, None) is not None
         self.on_removed()
-        return known
+        return was_planned
 
     def clear(self) -> None:
         """Remove all faults."""
@@ -163,9 +163,9 @@ class Faults:
     def count(self, fault: Fault) -> None:
         self.struck[fault.action] += 1
         if fault.times is not None:
-            left = fault.times - 1
-            if left:
-                self._planned[fault.id] = replace(fault, times=left)
+            times_left = fault.times - 1
+            if times_left:
+                self._planned[fault.id] = replace(fault, times=times_left)
             else:
                 del self._planned[fault.id]
 
@@ -184,6 +184,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "description": str,
 }
 DEFAULT_MOMENTS: dict[str, Moment] = {"refuse": "attach", "detach": "deliver", "freeze": "deliver"}
+# The default condition and description of the actions that send an error.
 TEXTS: dict[str, tuple[str, str]] = {
     "refuse": (DETACH_FORCED, "Refused on purpose."),
     "detach": (DETACH_FORCED, "Detached on purpose."),
@@ -193,14 +194,14 @@ TEXTS: dict[str, tuple[str, str]] = {
 
 def parse_fault(request: Mapping[Any, Any]) -> Fault:
     """The fault that a request describes; OptionError for an invalid field."""
-    given = {name: request[name] for name in FIELDS if request.get(name) is not None}
-    for name, value in given.items():
+    fields = {name: request[name] for name in FIELDS if request.get(name) is not None}
+    for name, value in fields.items():
         if not isinstance(value, FIELDS[name]) or isinstance(value, bool):
             raise OptionError(f"invalid {name} of a fault: {value!r:.60}")
-    action = given.get("action", "")
+    action = fields.get("action", "")
     condition, description = TEXTS.get(action, ("", ""))
     defaults = {"moment": DEFAULT_MOMENTS.get(action, "send"), "condition": condition}
-    fault = Fault(**{"description": description, **defaults, "action": "", **given})
+    fault = Fault(**{"description": description, **defaults, "action": "", **fields})
     check(fault)
     return fault
 

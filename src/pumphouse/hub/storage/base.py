@@ -58,7 +58,7 @@ class Log(Protocol):
 
 
 class Storage(Protocol):
-    """The logs and the record of a namespace."""
+    """Stores the logs of a namespace, and its record: hubs, groups and rules."""
 
     def new_hub_id(self) -> str: ...
 
@@ -108,22 +108,22 @@ class DiskStorage:
 
     def open_log(self, hub_id: str, partition: int, retention: Retention) -> Log:
         directory = self.directory.partition(hub_id, partition)
-        opened = DiskLog(directory, bytes.fromhex(hub_id), partition, retention, self.writer)
-        for problem in opened.open():
+        disk_log = DiskLog(directory, bytes.fromhex(hub_id), partition, retention, self.writer)
+        for problem in disk_log.open():
             todo = "check the disk; restore a backup if events are missing"
             report = line(
                 "log_damaged", hub=hub_id, partition=partition, problem=problem, todo=todo
             )
             log.warning("%s", report)
-        return opened
+        return disk_log
 
     def delete_hub(self, hub_id: str) -> None:
         self.directory.delete_hub(hub_id)
 
     def load(self) -> NamespaceRecord | None:
         record = self.directory.load()
-        known = [hub.id for hub in record.hubs] if record is not None else []
-        for name in self.directory.unknown_entries(known):
+        known_ids = [hub.id for hub in record.hubs] if record is not None else []
+        for name in self.directory.unknown_entries(known_ids):
             if name.endswith(DELETED):
                 log.info("%s", line("hub_deletion_completed", directory=name))
                 self.directory.delete_hub(name.removesuffix(DELETED))

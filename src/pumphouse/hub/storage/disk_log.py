@@ -37,7 +37,7 @@ from pumphouse.hub.storage.writer import FileTask, Write, Writer, WriteStream
 FIRST_SEGMENT_BYTES = 1 << 20  # segments grow with the partition: a small partition stays small
 SEGMENT_BYTES = 32 << 20
 CURSORS_MAX = 64  # readers whose next position is remembered
-CHUNK_SLACK = 64 * 1024
+CHUNK_SLACK = 64 * 1024  # read in addition to the wanted frames, for the heads of their groups
 
 Committed = Callable[[AmqpError | None], None]
 
@@ -69,7 +69,8 @@ class DiskLog:
         self.last_offset = -1
         self.last_ms = NEVER_MS
         self.size = 0
-        self.failed: AmqpError | None = None  # permanently: the content of the disk is unknown
+        # Set for good by a failed sync, after which the content of the disk is unknown.
+        self.failed: AmqpError | None = None
         self._stream = WriteStream()
         self._cursors: OrderedDict[int, Cursor] = OrderedDict()
 
@@ -102,7 +103,7 @@ class DiskLog:
         return problems
 
     def resume(self, problems: list[str]) -> None:
-        """Continue the numbers where the segments end."""
+        """Set the counters from the opened segments; events missing between them are a problem."""
         for before, after in zip(self.segments, self.segments[1:], strict=False):
             self.seal(before)
             if before.index.next_sequence != after.head.sequence:
@@ -164,9 +165,9 @@ class DiskLog:
         if last is not None:
             last.full = True
             self.seal_if_written(last)
-        grown = FIRST_SEGMENT_BYTES if last is None else 2 * last.allocated
-        most = max(FIRST_SEGMENT_BYTES, min(SEGMENT_BYTES, self.retention.bytes_max // 8))
-        allocated = max(segment_format.FILE_HEAD_SIZE + size, min(grown, most))
+        doubled = FIRST_SEGMENT_BYTES if last is None else 2 * last.allocated
+        allocated_max = max(FIRST_SEGMENT_BYTES, min(SEGMENT_BYTES, self.retention.bytes_max // 8))
+        allocated = max(segment_format.FILE_HEAD_SIZE + size, min(doubled, allocated_max))
         head = FileHead(self.hub, self.partition, self.staged_sequence, self.staged_offset, 0)
         self.segments.append(create_segment(self.directory, head, allocated))
         return self.segments[-1]
@@ -307,7 +308,7 @@ class DiskLog:
         try:
             return locate(self, position)
         except OSError as failure:
-            raise self.read_error(position.value, failure) from None
+            raise self.read_error(f"{position.kind} {position.value}", failure) from None
 
     def after_offset(self, offset: int, inclusive: bool) -> int:
         for segment in reversed(self.segments):
@@ -327,8 +328,8 @@ class DiskLog:
         chunk = segment.pread(group.lengths_at, 4 * group.events)
         sizes = segment_format.frame_lengths(chunk, group, group.lengths_at)
         offsets = group.offset + sizes.cumsum() - sizes
-        number = int(np.searchsorted(offsets, offset, side="left" if inclusive else "right"))
-        return group.sequence + number
+        event_number = int(np.searchsorted(offsets, offset, side="left" if inclusive else "right"))
+        return group.sequence + event_number
 
     def after_time(self, ms: float, inclusive: bool) -> int:
         def late_enough(group: Group) -> bool:
@@ -350,10 +351,10 @@ class DiskLog:
             group = segment.group_at(position)
             if group is not None and fits(group):
                 return group
-            after = self.after_damage(segment, position) if group is None else group.end
-            if after is None:
+            next_position = self.after_damage(segment, position) if group is None else group.end
+            if next_position is None:
                 return None
-            position = after
+            position = next_position
         return None
 
     def after_damage(self, segment: SegmentFile, position: int) -> int | None:
@@ -363,9 +364,9 @@ class DiskLog:
 
     def rescan(self, segment: SegmentFile) -> None:
         """Scan a segment in which damage was found."""
-        before = segment.index.end
+        old_end = segment.index.end
         if segment.rescan():
-            self.size += segment.index.end - before
+            self.size += segment.index.end - old_end
             self._cursors.clear()
 
     # -- retention --------------------------------------------------------------------------------
@@ -386,7 +387,7 @@ class DiskLog:
 
 
 def ignore(error: OSError | None) -> None:
-    """For tasks that may fail: the next start rebuilds an index and finds a file left over."""
+    """Ignore the result of a task: a missing index or a leftover file is harmless at a start."""
 
 
 def write_error(name: str, error: OSError) -> AmqpError:

@@ -19,7 +19,8 @@ from pumphouse.hub.storage.segment_format import Group
 
 STRIDE_BYTES = 64 * 1024
 MAGIC = b"PUMPIDX\x01"
-HEAD = struct.Struct(">8sIQqqqq")  # magic, entries, end, events' next sequence, offset, time, last
+# magic, entries, end, next sequence, next offset, last time, last offset
+HEAD = struct.Struct(">8sIQqqqq")
 
 
 class SparseIndex:
@@ -53,7 +54,7 @@ class SparseIndex:
         self.last_ms = group.enqueued_ms
 
     def starts_at(self, position: int, sequence: int, offset: int) -> bool:
-        """Whether this is the first entry. If not, the index belongs to another segment."""
+        """Whether the first entry has these numbers; if not, the index is of another segment."""
         first = [column[:1].tolist() for column in (self.positions, self.sequences, self.offsets)]
         return first == [[position], [sequence], [offset]]
 
@@ -95,8 +96,8 @@ def decode_index(data: bytes) -> SparseIndex | None:
     _, entries, end, next_sequence, next_offset, last_ms, last_offset = HEAD.unpack_from(data)
     index = SparseIndex(next_sequence, next_offset, end)
     index.last_ms, index.last_offset = last_ms, last_offset
-    for number, column in enumerate(columns(index)):
-        start = HEAD.size + 8 * entries * number
+    for column_number, column in enumerate(columns(index)):
+        start = HEAD.size + 8 * entries * column_number
         column.extend(np.frombuffer(data, ">i8", entries, start).tolist())
     return index
 

@@ -23,14 +23,15 @@ from pumphouse.hub.options import Retention
 from pumphouse.hub.positions import locate
 from pumphouse.hub.storage.run import Run
 
-SEGMENT_BYTES = 1 << 20  # small enough for retention by bytes, large enough to be few
+# Retention drops whole segments: smaller ones make it more exact, larger ones are fewer.
+SEGMENT_BYTES = 1 << 20
 
 
 DEFAULT_RETENTION = Retention()
 
 
 class Segment:
-    """A stretch of consecutive events."""
+    """Consecutive events of a partition, as frames with an index."""
 
     __slots__ = ("data", "group_firsts", "group_times", "offset", "sequence", "starts")
 
@@ -50,7 +51,7 @@ class Segment:
         if self.data:
             self.data += frames
         else:
-            self.data = frames  # a full batch fills a segment: no copy is needed
+            self.data = frames  # the first batch becomes the segment's data, without a copy
 
     @property
     def next_sequence(self) -> int:
@@ -58,10 +59,10 @@ class Segment:
 
     def first_after(self, ms: float, inclusive: bool) -> int:
         """The sequence number of the first event enqueued after (or at) a time."""
-        number = (bisect_left if inclusive else bisect_right)(self.group_times, ms)
-        if number == len(self.group_times):
+        group_number = (bisect_left if inclusive else bisect_right)(self.group_times, ms)
+        if group_number == len(self.group_times):
             return self.next_sequence
-        return self.sequence + self.group_firsts[number]
+        return self.sequence + self.group_firsts[group_number]
 
     def read(self, sequence: int, count_max: int, bytes_max: int) -> Run:
         """At least one event and at most `count_max`; more than one only within `bytes_max`."""
@@ -72,7 +73,7 @@ class Segment:
         if end - begin > bytes_max:
             last = max(first + 1, bisect_right(starts, begin + bytes_max, first, last) - 1)
             end = len(self.data) if last == len(starts) else starts[last]
-        # The slice of the index is a copy: numpy must not keep an array from growing.
+        # Slicing copies the index: an array that numpy refers to could not grow any more.
         positions = np.frombuffer(starts[first:last], np.uint32).astype(np.intp)
         return Run(self.data[begin:end], positions - begin, sequence)
 
@@ -161,10 +162,10 @@ class MemoryLog:
         if not self.segments or offset < self.segments[0].offset:
             return self.begin
         segment = self.segments[bisect_right(self.segments, offset, key=by_offset) - 1]
-        number = (bisect_left if inclusive else bisect_right)(
+        event_number = (bisect_left if inclusive else bisect_right)(
             segment.starts, offset - segment.offset
         )
-        return max(self.begin, segment.sequence + number)
+        return max(self.begin, segment.sequence + event_number)
 
     def after_time(self, ms: float, inclusive: bool) -> int:
         for segment in self.segments:

@@ -33,12 +33,15 @@ class RunBuilder:
         return self.count_left > 0 and self.bytes_left > 0
 
     def take(self, chunk: bytes, group: Group, base: int) -> bool:
-        """Take the events of a group that fit; True if all of them did."""
+        """Take the events of a group that fit; True if all of them did.
+
+        `chunk` holds the group; its first byte is at position `base` of the file.
+        """
         sizes = frame_lengths(chunk, group, base)[self.next_sequence - group.sequence :]
         ends = sizes.cumsum()
-        fitting = int(np.searchsorted(ends, self.bytes_left, side="right"))
+        fitting_events = int(np.searchsorted(ends, self.bytes_left, side="right"))
         # The first event is taken whatever its size: otherwise a large one could not be read.
-        events = min(self.count_left, len(sizes), max(fitting, 0 if self.pieces else 1))
+        events = min(self.count_left, len(sizes), max(fitting_events, 0 if self.pieces else 1))
         if not events:
             return False
         size = int(ends[events - 1])

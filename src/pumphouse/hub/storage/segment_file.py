@@ -23,10 +23,10 @@ class SegmentFile:
         self.head = head
         self.index = index
         self.allocated = allocated
-        self.staged_end = index.end  # where the next group goes: after index.end while writing
+        self.staged_end = index.end  # where the next group goes; above index.end while writing
         self.damage: list[DamagedRange] = []
-        self.scanned = scanned  # or written by this process: `damage` is known
-        self.full = not scanned  # no more is staged; sealed after all of it is written
+        self.scanned = scanned  # or written by this process; if False, `damage` is unknown
+        self.full = not scanned  # takes no more groups; sealed after the staged ones are written
         self.new = False  # the file does not exist yet
         self.has_head = True  # a valid header
         self._write_fd = -1
@@ -105,7 +105,9 @@ class SegmentFile:
 
     def after_damage(self, position: int) -> int | None:
         """The end of the damaged range at a position; None if it is not in one."""
-        ends = (lost.end for lost in self.damage if lost.position <= position < lost.end)
+        ends = (
+            damaged.end for damaged in self.damage if damaged.position <= position < damaged.end
+        )
         return next(ends, None)
 
     def close(self) -> None:
@@ -132,8 +134,8 @@ def sync_directory(path: Path) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace a file in one step: a crash leaves either the old or the new content."""
-    draft = path.with_name(path.name + ".new")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    temporary_path = path.with_name(path.name + ".new")
+    fd = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         view = memoryview(data)
         while view:
@@ -141,7 +143,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-    os.replace(draft, path)
+    os.replace(temporary_path, path)
     sync_directory(path.parent)
 
 
@@ -219,8 +221,8 @@ def scan(path: Path, head: FileHead, size: int, problems: list[str]) -> SegmentF
         return None
     segment = SegmentFile(path, head, index_of(head, recovery), size, scanned=True)
     segment.damage = recovery.damage
-    for lost in recovery.damage:
-        problems.append(f"{path.name}: bytes {lost.position} to {lost.end} are damaged")
+    for damaged in recovery.damage:
+        problems.append(f"{path.name}: bytes {damaged.position} to {damaged.end} are damaged")
     if recovery.torn_bytes:
         problems.append(
             f"{path.name}: {recovery.torn_bytes} bytes at {recovery.end} are not a valid group "

@@ -43,7 +43,7 @@ CRC = struct.Struct(">I")
 class FileHead(NamedTuple):
     """The header of a segment file."""
 
-    hub: bytes  # the sixteen bytes of the hub's id, which is unique for ever
+    hub: bytes  # the sixteen bytes of the hub's id, which is never used again
     partition: int
     sequence: int  # of the first event
     offset: int
@@ -177,8 +177,8 @@ class ExpectedGroup(NamedTuple):
 def recover(data: bytes, sequence: int = 0, offset: int = 0) -> Recovery:
     """Scan a whole file for every intact group. The caller cuts a torn tail off.
 
-    `sequence` and `offset` are those of the first group. Zeros are not taken for the end: bytes in
-    the middle may have been wiped.
+    `sequence` and `offset` are those of the first group. Zeros do not end the scan: bytes in
+    the middle may have been overwritten with zeros.
     """
     groups: list[Group] = []
     damage: list[DamagedRange] = []
@@ -203,21 +203,21 @@ def next_intact(data: bytes, expected: ExpectedGroup) -> Group | None:
 
 
 def follows(group: Group, expected: ExpectedGroup) -> bool:
-    """Whether a group can be at its position.
+    """Whether the numbers of a group fit its position in the file.
 
     The damaged bytes before it are those of the lost groups: a head for each, a length for each of
     their events, and their frames. The numbers of the group must match that. So a stale copy, a
-    piece of another file, or an event whose body holds a group, is not taken for a group.
+    piece of another file, or an event whose body holds a group, is not mistaken for a group.
     """
     gap = group.position - expected.position
-    events, frames = group.sequence - expected.sequence, group.offset - expected.offset
-    if not group.events or events < 0 or frames < 0:
+    events, frame_bytes = group.sequence - expected.sequence, group.offset - expected.offset
+    if not group.events or events < 0 or frame_bytes < 0:
         return False
-    heads, rest = divmod(gap - 4 * events - frames, GROUP_HEAD_SIZE)
+    heads, rest = divmod(gap - 4 * events - frame_bytes, GROUP_HEAD_SIZE)
     return rest == 0 and min(gap, 1) <= heads <= events
 
 
 def torn_size(data: bytes, position: int) -> int:
     """The number of bytes after the last group, without trailing zeros."""
-    written = np.flatnonzero(np.frombuffer(data, np.uint8)[position:])
-    return int(written[-1]) + 1 if len(written) else 0
+    nonzero = np.flatnonzero(np.frombuffer(data, np.uint8)[position:])
+    return int(nonzero[-1]) + 1 if len(nonzero) else 0

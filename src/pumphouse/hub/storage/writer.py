@@ -95,7 +95,7 @@ class Writer:
         while (jobs := self.take()) is not None:
             for writes, tasks in rounds(jobs):
                 self.write_all(writes)
-                # A task may close or delete a file: sync it first.
+                # A task may close or delete a file: sync it first. No jobs: a sync is due (`take`).
                 if self.sync == ALWAYS or tasks or not jobs:
                     self.sync_all(writes)
                 for task in tasks:
@@ -120,16 +120,16 @@ class Writer:
             task.error = failure
 
     def write_all(self, writes: list[Write]) -> None:
-        for run in join_adjacent(writes):
-            first = run[0]
+        for adjacent in join_adjacent(writes):
+            first = adjacent[0]
             if first.stream.error is None:
                 try:
                     fd = first.file.open_for_writing()
-                    write_at(fd, [write.data for write in run], first.position)
+                    write_at(fd, [write.data for write in adjacent], first.position)
                     self._unsynced[fd] = first.file
                 except OSError as failure:
                     self.end_stream(first, failure)
-            for write in run:
+            for write in adjacent:
                 write.error = first.stream.error
 
     def end_stream(self, first: Write, failure: OSError) -> None:
@@ -162,7 +162,7 @@ def report_all(jobs: list[Write | FileTask]) -> None:
 
 
 def rounds(jobs: list[Write | FileTask]) -> list[tuple[list[Write], list[FileTask]]]:
-    """Writes with the tasks after them, in the order they were put.
+    """Split jobs into rounds, in order: some writes, then the tasks that were put after them.
 
     The order matters: a file may be deleted and then written again under the same name.
     """
