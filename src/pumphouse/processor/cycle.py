@@ -60,12 +60,12 @@ def names(partitions: Iterable[str]) -> str:
 
 
 class Cycle:
-    """Runs cycles for one host. It keeps the partitions of the hub, and its last census."""
+    """Runs cycles for one host. It remembers the hub's partitions and the last census."""
 
     def __init__(self, host: Host, strategy: Strategy, partitions: tuple[str, ...]) -> None:
         self.host, self.strategy, self.partitions = host, strategy, partitions
         self.lost: list[str] = []  # since the last report
-        self._before: Census | None = None
+        self._last_census: Census | None = None
         self._member_written_s = -math.inf
 
     async def once(self, busy: Set[str]) -> CycleReport:
@@ -79,19 +79,19 @@ class Cycle:
         unheld = leases.apply_listing(listing, sent_s)
         confirmed = await leases.confirm(unheld)
         if self.strategy.max_partitions is not None:
-            await self._write_member()  # others must know our limit before they see what we own
+            await self._write_member()  # before we claim: others must know our limit
         census = take_census(
-            host.name, self.partitions, listing, host.options.lease_s, before=self._before
+            host.name, self.partitions, listing, host.options.lease_s, before=self._last_census
         )
         self._log_hosts(census)
-        self._before = census
-        # A partition that was ours in this cycle and is no longer has a pump that is still ending.
-        # One that is ours by the listing but was not confirmed waits for the next cycle.
+        self._last_census = census
+        # The pump of a partition that was lost during this cycle may still run. A partition that
+        # is ours in the listing but could not be confirmed waits for the next cycle.
         held.update(row.partition for row in unheld)
         ending = held - leases.held.keys()
         choice, claimed = await self._act(census, listing, busy | ending)
         if self.strategy.max_partitions is None:
-            await self._write_member()  # not needed if the rows we have just claimed show us
+            await self._write_member()  # after the claims: the rows of an owner make it visible too
         return self._report(census, choice, (*confirmed, *claimed), started_s)
 
     async def _renew(self) -> None:
@@ -122,7 +122,10 @@ class Cycle:
             ) from None
 
     async def _write_member(self) -> None:
-        """Make this host visible. The rows of an owner do so too, but do not carry its limit."""
+        """Write our member record, so that others see this host.
+
+        The rows of an owner make it visible too, but do not contain its limit.
+        """
         host, limit = self.host, self.strategy.max_partitions
         fresh = limit is None or host.clock.monotonic() < self._member_written_s + MEMBER_EVERY_S
         if host.leases.held and fresh:
@@ -139,7 +142,10 @@ class Cycle:
     async def _act(
         self, census: Census, listing: Listing, busy: Set[str]
     ) -> tuple[Choice, list[str]]:
-        """Decide and write, again after a lost race; the choice, and what was claimed by it."""
+        """Decide and write. A strategy that `tries_on` repeats this after a lost race.
+
+        Returns the last choice and the partitions it claimed.
+        """
         choice, claimed = await self._act_once(census, listing, busy)
         while self.strategy.tries_on and not claimed and (lost := self._lost_races(choice)):
             census, busy = without_free(census, lost), busy | lost
@@ -166,7 +172,7 @@ class Cycle:
         return choice, claimed
 
     async def _epochs(self, now: Situation) -> Mapping[str, int]:
-        """The epochs of checkpoints, if a row has none."""
+        """Epochs by partition, from the checkpoints. These are read only if a row has no epoch."""
         if now.listing.epochs is not None or not needs_checkpoint_epochs(now):
             return now.listing.epochs or {}
         async with asyncio.timeout(self.host.options.store_s):
@@ -174,11 +180,11 @@ class Cycle:
 
     def _stole(self, census: Census, gained: tuple[str, ...]) -> bool:
         """Whether we took partitions from other hosts, and may find more soon."""
-        held = {p for p, host in census.assigned.items() if host != census.me}
-        return self.strategy.looks_again and not held.isdisjoint(gained)
+        held_by_others = {p for p, host in census.assigned.items() if host != census.me}
+        return self.strategy.looks_again and not held_by_others.isdisjoint(gained)
 
     def _log_hosts(self, census: Census) -> None:
-        before = set(self._before.members) if self._before is not None else {census.me}
+        before = set(self._last_census.members) if self._last_census is not None else {census.me}
         joined = sorted(set(census.members) - before)
         left = sorted(before - set(census.members))
         if joined or left:

@@ -57,18 +57,19 @@ class DeadLetters(Protocol):
 class DeadLetterFile:
     """Appends dead letters to a file, one JSON object per line, each synced to the disk.
 
-    Hosts may share one, in any loops or threads.
+    Several hosts may share one object, even from different event loops or threads.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<DeadLetterFile {self.path}>"
 
     async def write(self, letter: DeadLetter) -> None:
-        # Not in the loop's own threads: if the disk hangs, DNS and tokens still need those.
+        # Not in the event loop's default threads: DNS lookups and token requests use those, and a
+        # disk that hangs would block them.
         thread = ThreadPoolExecutor(1, "pumphouse dead letter")
         try:
             await asyncio.get_running_loop().run_in_executor(thread, self._append, as_line(letter))
@@ -80,8 +81,8 @@ class DeadLetterFile:
             thread.shutdown(wait=False)
 
     def _append(self, line: bytes) -> None:
-        # A thread lock: a cancelled writer does not stop the write in its thread.
-        with self._turn, self.path.open("ab") as file:
+        # A thread lock: after a cancellation the write still runs in its thread.
+        with self._lock, self.path.open("ab") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -104,7 +105,7 @@ class DeadLetterHub:
         await sender.send([as_event(letter)])
 
     async def _open(self) -> Sender:
-        """The sender; the first of several letters opens it."""
+        """The sender. The first letter opens it; letters written meanwhile wait."""
         async with self._opening:
             return self._sender or await self._connect_sender()
 
@@ -125,7 +126,7 @@ class DeadLetterHub:
 def as_event(letter: DeadLetter) -> Event:
     """The event for a dead-letter hub."""
     event = letter.event
-    cause = {
+    details = {
         "dead-letter-cause": letter.reason,
         "dead-letter-partition": letter.partition,
         "dead-letter-sequence": -1 if event.sequence is None else event.sequence,
@@ -133,7 +134,7 @@ def as_event(letter: DeadLetter) -> Event:
         "dead-letter-host": letter.host,
         "dead-letter-tried": letter.tried,
     }
-    properties = {**event.properties, **cause}
+    properties = {**event.properties, **details}
     return Event(
         event.body,
         {encodable(name): encodable(value) for name, value in properties.items()},
@@ -179,7 +180,7 @@ def encodable(value: T) -> T | str:
 
 
 def as_json(value: Any) -> Any:
-    """A value that JSON cannot express: a property may have any AMQP type."""
+    """The JSON form of a value without a JSON type: a property may have any AMQP type."""
     if isinstance(value, bytes | bytearray | memoryview):
         return {"base64": base64.b64encode(value).decode()}
     return {"type": type(value).__name__, "value": str(value)}

@@ -69,7 +69,7 @@ STOPPED_EARLY = "{} was stopped while it started"
 class Engine:
     """One host: it shares the partitions of a hub with other hosts, and serves those it owns."""
 
-    client: HubClient  # these three are there once `start` has connected
+    client: HubClient  # these three are set when `start` has connected
     group: Group
     leases: LeaseTable
 
@@ -153,7 +153,7 @@ class Engine:
         try:
             await self._starting
         except asyncio.CancelledError:
-            await self._close()  # it may have opened everything a moment ago
+            await self._close()  # the cancelled start may have opened everything already
             if is_cancelled():
                 raise
             raise OptionError(STOPPED_EARLY.format(self.name)) from None
@@ -196,7 +196,7 @@ class Engine:
     async def run(self) -> None:
         """Until cancelled, or until the engine has stopped; raises if it failed."""
         if self._running is None:
-            raise OptionError(f"{self.name} was not started")
+            raise OptionError(f"{self.name} was not started: call start() first")
         await asyncio.wait([self._running])
         if not self._running.cancelled():
             self._running.result()
@@ -204,8 +204,8 @@ class Engine:
     async def stop(self) -> None:
         """Finish the batches in hand, checkpoint, release, leave. Bounded, even if handlers hang.
 
-        A start under way is cancelled. Called by a handler it returns at once, because the batch
-        of that handler is in hand too: the engine stops when the handler has returned.
+        A start under way is cancelled. If a handler calls this, it returns at once: the engine
+        stops after that handler has returned, because its batch is in hand too.
         """
         if self._starting is not None:
             await self._cancel_start(self._starting)
@@ -217,7 +217,7 @@ class Engine:
             self._ending = asyncio.create_task(self._end(self._running), name=f"end {self.name}")
         caller = asyncio.current_task()
         self.reporter.ignore(caller)  # a callback that awaits stop() is not awaited by it
-        # Shielded: a caller that stops waiting does not prevent the end.
+        # Shielded: if the caller is cancelled, the engine still stops.
         if not self._is_serving(caller) and await asyncio.shield(self._ending):
             await self.run()
 
@@ -233,7 +233,7 @@ class Engine:
             await asyncio.wait([starting], timeout=self.options.store_s)
 
     async def _end(self, running: asyncio.Task[None]) -> bool:
-        """Wait for a clean end, or cancel after a deadline; whether it was in time."""
+        """Wait for a clean end and cancel after a deadline; True if the end was clean."""
         limit_s = self.options.stop_s + 4 * self.options.store_s
         _, late = await asyncio.wait([running], timeout=limit_s)
         if late:
@@ -311,7 +311,8 @@ class Engine:
             now_s = self.clock.monotonic()
             held = list(leases.held.values())
             self._report_stuck()
-            await leases.renew([h.partition for h in held if due_on_watch(h, now_s, options)])
+            due = [lease.partition for lease in held if due_on_watch(lease, now_s, options)]
+            await leases.renew(due)
 
     def _report_stuck(self) -> None:
         for supervisor in self._supervisors.values():
@@ -325,9 +326,9 @@ class Engine:
         if tasks := {supervisor.task for supervisor in self._supervisors.values()}:
             await asyncio.wait(tasks, timeout=self.options.stop_s)
         for supervisor in list(self._supervisors.values()):
-            late = supervisor.why_late()
-            event = "handler_stuck" if isinstance(late, HandlerStuck) else "release_failed"
-            self.reporter.failed(event, supervisor.partition, late)
+            error = supervisor.why_late()
+            event = "handler_stuck" if isinstance(error, HandlerStuck) else "release_failed"
+            self.reporter.failed(event, supervisor.partition, error)
             supervisor.task.cancel()
         await self._release(sorted(self.leases.held.keys() - self._supervisors.keys()))
 

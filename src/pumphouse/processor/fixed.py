@@ -1,8 +1,8 @@
 """FixedPartitionProcessor: a host that claims a fixed number of partitions and keeps them.
 
 For work that must not move: a day of data in memory, or a database with a single writer. Once a
-second it claims one more free partition, up to its number. It never takes a partition from another
-host, and gives none up while it lives.
+second it claims one more free partition, up to `partitions`. It never takes a partition from
+another host, and gives none up while it runs.
 
     processor = FixedPartitionProcessor.from_env()
 
@@ -49,7 +49,7 @@ B = TypeVar("B", bound=OnBatch)
 E = TypeVar("E", bound=OnError)
 
 ASSIGNED, RENEWED, RELEASED = "assigned", "renewed", "released"
-# The changes of ownership that the engine reports, by the names of this API.
+# The names that this API has for the changes of ownership which the engine reports.
 CHANGES = {
     reporting.CLAIMED: ASSIGNED,
     reporting.RENEWED: RENEWED,
@@ -161,7 +161,10 @@ class FixedPartitionProcessor:
         environ: Mapping[str, str] | None = None,
         **more: Any,
     ) -> FixedPartitionProcessor:
-        """The processor of this process for this hub and group; the first call makes it."""
+        """The processor of this process for this hub and group.
+
+        The first call makes it, and so does a call after it was stopped.
+        """
         variables = os.environ if environ is None else environ
         key = (
             variables.get("INBOUND_EVENTHUB_CONNSTRING", ""),
@@ -174,7 +177,7 @@ class FixedPartitionProcessor:
     # -- your callbacks ---------------------------------------------------------------------------
 
     def on_batch(self, handler: B) -> B:
-        """Call this with every batch: the partition (it has an id, it can checkpoint), events."""
+        """Call `handler(partition, events)` for every batch; `partition` can checkpoint."""
         self._batch.append(handler)
         return handler
 
@@ -194,7 +197,7 @@ class FixedPartitionProcessor:
         return handler
 
     def on_error(self, handler: E) -> E:
-        """Call this with every error: the partition it concerns, or None, and the exception."""
+        """Call `handler(partition or None, exception)` for every error."""
         self._errors.append(handler)
         return handler
 

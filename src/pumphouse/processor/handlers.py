@@ -44,7 +44,7 @@ class PartitionEnded(Exception):
 
 
 class Handling:
-    """Serves partitions by calling one handler. Every exception of it is reported."""
+    """Serves partitions by calling one handler. Every exception that it raises is reported."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Handling:
             await self._dead_letters.close()
 
     async def handle(self, partition: PartitionClient, batch: list[Event]) -> None:
-        """Handle one batch by the poison policy. PartitionEnded if the partition ends first."""
+        """Handle one batch under the poison policy. PartitionEnded if the partition ends first."""
         raised = await self._try(partition, batch, self._policy.retries)
         if raised is None:
             return
@@ -115,7 +115,7 @@ class Handling:
             except asyncio.CancelledError:
                 if is_cancelled():
                     raise
-                raised = RuntimeError("something that the handler awaited was cancelled")
+                raised = RuntimeError("the handler awaited a task or future that was cancelled")
                 self._reporter.failed("handler_failed", partition.id, raised)
             except OwnershipLost:
                 raise PartitionEnded from None
@@ -152,7 +152,7 @@ class Handling:
         self._reporter.failed("event_poisoned", partition.id, poison)
 
     async def _write_letter(self, partition: PartitionClient, letter: DeadLetter) -> None:
-        """Write a dead letter; until that has succeeded nothing further is handled."""
+        """Write a dead letter, with retries. The partition handles nothing else meanwhile."""
         assert self._dead_letters is not None
         failures = 0
         while True:
@@ -198,7 +198,7 @@ class ThreadCall:
         self.runs = False
 
     def __call__(self) -> Any:
-        """StopIteration becomes RuntimeError: a future cannot hold it, and would never end."""
+        """StopIteration becomes RuntimeError: a future cannot hold it and would never complete."""
         self.runs = True
         try:
             return self._function(*self._args)
@@ -229,9 +229,9 @@ async def call_user_code(
 class CallbackThreads:
     """Calls the callbacks of the user. Each lane has one thread of its own.
 
-    One thread per lane keeps the order: with two threads for all callbacks, two errors in quick
-    succession reached `on_exception` and `on_error` in different orders. A callback that hangs
-    delays only its own lane, and neither handlers nor renewals.
+    A lane is a kind of callback. One thread per lane keeps the order of its calls: with several
+    threads, two errors in quick succession could reach `on_exception` and `on_error` in different
+    orders. A callback that hangs delays only its own lane, and neither handlers nor renewals.
     """
 
     def __init__(self, host: str, *lanes: str) -> None:

@@ -14,7 +14,7 @@
   it. Neither moves backwards.
 * `close` gets the reason: the lease is lost (another host has the partition, or was given it), or
   the host shuts down. It may still checkpoint, unless the lease has ended.
-  It is not called for a partition whose plain `process_events` still runs when the host must leave.
+  It is not called if a plain `process_events` still runs in its thread when the host must stop.
 * Methods may be coroutines or plain functions. Plain ones run in threads and block nothing else.
 """
 
@@ -103,7 +103,7 @@ class PartitionContext:
         return self.partition.epoch
 
     async def checkpoint(self, event: Event | None = None) -> None:
-        """Everything up to `event` is handled; without one, everything handed out so far."""
+        """Record that everything up to `event` is handled; without it, all handed out so far."""
         await self.partition.checkpoint(event or self.at)
 
 
@@ -164,7 +164,7 @@ class EventProcessorHost:
         partition_manager_options: PartitionManagerOptions | None = None,
         **more: Any,
     ) -> Self:
-        """A host with leases and checkpoints in Azure Blob storage, where such hosts keep them."""
+        """A host that keeps leases and checkpoints in Azure Blob storage, in the EPH format."""
         from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 
         manager = partition_manager_options or PartitionManagerOptions()
@@ -240,10 +240,10 @@ class EventProcessorHost:
     ) -> None:
         """Call `on_message` for every event, one at a time per partition; `on_error` for errors."""
 
-        def make() -> EventProcessor:
+        def new_processor() -> EventProcessor:
             return OneByOne(on_message, on_error, self._call, self._call_on_error)
 
-        await self.register(make, options)
+        await self.register(new_processor, options)
 
     async def run(self) -> None:
         """Until cancelled or unregistered; raises if the host itself failed."""
@@ -340,7 +340,7 @@ class EventProcessorHost:
             await result
 
     def _is_in_thread(self, partition: str) -> bool:
-        """Whether a plain method still runs, though its call was cancelled."""
+        """Whether a plain method still runs in its thread, though its caller was cancelled."""
         call = self._thread_calls.get(partition)
         return call is not None and call.runs
 
@@ -377,7 +377,7 @@ class ServedPartition:
 class OneByOne:
     """An event processor made of two functions, with one call per event.
 
-    When a batch is retried, its events that were handled are not handled twice.
+    When a batch is retried, events that were handled already are left out.
     """
 
     def __init__(

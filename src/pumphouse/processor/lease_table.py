@@ -83,8 +83,9 @@ class LeaseTable:
         self.options, self.clock = options, clock
         self.listener, self.reporter = listener, reporter
         self.held: dict[str, Lease] = {}
-        self.listing_needed = asyncio.Event()  # a refusal did not tell what is stored
-        # Epochs that are ours if a row shows them: of claims without a response, and requests.
+        self.listing_needed = asyncio.Event()  # a store refused a write without returning the row
+        # A row in our name with one of these epochs is ours: they are the epochs of our requests,
+        # and of claims and raises that got no response.
         self._expected: defaultdict[str, set[int]] = defaultdict(set)
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._counted: defaultdict[str, int] = defaultdict(int)  # events since the last renewal
@@ -94,7 +95,7 @@ class LeaseTable:
         return f"<LeaseTable {self.host} | {' '.join(self.held) or 'nothing'}>"
 
     def is_valid(self, partition: str, epoch: int) -> bool:
-        """Whether the lease with this epoch allows to deliver and to checkpoint now."""
+        """Whether this host may deliver and checkpoint now, by the lease with this epoch."""
         lease = self.held.get(partition)
         if lease is None or lease.row.epoch != epoch:
             return False
@@ -201,7 +202,7 @@ class LeaseTable:
     async def claim(
         self, rows: Sequence[Ownership], listed: Mapping[str, Ownership] | None = None
     ) -> list[str]:
-        """Write these claims; the partitions that were granted. `listed` are the rows before."""
+        """Write these claims; the partitions that were granted. `listed` has the rows before."""
         before = listed or {}
         sent_s, outcomes = await self._request(rows, [row.epoch for row in rows])
         granted = _granted(outcomes)
@@ -241,8 +242,8 @@ class LeaseTable:
             return False
         lease = granted_lease(row, sent_s, self.clock.monotonic())
         reason = claim_reason(before, self.host, self.options.lease_s)
-        other = before is not None and before.owner not in ("", self.host)
-        previous = before.owner if before is not None and other else None
+        had_other_owner = before is not None and before.owner not in ("", self.host)
+        previous = before.owner if before is not None and had_other_owner else None
         self._log("partition_claimed", row, reason=reason, previous_owner=previous)
         self._update(lease)
         return True
@@ -290,7 +291,7 @@ class LeaseTable:
     # -- giving up, and raising epochs ------------------------------------------------------------
 
     async def give_up(self, partition: str, reason: str = "shutdown") -> bool:
-        """Release a partition, or hand it over to its successor; whether that is certain."""
+        """Release a partition, or hand it over to its successor; True if that is certain."""
         async with self._writing([partition]):
             for _ in range(GIVE_UP_ATTEMPTS):
                 if partition not in self.held:
@@ -298,7 +299,7 @@ class LeaseTable:
                 if await self._give_up_once(self.held[partition], reason):
                     return True
             self.held.pop(partition, None)
-        text = f"partition {partition} could not be given up: it is ours until its lease expires"
+        text = f"partition {partition} could not be given up: it stays ours until its lease expires"
         self.reporter.failed("release_failed", partition, StoreError(text))
         return False
 
@@ -329,8 +330,9 @@ class LeaseTable:
             async with asyncio.timeout(self.options.store_s):
                 listing = await self.store.list_ownership(self.group)
         except (TimeoutError, StoreError) as error:
-            failed = StoreError(f"the rows could not be listed: {error}")
-            self.reporter.failed("release_failed", partition, failed)
+            why = str(error) or f"the store did not respond within {self.options.store_s:g} s"
+            listing_error = StoreError(f"the rows of {self.group} could not be listed: {why}")
+            self.reporter.failed("release_failed", partition, listing_error)
             return None
         return next((row for row in listing.ownerships if row.partition == partition), None)
 
@@ -345,11 +347,13 @@ class LeaseTable:
         if partition not in self.held:
             raise OwnershipLost(partition, 0)
         if self.may_become_ours(partition):
-            raise StoreError(f"the epoch of partition {partition} is not known: no response")
+            raise StoreError(
+                f"the epoch of partition {partition} is unknown: a write got no response"
+            )
         return self.held[partition].row.epoch
 
     async def raise_epoch(self, partition: str, above: int) -> int:
-        """Raise our epoch above another one; the new epoch. OwnershipLost if it is not ours.
+        """Raise our epoch above `above` and return it. OwnershipLost if the row is not ours.
 
         Only the rightful owner is granted this write: the etag of any other host is stale.
         """
@@ -376,7 +380,10 @@ class LeaseTable:
                 if after is not None and after.row.epoch > above:
                     return after.row.epoch
                 if after is not None and after.doubtful:
-                    raise StoreError(f"the owner of partition {partition} is not known")
+                    raise StoreError(
+                        f"the owner of partition {partition} is unknown: the store refused a write "
+                        "and did not return the row"
+                    )
         raise OwnershipLost(partition, above)
 
     # -- writing ----------------------------------------------------------------------------------
@@ -384,15 +391,15 @@ class LeaseTable:
     @asynccontextmanager
     async def _writing(self, partitions: Sequence[str]) -> AsyncIterator[None]:
         """One write at a time for each of these partitions."""
-        taken: list[asyncio.Lock] = []
+        acquired: list[asyncio.Lock] = []
         try:
             # Always in the same order, so that two writers of several partitions cannot deadlock.
             for partition in sorted(partitions):
                 await self._locks[partition].acquire()
-                taken.append(self._locks[partition])
+                acquired.append(self._locks[partition])
             yield
         finally:
-            for lock in taken:
+            for lock in acquired:
                 lock.release()
 
     async def _write(self, rows: Sequence[Ownership]) -> list[ClaimOutcome]:

@@ -61,9 +61,9 @@ class PoisonPolicy:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """When a checkpoint is written automatically; never, if neither is given.
+    """When a checkpoint is written automatically; never, if no field is given.
 
-    With both, the first one counts. A clean move or stop also writes what was handled.
+    With both, whichever is due first counts. A clean move or stop writes a checkpoint too.
     """
 
     every_events: int | None = None
@@ -179,7 +179,7 @@ class EventProcessorOptions:
     receive_timeout_s: float = 60.0
     # Call process_events without events if none came within receive_timeout_s.
     invoke_processor_after_receive_timeout: bool = False
-    # Where a partition without a checkpoint starts; without it, at the oldest event.
+    # Where a partition without a checkpoint starts. None: at the oldest event.
     initial_position_provider: Callable[[str], Position] | None = None
     on_exception: Callable[[ExceptionReceived], Awaitable[None] | None] | None = None
     poison: PoisonPolicy = field(default_factory=PoisonPolicy)
@@ -213,7 +213,7 @@ class PartitionManagerOptions:
 def host_engine_options(
     events: EventProcessorOptions, leases: PartitionManagerOptions
 ) -> ProcessorOptions:
-    """Both as options of the engine. The host scans as often as it renews."""
+    """The options of the engine for these two. Cycles run as often as leases are renewed."""
     idle_calls = events.invoke_processor_after_receive_timeout
     return ProcessorOptions(
         interval_s=leases.renew_interval_s,
@@ -266,7 +266,7 @@ class FixedPartitionSettings(TypedDict, total=False):
 
 
 def fixed_engine_options(fixed: FixedPartitionOptions, partitions: int) -> ProcessorOptions:
-    """As options of the engine. Checkpoints are written as often as leases are renewed."""
+    """The options of the engine for these. Checkpoints are as frequent as renewals."""
     every_s = fixed.renew_s if fixed.should_checkpoint else None
     return ProcessorOptions(
         interval_s=ASSIGN_EVERY_S,

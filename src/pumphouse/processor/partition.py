@@ -65,7 +65,7 @@ class PartitionClient:
         writer: CheckpointWriter,
         start_checkpoint: Checkpoint,
     ) -> None:
-        self.start_checkpoint = start_checkpoint  # as stored when this client began, stamped
+        self.start_checkpoint = start_checkpoint  # as stored at the start, stamped by us
         self.batches_handed_out = 0
         self._host, self._term, self._source, self._writer = host, term, source, writer
         self._clock, self._options = host.clock, host.options
@@ -115,7 +115,7 @@ class PartitionClient:
         return self._last
 
     def in_hand_for_s(self) -> float:
-        """How long the present batch has been in hand; 0 if there is none."""
+        """How long the current batch has been in hand; 0 if there is none."""
         return 0.0 if self._in_hand_s is None else self._clock.monotonic() - self._in_hand_s
 
     # -- what your code calls ---------------------------------------------------------------------
@@ -123,7 +123,9 @@ class PartitionClient:
     async def batches(self) -> AsyncGenerator[list[Event], None]:
         """Batches in order, until the partition ends here. Only one iteration at a time."""
         if self._iterating:
-            raise OptionError(f"the batches of partition {self.id} are being read already")
+            raise OptionError(
+                f"the batches of partition {self.id} are being read already: use one loop at a time"
+            )
         self._iterating = True
         try:
             while (batch := await self._next()) is not None:
@@ -153,24 +155,25 @@ class PartitionClient:
         await self._write_or_end(event)
 
     def set_in_hand(self, batch: list[Event]) -> None:
-        """Only these events are in hand: a failed batch is retried event by event."""
+        """Narrow what is in hand to these events: a failed batch is retried event by event."""
         self._in_hand = batch[-1] if batch else self._in_hand
 
     def mark_handled(self, batch: list[Event]) -> None:
-        """These events are handled, even if the rest of the batch fails.
+        """Mark these events as handled, even if the rest of the batch fails.
 
-        A move or a stop then starts behind them. A whole batch is marked by requesting the next.
+        After a move or a stop, reading continues behind them. Requesting the next batch marks the
+        whole previous one.
         """
-        done = self._handled
-        self._handled = max(done, sequence_of(batch[-1]) if batch else -1)
-        new = batch
-        if batch and sequence_of(batch[0]) <= done:
-            new = [event for event in batch if sequence_of(event) > done]
-        self._term.count(len(new))
-        self._add_pending(new)
+        handled = self._handled
+        self._handled = max(handled, sequence_of(batch[-1]) if batch else -1)
+        unmarked = batch
+        if batch and sequence_of(batch[0]) <= handled:
+            unmarked = [event for event in batch if sequence_of(event) > handled]
+        self._term.count(len(unmarked))
+        self._add_pending(unmarked)
 
     async def sleep(self, seconds: float) -> bool:
-        """Wait, unless the partition stops meanwhile; whether it is still active."""
+        """Wait, or less if the partition stops; True if it is still active."""
         try:
             await self._term.unless_stopped(self._clock.sleep(seconds))
         except Stopped:
@@ -232,10 +235,10 @@ class PartitionClient:
 
     async def _next(self) -> list[Event] | None:
         """The next batch that may be handed out; None when the partition ends."""
-        asked_s = self._clock.monotonic()
+        requested_s = self._clock.monotonic()
         while self._is_active:
             try:
-                batch = await self._receive(asked_s)
+                batch = await self._receive(requested_s)
                 if self.paused:
                     await self._term.unless_stopped(self._unpaused.wait())
             except Stopped:
@@ -255,7 +258,7 @@ class PartitionClient:
                 if self._failures:
                     self._failures = 0
                     self._host.reporter.recovered("receive_failed", self.id)
-                if (batch or self._waited_enough(asked_s)) and self._is_active:
+                if (batch or self._waited_enough(requested_s)) and self._is_active:
                     self._last = self._in_hand = batch[-1] if batch else self._last
                     self._handled = -1
                     self.batches_handed_out += 1
@@ -266,17 +269,17 @@ class PartitionClient:
     def _is_active(self) -> bool:
         return self._term.is_active and self._ended is None
 
-    async def _receive(self, asked_s: float) -> list[Event]:
+    async def _receive(self, requested_s: float) -> list[Event]:
         await self._write_if_due()
         wait_s = min(RECEIVE_S, self._checkpoint_due_in_s)
         if self._options.max_wait_s is not None:
-            left_s = asked_s + self._options.max_wait_s - self._clock.monotonic()
-            wait_s = min(wait_s, max(0.0, left_s))
+            remaining_s = requested_s + self._options.max_wait_s - self._clock.monotonic()
+            wait_s = min(wait_s, max(0.0, remaining_s))
         return await self._term.unless_stopped(self._source.receive(wait_s))
 
-    def _waited_enough(self, asked_s: float) -> bool:
+    def _waited_enough(self, requested_s: float) -> bool:
         max_wait_s = self._options.max_wait_s
-        return max_wait_s is not None and self._clock.monotonic() >= asked_s + max_wait_s
+        return max_wait_s is not None and self._clock.monotonic() >= requested_s + max_wait_s
 
     async def _fenced_off(self) -> None:
         """A later owner has stamped the checkpoint, or it was moved by hand.

@@ -37,7 +37,7 @@ from pumphouse.leases.model import (
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 
 JOIN_S = 1.0  # the first cycle of a host only joins; hosts that start with it are visible by then
-RERUN_S = 0.015  # "at once" still lets other tasks run, as in the .NET processor
+RERUN_S = 0.015  # before a cycle that follows at once: other tasks run meanwhile, as in .NET
 JITTER = 0.1
 WHOLE_S = 1.0  # a store that reports whole seconds may report a deadline this much too late
 RENEW_SLACK = 1.1  # the cycle renews; the watch renews a lease that is late by this factor
@@ -56,14 +56,15 @@ class Lease:
     renewal_sent_s: float  # when a renewal was last sent, with any outcome
     deadline_s: float = math.inf  # a successor waits until then
     doubtful: bool = False  # a write was refused, and the store did not return the current row
-    renewal_due: bool = False  # a write of ours got no response: the lease counts from a renewal
+    # A write of ours took effect without a response: the lease is not extended until a renewal.
+    renewal_due: bool = False
 
     @property
     def partition(self) -> str:
         return self.row.partition
 
     def valid_until(self, lease_s: float) -> float:
-        """From then on nothing may be delivered or checkpointed."""
+        """The time from which on nothing may be delivered or checkpointed."""
         return min(self.since_s + lease_s, self.deadline_s - WHOLE_S)
 
 
@@ -123,7 +124,7 @@ def is_expected(row: Ownership, host: str, epochs: Set[int]) -> bool:
 
 
 def merged_lease(new: Lease, old: Lease) -> Lease:
-    """Both leases on one partition as one: validity is only extended, a deadline only nears."""
+    """The new lease, with the later `since_s` and the earlier deadline of the two."""
     since_s = max(new.since_s, old.since_s)
     return replace(new, since_s=since_s, deadline_s=min(new.deadline_s, old.deadline_s))
 
@@ -138,14 +139,17 @@ def expiry_reason(lease: Lease, lease_s: float) -> str:
 
 
 def due_in_cycle(lease: Lease, now_s: float, options: ProcessorOptions) -> bool:
-    """Whether a cycle renews it: the next cycle would be late, and the last renewal is not new."""
+    """Whether this cycle renews the lease: the next cycle would be too late.
+
+    A renewal that was sent less than half an interval ago is not repeated.
+    """
     age_s = now_s - lease.renewal_sent_s
     late = age_s >= options.renew_s / 2 and age_s + options.interval_s > options.renew_s
     return (late or lease.renewal_due) and not lease.doubtful
 
 
 def due_on_watch(lease: Lease, now_s: float, options: ProcessorOptions) -> bool:
-    """Whether it must be renewed at once because no cycle did."""
+    """Whether the watch renews the lease: no cycle has renewed it in time."""
     late = now_s - lease.renewal_sent_s >= options.renew_s * RENEW_SLACK
     # The renewal of a doubtful lease would be refused again; a listing has to come first.
     return (late or lease.renewal_due) and not lease.doubtful
@@ -158,16 +162,16 @@ def renewal_row(lease: Lease, now_s: float, rate: float | None) -> Ownership:
 
 def row_at(lease: Lease, now_s: float) -> Ownership:
     """The row of a lease, with the remaining time of its successor's deadline."""
-    left_s = None if lease.row.deadline_s is None else lease.deadline_s - now_s
-    return replace(lease.row, deadline_s=left_s)
+    remaining_s = None if lease.row.deadline_s is None else lease.deadline_s - now_s
+    return replace(lease.row, deadline_s=remaining_s)
 
 
 def smoothed_rate(before: float | None, events: int, elapsed_s: float) -> float | None:
     """Events per second, smoothed over a few renewals."""
     if elapsed_s <= 0:
         return before
-    now = events / elapsed_s
-    return now if before is None else before + 0.5 * (now - before)
+    measured = events / elapsed_s
+    return measured if before is None else before + 0.5 * (measured - before)
 
 
 # -- choosing what to write -----------------------------------------------------------------------
@@ -257,7 +261,7 @@ def _is_takable(partition: str, now: Situation) -> bool:
 def _is_left_to_sdk(
     row: Ownership | None, options: ProcessorOptions, epochs: Mapping[str, int]
 ) -> bool:
-    """Whether an official SDK is about to take the partition: it is left to it for one lease.
+    """Whether an official SDK is about to take the partition. We leave it free for one lease.
 
     The SDK took the row from one of our hosts, whose reader was still attached. SDK readers have
     epoch 0 and are refused then; the SDK releases the row and retries in its next cycle. If its
@@ -274,8 +278,8 @@ def _strays(now: Situation, most: int | None) -> tuple[list[str], list[Ownership
     They are from an earlier run of this host, or were given up while the store did not respond.
     """
     strays = [row for row in now.listing.ownerships if _is_stray(row, now)]
-    room = len(strays) if most is None else max(0, most - len(now.held))
-    kept = [row.partition for row in strays if not row.successor][:room]
+    capacity = len(strays) if most is None else max(0, most - len(now.held))
+    kept = [row.partition for row in strays if not row.successor][:capacity]
     return kept, [row for row in strays if row.partition not in kept]
 
 
@@ -299,7 +303,7 @@ def claim_reason(before: Ownership | None, host: str, lease_s: float) -> str:
     if before is None or not before.owner:
         return "free"
     if before.owner == host:
-        # Otherwise it is from an earlier run of this host, or by a claim without a response.
+        # own_row: from an earlier run of this host, or from a claim without a response.
         return "handed_over" if before.unconfirmed else "own_row"
     if before.overdue:
         return "handover_deadline"
@@ -357,7 +361,7 @@ def sequence_of(event: Event) -> int:
 
 
 def pumps_to_start(owned: Set[str], pumping: Set[str]) -> list[str]:
-    """The owned partitions that have no pump yet. A pump stops by the end of its own term."""
+    """The owned partitions without a pump. A pump ends by itself when its term ends."""
     return sorted(owned - pumping)
 
 

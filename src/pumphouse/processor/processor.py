@@ -12,8 +12,8 @@
     Engine -> Processor.partitions -> PartitionClient -> your tasks
               ^^^^^^^^^ this module
 
-Checkpoint inside the loop: after it the partition may move on. If a loop is left early, or ends
-with an error, its partition is offered again after a back-off.
+Checkpoint inside the loop: once it has ended, the partition may have another owner. If a loop is
+left early, or ends with an error, its partition is offered again after a back-off.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pumphouse.processor.reporting import OnError
 
 __all__ = ["Engine", "PartitionClient", "Processor"]
 
-OFFERED_MAX = 2000  # as many partitions as a hub can have: `put` never waits
+OFFERED_MAX = 2000  # no hub has more partitions, so `put` never waits
 
 
 class Processor:

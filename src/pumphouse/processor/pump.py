@@ -27,8 +27,8 @@ from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.plan import start_position
 from pumphouse.processor.term import Host, OwnershipTerm, StopReason
 
-CLOSE_S = 5.0  # to close a reader; the next owner's epoch does not wait for it
-STAMPS_MAX = 3
+CLOSE_S = 5.0  # to close a reader; a new owner need not wait: its higher epoch evicts the reader
+STAMPS_MAX = 3  # attempts to stamp the checkpoint; a refused one raises our epoch
 RAISES_MAX = 5  # epoch raises in one attempt to open a reader; then the refusal is reported
 
 Serve = Callable[[PartitionClient], Awaitable[None]]
@@ -92,8 +92,10 @@ class Pump:
             async with asyncio.timeout(STAMPS_MAX * self.host.options.store_s):
                 return await self._stamp_as_owner()
         except TimeoutError:
-            partition = self.term.partition
-            raise StoreError(f"the checkpoint of partition {partition} was not stamped") from None
+            raise StoreError(
+                f"the checkpoint of partition {self.term.partition} was not stamped within "
+                f"{STAMPS_MAX * self.host.options.store_s:g} s"
+            ) from None
 
     async def _stamp_as_owner(self) -> Checkpoint:
         await self.term.settle_epoch()
@@ -143,13 +145,13 @@ class Pump:
     def _continue_behind(self, event: Event) -> None:
         if event.sequence is None:
             raise PumphouseError(
-                f"the hub sent an event without a sequence number on {self.term.partition}"
+                f"the hub sent an event without a sequence number (partition {self.term.partition})"
             )
         position = Position("sequence", str(event.sequence))
         self._reader_options = replace(self._reader_options, position=position)
 
     async def _open(self) -> Reader:
-        """Open a reader behind the last event; above a higher epoch that refuses ours."""
+        """Open a reader behind the last event. If the hub refuses our epoch, raise it and retry."""
         self._reader_options = replace(self._reader_options, epoch=await self._settled_epoch())
         for _ in range(RAISES_MAX):
             try:
@@ -161,7 +163,7 @@ class Pump:
         return self._reader
 
     async def _settled_epoch(self) -> int:
-        """The epoch that the row certainly has, with the checkpoint stamped with it too."""
+        """The epoch that our row certainly has; the checkpoint is stamped with it first."""
         await self.term.settle_epoch()
         if self._writer.stamped_with != self.term.epoch:
             await self._writer.restamp(self.term.epoch)
@@ -169,9 +171,9 @@ class Pump:
 
     async def raise_epoch_above(self, refused: ReaderEvicted) -> int:
         """Raise our epoch above the one that refused us; OwnershipLost if we may not."""
-        ours = self._reader_options.epoch or 0
+        our_epoch = self._reader_options.epoch or 0
         # If the hub does not report the epoch that refuses us, doubling ours soon passes it.
-        above = 2 * ours if refused.epoch is None else max(refused.epoch, ours)
+        above = 2 * our_epoch if refused.epoch is None else max(refused.epoch, our_epoch)
         await self.term.raise_epoch(above)
         epoch = await self._settled_epoch()
         self._reader_options = replace(self._reader_options, epoch=epoch)
@@ -187,8 +189,8 @@ class Pump:
 def cut(events: list[Event], bytes_max: int) -> tuple[list[Event], list[Event]]:
     """The first events, at least one, whose bodies are within the limit; and the rest."""
     size = 0
-    for number, event in enumerate(events):
+    for index, event in enumerate(events):
         size += len(event.body)
-        if size > bytes_max and number:
-            return events[:number], events[number:]
+        if size > bytes_max and index:
+            return events[:index], events[index:]
     return events, []

@@ -25,7 +25,7 @@ OnOwnership = Callable[[str, str], None]
 # What `on_ownership` is called with. `pumphouse process --output json` prints these values.
 CLAIMED, RENEWED, REQUESTED, LOST, RELEASED = "claimed", "renewed", "asked", "lost", "released"
 
-# By event, what an operator does about it.
+# The action for an operator, by event; logged as `todo`.
 TODO = {
     "cycle_failed": "check the checkpoint store and its credentials",
     "ownership_write_failed": "check the checkpoint store; leases expire unless it recovers",
@@ -65,12 +65,12 @@ class Reporter:
         log.info("%s", line(event, host=self.host, **fields))
 
     def warning(self, event: str, **fields: object) -> None:
-        """Something to look at; `todo` is the action."""
+        """Log a problem, with the action for an operator as `todo`."""
         todo = TODO.get(event)
         log.warning("%s", line(event, host=self.host, **fields, todo=todo))
 
     def failed(self, event: str, partition: str | None, error: Exception) -> None:
-        """Log a failure under this event name, unless it is a repetition; call `on_error`."""
+        """Log a failure under this event name, unless it repeats; always call `on_error`."""
         count = self._repeated.failed((event, partition), error)
         if count is not None:
             times = count if count > 1 else None
@@ -110,7 +110,7 @@ class Reporter:
             log_callback_failure(self.host, error)
 
     def ignore(self, task: asyncio.Future[Any] | None) -> None:
-        """Do not wait for this one: it waits for the host to close."""
+        """Do not wait for this callback when the host closes: it waits for that itself."""
         if task is not None:
             self._running.discard(task)
 
@@ -121,10 +121,10 @@ class Reporter:
 
 
 def recovery_of(event: str) -> str:
-    """The event that ends a row of failures: cycle_failed ends with cycle_recovered."""
+    """The event that ends a series of failures: cycle_failed ends with cycle_recovered."""
     return f"{event.removesuffix('_failed')}_recovered"
 
 
 def log_callback_failure(host: str, error: BaseException) -> None:
-    """A callback raised: log it with its traceback. The host goes on."""
+    """Log the exception of a callback with its traceback. The host continues."""
     log.error("%s", line("callback_failed", host=host, error=error), exc_info=error)

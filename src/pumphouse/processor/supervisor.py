@@ -26,7 +26,7 @@ from pumphouse.processor.plan import Lease, backoff
 from pumphouse.processor.pump import Pump, Serve
 from pumphouse.processor.term import Host, OwnershipTerm, Stopped, StopReason, is_cancelled
 
-CANCELLED = "something that the code of a partition awaited was cancelled"
+CANCELLED = "the code that serves the partition awaited a task or future that was cancelled"
 CLEAN = (StopReason.SHUTDOWN, StopReason.HAND_OFF)
 
 
@@ -49,7 +49,7 @@ class PartitionSupervisor:
         return f"<PartitionSupervisor {self.partition} | {self.term.reason or 'active'}>"
 
     async def run(self) -> bool:
-        """Serve until the term ends; whether the partition was given up in good order."""
+        """Serve until the term ends; True if the partition was then released or handed over."""
         failures = 0
         while self.term.is_active:
             started_s = self.host.clock.monotonic()
@@ -117,7 +117,7 @@ class PartitionSupervisor:
             (self.client.pause if self._is_paused(self.partition) else self.client.resume)()
 
     def stuck(self) -> HandlerStuck | None:
-        """An error if the present batch has been in hand for too long; once per batch."""
+        """An error if the current batch has been in hand for too long; only once per batch."""
         client, limit_s = self.client, self.host.options.handler_timeout_s
         if client is None or limit_s is None or client.in_hand_for_s() < limit_s:
             return None
@@ -131,7 +131,9 @@ class PartitionSupervisor:
         """Why the pump did not end in time: its handler, or the store."""
         if self.client is not None and self.client.in_hand_for_s() > 0:
             return handler_stuck(self.client)
-        return StoreError(f"partition {self.partition} could not be given up in time")
+        return StoreError(
+            f"partition {self.partition} was not given up within the time that stop() allows"
+        )
 
 
 def handler_stuck(client: PartitionClient) -> HandlerStuck:

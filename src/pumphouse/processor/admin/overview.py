@@ -78,7 +78,7 @@ class Overview:
 
     @property
     def state(self) -> str:
-        """One word for the group: nobody (no owner), moving, uneven, or stable."""
+        """The state of the group: "nobody" (no owner), "moving", "uneven" or "stable"."""
         owners = [line.owner for line in self.lines if line.owner]
         if not owners:
             return "nobody"

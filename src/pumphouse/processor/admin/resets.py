@@ -61,19 +61,22 @@ class Change:
 def shifted_position(
     current: Checkpoint | None, by: int, properties: PartitionProperties
 ) -> Position:
-    """The position `by` events after (or before) the next one, within the events of the log."""
+    """The position `by` events after the next event to read (before it, if negative).
+
+    It is limited to the events that the hub has.
+    """
     if current is None or current.sequence is None:
         raise OptionError(
             f"the checkpoint of partition {properties.partition} has no sequence number to shift: "
             "reset it with --to"
         )
     following = current.sequence + 1 + by
-    first, beyond = properties.first_sequence, properties.last_sequence + 1
-    return Position("sequence", str(min(max(following, first), beyond)), inclusive=True)
+    first, end = properties.first_sequence, properties.last_sequence + 1
+    return Position("sequence", str(min(max(following, first), end)), inclusive=True)
 
 
 def edge_position(position: Position, properties: PartitionProperties) -> ResetPosition | None:
-    """The reset for a position at either end; None if an event must be read to find it."""
+    """The reset for a position at either end of the partition; None if events must be read."""
     newest = ResetPosition(
         properties.last_sequence, properties.last_offset, properties.last_enqueued_ms
     )
@@ -93,7 +96,7 @@ def edge_position(position: Position, properties: PartitionProperties) -> ResetP
 def position_before(
     properties: PartitionProperties, following: Event | None, earlier: Event | None
 ) -> ResetPosition:
-    """The reset just before the event that is to be read next; at the end if there is none."""
+    """The reset to just before `following`, the event to read next; None: to the end."""
     if following is None:
         return ResetPosition(
             properties.last_sequence, properties.last_offset, properties.last_enqueued_ms
