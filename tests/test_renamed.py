@@ -6,6 +6,7 @@ from importlib import import_module
 
 import pytest
 
+from pumphouse import SqliteStore, open_store
 from pumphouse._renamed import RENAMED
 
 
@@ -46,6 +47,13 @@ def test_an_unknown_name_of_a_package_with_old_names_is_an_attribute_error() -> 
     for module in ("pumphouse.client.bulk", "pumphouse.client.native"):
         with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
             import_module(module).Nothing  # noqa: B018
+
+
+def test_the_old_keyword_of_open_store_warns_and_works() -> None:
+    with pytest.warns(DeprecationWarning, match="place= of open_store is now url="):
+        store = open_store(place="leases.db")
+    assert isinstance(store, SqliteStore)
+    assert "leases.db" in repr(store)
 
 
 def test_the_warning_names_the_line_of_the_caller() -> None:

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 from pumphouse.errors import OptionError
 from pumphouse.leases.store import CheckpointStore
@@ -80,13 +81,16 @@ def parse_store_url(text: str | Path, container: str = "") -> StoreUrl:
 
 
 def open_store(
-    url: str | Path | StoreUrl, *, container: str = "", credential: Any = None, **options: Any
+    url: str | Path | StoreUrl = "", *, container: str = "", credential: Any = None, **options: Any
 ) -> CheckpointStore:
     """The store of this URL, to be used in an `async with` block.
 
     `container` and `credential` (of azure-identity, a key or a signature) are for blobs. Further
     options are passed to the store's constructor.
     """
+    if "place" in options:  # the name of the argument in version 0.1
+        warn("place= of open_store is now url=", DeprecationWarning, stacklevel=2)
+        url = options.pop("place")
     if not isinstance(url, StoreUrl):
         url = parse_store_url(url, container)
     return STORE_KINDS[url.kind].open(url, credential, options)
