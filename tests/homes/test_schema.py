@@ -130,7 +130,7 @@ def test_why_a_reading_is_kept(reading: Reading, why: str | None) -> None:
 
 def test_a_home_s_number_has_six_digits() -> None:
     assert schema.home_number(schema.home_id(999_999)) == 999_999
-    with pytest.raises(ValueError, match="invalid number 1000000"):
+    with pytest.raises(ValueError, match="invalid home number 1000000"):
         schema.home_id(1_000_000)
 
 

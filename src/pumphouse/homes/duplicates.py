@@ -1,9 +1,10 @@
 """Finds duplicate readings exactly, in a few bytes per sensor, and without a clock.
 
 For each sensor the highest sequence number is stored, and one bit for each of the 64 numbers up to
-it, as receivers of network packets do against replays. So duplicates are found for 64 readings (an
-hour of a sensor that sends once a minute), and no reading is dropped for being late. A reading
-older than the window counts as new: a duplicate is better than a loss.
+it, as receivers of network packets do against replays. So a duplicate is found if it is
+among the last 64 numbers of its sensor (an hour of a sensor that sends once a minute), and no
+reading is dropped for being late. A reading older than the window counts as new, because a
+duplicate is better than a loss.
 
     kept readings, SequenceWindows -> admit_new -> which are new, SequenceWindows
                                       ^^^^^^^^^ this module
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-WINDOW = 64  # bits of a word
+WINDOW = 64  # sequence numbers per sensor, one bit each in a uint64
 
 Keys = NDArray[np.int32]
 Numbers = NDArray[np.int64]
@@ -26,7 +27,9 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class SequenceWindows:
-    """By sensor, in the order of `keys`: the highest sequence number and its window of 64 bits.
+    """The highest sequence number of each sensor, and the window of 64 bits up to it.
+
+    `keys` are the ids of the sensors, sorted; the other columns have the same order.
 
     Bit n is set if `highest - n` was received. The byte layout is part of the checkpoint.
     """
@@ -54,21 +57,21 @@ NOTHING = SequenceWindows(np.empty(0, np.int32), np.empty(0, np.int64), np.empty
 def admit_new(
     windows: SequenceWindows, keys: Keys, numbers: Numbers
 ) -> tuple[Mask, SequenceWindows]:
-    """Which of these (sensor, number) pairs are new (the first of equal ones), and the windows
-    after them."""
-    order = np.lexsort((numbers, keys))  # stable: the first of equal pairs stays first
+    """Which of these (sensor, number) pairs are new, and the windows after receiving them. Of equal
+    pairs, only the first is new."""
+    order = np.lexsort((numbers, keys))  # stable: keeps the order of equal pairs
     key, number = keys[order], numbers[order]
-    first = np.ones(len(order), bool)
-    first[1:] = (key[1:] != key[:-1]) | (number[1:] != number[:-1])
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (key[1:] != key[:-1]) | (number[1:] != number[:-1])
     windows = with_sensors(windows, key)
     at = np.searchsorted(windows.keys, key)
     behind = windows.highest[at] - number
-    within = (behind >= 0) & (behind < WINDOW)
-    known = within & is_bit_set(windows.bits[at], behind)
-    is_new = first & ~known
-    new = np.zeros(len(order), bool)
-    new[order] = is_new
-    return new, with_numbers(windows, at[is_new], number[is_new])
+    in_window = (behind >= 0) & (behind < WINDOW)
+    is_duplicate = in_window & is_bit_set(windows.bits[at], behind)
+    is_new = is_first & ~is_duplicate
+    admitted = np.zeros(len(order), bool)
+    admitted[order] = is_new
+    return admitted, with_numbers(windows, at[is_new], number[is_new])
 
 
 def with_sensors(windows: SequenceWindows, keys: Keys) -> SequenceWindows:
@@ -79,14 +82,14 @@ def with_sensors(windows: SequenceWindows, keys: Keys) -> SequenceWindows:
     all_keys = np.union1d(windows.keys, unknown).astype(np.int32)
     highest = np.full(len(all_keys), np.iinfo(np.int64).min // 2)
     bits = np.zeros(len(all_keys), np.uint64)
-    old = np.searchsorted(all_keys, windows.keys)
-    highest[old], bits[old] = windows.highest, windows.bits
+    known_rows = np.searchsorted(all_keys, windows.keys)
+    highest[known_rows], bits[known_rows] = windows.highest, windows.bits
     return SequenceWindows(all_keys, highest, bits)
 
 
 def missing(known: Keys, keys: Keys) -> Keys:
-    """The keys that are not in the sorted `known`. Nearly always there are none, and a search takes
-    a hundredth of the time of sorting all keys."""
+    """The keys that are not in the sorted `known`. Usually there are none, and this search is
+    about 100 times faster than sorting all keys."""
     if not len(known):
         return keys
     at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
@@ -97,7 +100,7 @@ def missing(known: Keys, keys: Keys) -> Keys:
 def with_numbers(
     windows: SequenceWindows, at: NDArray[np.intp], numbers: Numbers
 ) -> SequenceWindows:
-    """The windows after receiving these numbers; `at` is the index of each one's sensor."""
+    """The windows after receiving these numbers; `at` is the index of each number's sensor."""
     highest, bits = windows.highest.copy(), windows.bits.copy()
     np.maximum.at(highest, at, numbers)
     bits = shifted(bits, highest - windows.highest)
@@ -108,7 +111,7 @@ def with_numbers(
 
 
 def shifted(bits: Bits, by: Numbers) -> Bits:
-    """Bits shifted left; 0 for 64 or more, where the processor would not shift at all."""
+    """Bits shifted left. A shift by 64 or more gives 0."""
     moved = bits << np.minimum(by, WINDOW - 1).astype(np.uint64)
     return np.where(by < WINDOW, moved, np.uint64(0))
 

@@ -19,7 +19,7 @@ from pumphouse.homes.schema import (
     home_number,
 )
 
-# In addition to the reasons of the schema: the time of arrival is known only here.
+# A reason that the schema does not have: it needs the time of arrival.
 BAD_TIME = "bad-time"
 ALL_REASONS = (*REASONS, BAD_TIME)
 EARLIEST_MS = 946_684_800_000  # the year 2000: a clock without a battery starts in 1970
@@ -30,7 +30,10 @@ VALUE_MAX = 1e12
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """Either a `problem`, or a valid reading. `body` is its activity, None if it is not kept."""
+    """The `problem` of an invalid body, or the fields of a valid reading.
+
+    `body` is the encoded activity; None if the reading is dropped.
+    """
 
     problem: str | None = None
     home: str = ""
@@ -47,8 +50,8 @@ def validate_body(
     try:
         reading = decode_reading(body)
         check_numbers(reading, enqueued_ms, ahead_max_ms)
-    except BadRecord as bad:
-        return ValidationResult(problem=str(bad))
+    except BadRecord as error:
+        return ValidationResult(problem=str(error))
     activity = activity_of(reading)
     return ValidationResult(
         home=reading.home,
@@ -62,12 +65,12 @@ def validate_body(
 def check_numbers(reading: Reading, enqueued_ms: int, ahead_max_ms: int | None) -> None:
     """Raise BadRecord for numbers out of range and impossible times."""
     if max(map(abs, (reading.seq, reading.at, reading.since, reading.battery))) > NUMBER_MAX:
-        raise BadRecord("wrong-type", "a number is too large")
+        raise BadRecord("wrong-type", f"seq, at, since or battery is beyond {NUMBER_MAX}")
     if reading.value is not None and abs(reading.value) > VALUE_MAX:
-        raise BadRecord("wrong-type", "value is too large")
+        raise BadRecord("wrong-type", f"value is beyond {VALUE_MAX:g}")
     if reading.at < EARLIEST_MS:
         raise BadRecord(BAD_TIME, "at is before the year 2000")
     if reading.at >= LATEST_MS:
         raise BadRecord(BAD_TIME, "at is after the year 2199")
     if ahead_max_ms is not None and reading.at - enqueued_ms > ahead_max_ms:
-        raise BadRecord(BAD_TIME, f"at is more than {ahead_max_ms / 1000:g} s ahead of us")
+        raise BadRecord(BAD_TIME, f"at is more than {ahead_max_ms / 1000:g} s ahead of its arrival")

@@ -16,7 +16,7 @@ from warnings import warn
 class HomesNamespace:
     """`connection` is the connection string of the namespace. It is secret, so repr omits it.
 
-    `options` are more options of format("eventhubs") for every hub, such as caFile or driver.
+    `options` are further options of format("eventhubs") for every hub, such as caFile or driver.
     """
 
     connection: str = field(repr=False)

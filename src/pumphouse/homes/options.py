@@ -17,8 +17,8 @@ MASTER = re.compile(r"local(\[[^]]+\])?|local-cluster\[[^]]+\]|spark://.+:\d+|ya
 
 @dataclass(frozen=True, slots=True)
 class PipelineOptions:
-    """What runs where. `data` holds the checkpoints and the status file. On a cluster,
-    `checkpoints` must be a folder or URL that all its machines reach."""
+    """The stages, their Spark, and their folders. `data` holds the checkpoints and the status file.
+    On a cluster, `checkpoints` must be a folder or URL that all its machines reach."""
 
     data: Path
     stages: tuple[str, ...] = STAGES
@@ -28,7 +28,7 @@ class PipelineOptions:
     checkpoints: str | None = None  # default: DATA/checkpoints
     settings: Mapping[str, str] = field(default_factory=dict)  # of Spark
     trigger: Mapping[str, Any] | None = None  # of every stage; default: each stage's own
-    accelerated: bool = False  # event time is faster than the clock, or of another day
+    accelerated: bool = False  # event time runs faster than real time, or is not today's
     sharing: Sharing | None = None  # of the partitions of `watch`, with other applications
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class PipelineOptions:
                 "or k8s://HOST:PORT"
             )
         if self.sharing is not None and self.stages != ("watch",):
-            # Each application would read all partitions for the other stages.
+            # The other stages do not share: each application would read all of their partitions.
             raise OptionError(
                 "only the stage watch can share its partitions: run the other stages in one "
                 "application of their own "

@@ -2,7 +2,8 @@
 
 A sender that knows the partition of each key can send large batches to partitions, each event with
 its key; otherwise it would need one batch per key. The buffered producer of the official .NET
-client does the same. The hub's routing hashes one key at a time; a test holds the two together.
+client does the same. The hub's routing hashes one key at a time; a test checks that both give
+the same partition.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ HUBS = {
 STATUS = "status.json"
 STATUS_EVERY_S = 1.0
 REPORT_EVERY_S = 5.0
-HUBS_S = 60.0  # for the properties of all hubs, before the start
-STOP_S = 60.0
+HUBS_S = 60.0  # timeout for the properties of all hubs, requested before the start
+STOP_S = 60.0  # how long to wait for each thread to end
 
 # For three queries on a few cores.
 SETTINGS = {
@@ -142,7 +142,9 @@ class Pipeline:
         except Exception:
             if is_alive(spark):
                 raise
-        raise PumphouseError("Spark has ended: start the pipeline again, it resumes from here")
+        raise PumphouseError(
+            "Spark has stopped: start the pipeline again, it resumes where it stopped"
+        )
 
     def _write_status(self) -> dict[str, StageProgress]:
         progress = {stage.name: stage.progress() for stage in self.stages}
@@ -170,21 +172,22 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: stop()) for number in numbers]
+    signals = (signal.SIGINT, signal.SIGTERM)
+    previous_handlers = [signal.signal(number, lambda *_: stop()) for number in signals]
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in zip(signals, previous_handlers, strict=True):
             signal.signal(number, handler)
 
 
 @contextmanager
 def locked_folder(data: Path) -> Iterator[None]:
-    """Allow one pipeline per folder: two would write one status file and one another's state."""
+    """Allow one pipeline per folder: two would overwrite each other's status and state."""
     with open(data / ".lock", "w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel unlocks if we die
+            # The kernel unlocks the file if this process dies.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OptionError(
                 f"{data} is in use by another pipeline: use another folder (--data)"
@@ -216,7 +219,7 @@ def spark_session(options: PipelineOptions) -> Iterator[SparkSession]:
     except Exception as failure:  # of Spark, of its bridge to Python, or of the JVM
         where = options.master or "this machine"
         reason = failure_reason(failure)
-        raise PumphouseError(f"Spark does not start on {where}: {reason}") from failure
+        raise PumphouseError(f"cannot start Spark on {where}: {reason}") from failure
     try:
         yield spark
     finally:
@@ -237,7 +240,7 @@ def is_alive(spark: SparkSession) -> bool:
 
 
 async def check_hubs(namespace: HomesNamespace, stages: Sequence[str]) -> None:
-    """Request the properties of every hub in use: a wrong one raises now, not in a restart loop."""
+    """Request the properties of every hub in use: a wrong name or key raises now."""
     try:
         async with asyncio.timeout(HUBS_S):
             for hub in dict.fromkeys(hub for stage in stages for hub in HUBS[stage]):
@@ -250,6 +253,6 @@ async def check_hubs(namespace: HomesNamespace, stages: Sequence[str]) -> None:
 
 
 async def check_hub(connection: str, hub: str, ca_file: str | None) -> None:
-    once = RetryOptions(attempts=1)
-    async with open_client(connection, hub, ca_file=ca_file, retry=once) as client:
+    no_retries = RetryOptions(attempts=1)
+    async with open_client(connection, hub, ca_file=ca_file, retry=no_retries) as client:
         await client.properties()

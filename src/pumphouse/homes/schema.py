@@ -21,7 +21,8 @@ from pumphouse.errors import BadRecord
 
 VERSION: Final = 1
 
-# The hubs, whose events have the home as partition key, and the consumer groups.
+# The hubs and their consumer groups. The partition key of readings, activities
+# and alerts is their home.
 SENSORS_HUB: Final = "sensors"
 ACTIVITY_HUB: Final = "activity"
 ALERTS_HUB: Final = "alerts"
@@ -157,14 +158,14 @@ def home_id(number: int) -> str:
     'h000042'
     """
     if not 0 <= number < HOMES_MAX:
-        raise ValueError(f"invalid number {number} of a home: use 0 to {HOMES_MAX - 1}")
+        raise ValueError(f"invalid home number {number}: use 0 to {HOMES_MAX - 1}")
     return f"h{number:06d}"
 
 
 def home_number(home: str) -> int:
     digits = home[1:]
     if home[:1] != "h" or len(digits) != 6 or not (digits.isascii() and digits.isdigit()):
-        raise BadRecord(BAD_HOME, f"a home is 'h' and six digits (got {home!r:.40})")
+        raise BadRecord(BAD_HOME, f"home must be 'h' and six digits (got {home!r:.40})")
     return int(digits)
 
 
@@ -190,7 +191,7 @@ def alert_id(kind: str, home: str, sensor: str, since: int) -> str:
 
 
 def is_quiet(sensor: str, value: float) -> bool:
-    """Whether a value is normal: no movement, shut, not broken, no smoke. Climate always is."""
+    """Whether a value is normal: no movement, shut, not broken, no smoke; any climate value."""
     if sensor in CLIMATE:
         return True
     return value < SMOKE_ALARM_PPM if sensor == "smoke" else value == 0
@@ -224,38 +225,38 @@ def activity_of(reading: Reading) -> Activity | None:
 
 def encode_reading(reading: Reading) -> bytes:
     """The body of an event for the hub `sensors`."""
-    return _bytes(_reading_fields(reading))
+    return _to_json(_reading_fields(reading))
 
 
 def encode_activity(activity: Activity) -> bytes:
     """The body of an event for the hub `activity`."""
-    more = {"why": activity.why, "region": activity.region}
-    return _bytes(_reading_fields(activity.reading) | more)
+    extra_fields = {"why": activity.why, "region": activity.region}
+    return _to_json(_reading_fields(activity.reading) | extra_fields)
 
 
 def encode_alert(alert: Alert) -> bytes:
     """The body of an event for the hub `alerts`."""
     fields = {name: getattr(alert, name) for name in Alert.__slots__}
-    return _bytes({"v": VERSION, "id": alert.id} | fields)
+    return _to_json({"v": VERSION, "id": alert.id} | fields)
 
 
 def decode_reading(body: bytes) -> Reading:
     """Decode a reading; raises BadRecord with the reason."""
-    return _reading(_fields(body))
+    return _reading(_parse_object(body))
 
 
 def decode_activity(body: bytes) -> Activity:
     """The activity in the body of an event; BadRecord if it is invalid."""
-    fields = _fields(body)
+    fields = _parse_object(body)
     return Activity(_reading(fields), _text(fields, "why"), _text(fields, "region"))
 
 
 def decode_alert(body: bytes) -> Alert:
     """The alert in the body of an event; BadRecord if it is invalid."""
-    return Alert(**_read(_fields(body), _ALERT_KEYS))
+    return Alert(**_decode_fields(_parse_object(body), _ALERT_KEYS))
 
 
-def _bytes(fields: dict[str, Any]) -> bytes:
+def _to_json(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -269,31 +270,31 @@ def _reading_fields(reading: Reading) -> dict[str, Any]:
 
 
 def _reading(fields: dict[str, Any]) -> Reading:
-    if _whole(fields, "v") != VERSION:
+    if _integer(fields, "v") != VERSION:
         raise BadRecord(UNKNOWN_VERSION, f"v is {fields['v']}, expected {VERSION}")
     fault = None if fields.get("fault") is None else _text(fields, "fault")
-    reading = Reading(**_read(fields, _READING_KEYS), fault=fault)
-    _check(reading)
+    reading = Reading(**_decode_fields(fields, _READING_KEYS), fault=fault)
+    _check_values(reading)
     return reading
 
 
-def _check(reading: Reading) -> None:
+def _check_values(reading: Reading) -> None:
     home_number(reading.home)
     if reading.sensor not in KINDS:
         raise BadRecord(UNKNOWN_SENSOR, f"{reading.sensor!r:.40} is not one of {', '.join(KINDS)}")
     if reading.mode not in MODES:
         raise BadRecord(UNKNOWN_MODE, f"{reading.mode!r:.40} is not one of {', '.join(MODES)}")
     if reading.value is None and reading.fault is None:
-        raise BadRecord(WRONG_TYPE, "value is null, which only a fault may have")
+        raise BadRecord(WRONG_TYPE, "value is null, but fault is not set")
 
 
-def _fields(body: bytes) -> dict[str, Any]:
+def _parse_object(body: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(body, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise BadRecord(NOT_JSON, f"{error}") from None
     if not isinstance(fields, dict):
-        raise BadRecord(NOT_JSON, f"an object was expected, got {type(fields).__name__}")
+        raise BadRecord(NOT_JSON, f"expected an object, got {type(fields).__name__}")
     return fields
 
 
@@ -301,14 +302,14 @@ def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _present(fields: dict[str, Any], name: str) -> Any:
+def _required(fields: dict[str, Any], name: str) -> Any:
     if name not in fields:
         raise BadRecord(MISSING_KEY, name)
     return fields[name]
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
-    value = _present(fields, name)
+    value = _required(fields, name)
     if not isinstance(value, str):
         raise BadRecord(WRONG_TYPE, f"{name} is {type(value).__name__}, not text")
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -317,15 +318,15 @@ def _text(fields: dict[str, Any], name: str) -> str:
     return value
 
 
-def _whole(fields: dict[str, Any], name: str) -> int:
-    value = _present(fields, name)
+def _integer(fields: dict[str, Any], name: str) -> int:
+    value = _required(fields, name)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadRecord(WRONG_TYPE, f"{name} is {type(value).__name__}, not a whole number")
     return value
 
 
 def _number(fields: dict[str, Any], name: str) -> float | None:
-    value = _present(fields, name)
+    value = _required(fields, name)
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     raise BadRecord(WRONG_TYPE, f"{name} is {type(value).__name__}, not a number")
@@ -335,20 +336,22 @@ def _number(fields: dict[str, Any], name: str) -> float | None:
 _READING_KEYS: Final = {
     "home": _text,
     "sensor": _text,
-    "seq": _whole,
-    "at": _whole,
+    "seq": _integer,
+    "at": _integer,
     "value": _number,
-    "since": _whole,
+    "since": _integer,
     "mode": _text,
-    "battery": _whole,
+    "battery": _integer,
 }
 _ALERT_KEYS: Final = dict.fromkeys(("home", "kind", "sensor"), _text) | {
-    "at": _whole,
-    "since": _whole,
+    "at": _integer,
+    "since": _integer,
     "region": _text,
     "text": _text,
 }
 
 
-def _read(fields: dict[str, Any], keys: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
-    return {name: read(fields, name) for name, read in keys.items()}
+def _decode_fields(
+    fields: dict[str, Any], keys: Mapping[str, Callable[..., Any]]
+) -> dict[str, Any]:
+    return {name: decode(fields, name) for name, decode in keys.items()}

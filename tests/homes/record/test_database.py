@@ -90,7 +90,7 @@ def test_every_column_is_stored(database: Database, url: str) -> None:
         ("postgresql://me:hunter2@h/x?foo=1", "invalid URL of the database: invalid URI"),
         (
             "postgresql://me:hunter2@127.0.0.1:1/x",
-            "PostgreSQL: .* port 1 failed: Connection",
+            "cannot connect to PostgreSQL: .* port 1 failed: Connection",
         ),
         ("mysql://me:hunter2@h/x", "unsupported database: use sqlite:///PATH or postgresql:"),
         ("blob://account/x", "unsupported database blob:"),

@@ -1,7 +1,7 @@
 """The records as Parquet files by date and hour, each row exactly once.
 
-Files are written first, under unique names. They count from the moment when the manifest that names
-them replaces the previous manifest. A crash leaves files without a name in the manifest, which are
+Files are written first, under unique names. A file becomes part of the records when a manifest that
+names it replaces the previous manifest. A crash can leave files that no manifest names; they are
 deleted later. Files that a merge replaced are kept for a while, for readers of an older manifest.
 
     record -> Archive.append -> files -> manifest        Snapshot.files -> readers
@@ -57,8 +57,8 @@ class Archive:
         return self._manifest.positions
 
     def append(self, batch: Mapping[str, pa.Table], reached: Positions) -> int:
-        """Store the new rows of each hub, and `reached` as the positions after them; the number of
-        rows. All rows must have an event time."""
+        """Store the new rows of each hub, and `reached` as the positions after them. All rows must
+        have an event time. Returns the number of rows stored."""
         parts = [
             (Hour(hub, start), rows)
             for hub, table in batch.items()
@@ -71,7 +71,8 @@ class Archive:
         return sum(file.rows for file in files)
 
     def tidy(self) -> int:
-        """Merge small files and delete files that no reader uses any more; the number of merges."""
+        """Merge small files and delete files that no reader uses any more. Returns the number
+        of merges."""
         plans = manifests.plan_merges(self._manifest.files)
         for parts in plans:
             self._merge(parts)
@@ -81,7 +82,7 @@ class Archive:
         return len(plans)
 
     def sweep(self) -> int:
-        """Delete old files that the manifest does not name, left by a crash; their number."""
+        """Delete old files that no manifest names, left by a crash. Returns their number."""
         named = {file.name for file in Snapshot(self.folder, self._manifest).all_files()}
         named |= {removed.name for removed in self._manifest.gone} | set(
             self._manifest.days.values()
@@ -136,7 +137,7 @@ class Archive:
 
 
 class Snapshot:
-    """The records at one moment."""
+    """A consistent view of the records: the files that one manifest names."""
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
         self.folder = folder
@@ -151,7 +152,7 @@ class Snapshot:
         return [*self.manifest.files, *(file for files in closed for file in files)]
 
     def files(self, hub: str, from_ms: int = 0, to_ms: int | None = None) -> list[DataFile]:
-        """The files of a hub whose hour overlaps this time."""
+        """The files of a hub whose hour overlaps the time from `from_ms` to `to_ms`."""
         end = to_ms if to_ms is not None else 1 << 62
         return [
             file
@@ -160,7 +161,7 @@ class Snapshot:
         ]
 
     def table(self, hub: str, from_ms: int = 0, to_ms: int | None = None) -> pa.Table | None:
-        """The rows of these files; None without files."""
+        """The rows of these files; None if there are no files."""
         tables = [read_rows(self.folder, file) for file in self.files(hub, from_ms, to_ms)]
         return pa.concat_tables(tables) if tables else None
 

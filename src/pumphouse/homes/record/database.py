@@ -1,7 +1,7 @@
 """The records in a database: a batch, its sums and its positions in one transaction.
 
-Either all of a batch is stored or nothing. So a batch that Spark repeats after a crash is
-recognised by its positions, and a reading that was sent twice by its identity. SQLite needs no
+A batch is stored completely or not at all. A batch that Spark repeats after a crash is recognised
+by its positions, and a reading that was sent twice by its identity. SQLite needs no
 installation; PostgreSQL is for several readers and for more data than one disk holds.
 
     record -> Database.store -> activity, alerts, minutes, home_hours, positions
@@ -55,7 +55,10 @@ class DatabaseConnection(Protocol):
     def query(self, query: str) -> list[tuple[Any, ...]]: ...
 
     def stage(self, table: Table, rows: pa.Table) -> int:
-        """Write rows without duplicates to an empty table of this transaction; their number."""
+        """Write the rows, without duplicates, to the empty staging table of this transaction.
+
+        Returns their number.
+        """
 
     def run_many(self, statement: str, rows: list[tuple[Any, ...]]) -> None:
         """Run a statement once for each row, with a ? for each value."""
@@ -106,28 +109,28 @@ class Database:
 
     def _add(self, table: Table, rows: pa.Table) -> StoreResult:
         self._connection.stage(table, rows.select(list(table.columns)))
-        same = " AND ".join(f"o.{name} = {table.staged}.{name}" for name in table.identity)
-        known = f"EXISTS (SELECT 1 FROM {table.name} o WHERE {same})"
-        self._connection.run(f"DELETE FROM {table.staged} WHERE {known}")
+        same_identity = " AND ".join(f"o.{name} = {table.staged}.{name}" for name in table.identity)
+        is_stored = f"EXISTS (SELECT 1 FROM {table.name} o WHERE {same_identity})"
+        self._connection.run(f"DELETE FROM {table.staged} WHERE {is_stored}")
         names = ", ".join(table.columns)
-        copied = f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {table.staged}"
-        added = self._connection.run(copied)
+        insert = f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {table.staged}"
+        added = self._connection.run(insert)
         late = self._add_to_sums(table, rows) if table is ACTIVITY else 0
         return StoreResult(rows.num_rows, rows.num_rows - added, late)
 
     def _add_to_sums(self, table: Table, rows: pa.Table) -> int:
         """Add the staged rows to the sums; returns the number of late rows."""
-        newest = self._connection.query(f"SELECT at FROM newest WHERE hub = '{table.name}'")
-        known = newest[0][0] if newest else None
-        watermark_ms = sums.watermark(known)
+        newest_rows = self._connection.query(f"SELECT at FROM newest WHERE hub = '{table.name}'")
+        newest_ms = newest_rows[0][0] if newest_rows else None
+        watermark_ms = sums.watermark(newest_ms)
         for sum_table in sums.TABLES:
             self._connection.run(sums.add_rows(sum_table, table.staged, watermark_ms))
-        late = self._connection.query(
+        late_rows = self._connection.query(
             f"SELECT count(*) FROM {table.staged} WHERE at < {watermark_ms}"
         )
-        at = max(known or 0, pc.max(rows["at"]).as_py())
+        at = max(newest_ms or 0, pc.max(rows["at"]).as_py())
         self._connection.run_many(STORE_NEWEST, [(table.name, at)])
-        return int(late[0][0])
+        return int(late_rows[0][0])
 
     def _store_positions(self, before: Positions, after: Positions) -> None:
         changed = [

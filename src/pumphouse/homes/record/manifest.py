@@ -27,9 +27,10 @@ from pumphouse.homes.record.positions import Positions, advanced
 from pumphouse.homes.schema import HOUR_MS
 
 VERSION = 1
-FAN = 16  # files of similar size that are merged
-STRAGGLERS = 4  # files of a past hour that are merged
-GROWTH = 4  # a file is rewritten only together with at least a quarter of its rows
+FAN = 16  # an hour with this many files of similar size is merged
+STRAGGLERS = 4  # a past hour with this many small files is merged
+# A file is merged only if the smaller files have at least 1/GROWTH of its rows in total.
+GROWTH = 4
 MERGED_ROWS_MAX = 2_000_000
 SETTLED_AFTER_MS = HOUR_MS  # an hour is past when events are this much newer than its end
 DAYS_INLINE = 2  # the files of older days are in a separate list
@@ -108,7 +109,7 @@ class Manifest:
         )
 
     def with_day(self, day: str, name: str, now_ms: int) -> Manifest:
-        """The manifest with the files of a day in a separate list, which has been written."""
+        """The manifest with the files of a day in the list `name`, which is written already."""
         kept = tuple(file for file in self.files if day_of(file) != day)
         gone = tuple(RemovedFile(old, now_ms) for old in filter(None, [self.days.get(day)]))
         return replace(
@@ -133,7 +134,7 @@ def day_of(file: DataFile) -> str:
 
 
 def file_name(hour: Hour, version: int, writer: str) -> str:
-    """A unique name: it contains the writer, and the version within the writer."""
+    """A unique name: the version is unique for its writer, and both are in the name."""
     return f"{hour.folder}/{version:012d}-{writer}.parquet"
 
 
@@ -151,8 +152,8 @@ def plan_merges(files: Iterable[DataFile]) -> list[tuple[DataFile, ...]]:
     plans = []
     for hour in sorted(by_hour):
         past = hour.start_ms + HOUR_MS + SETTLED_AFTER_MS <= newest[hour.hub]
-        small = sorted(by_hour[hour], key=lambda file: (file.rows, file.name))
-        group = stragglers(small) if past else full_tier(small)
+        ascending = sorted(by_hour[hour], key=lambda file: (file.rows, file.name))
+        group = stragglers(ascending) if past else full_tier(ascending)
         if group:
             plans.append(group)
     return plans
@@ -164,22 +165,23 @@ def full_tier(ascending: Sequence[DataFile]) -> tuple[DataFile, ...]:
     for file in ascending:
         # Tiers are powers of 16: each merge moves rows one tier up.
         tiers[(max(1, file.rows).bit_length() - 1) // 4].append(file)
-    full = [files for files in tiers.values() if len(files) >= FAN]
-    return bounded(min(full, key=lambda files: files[0].rows)) if full else ()
+    full_tiers = [files for files in tiers.values() if len(files) >= FAN]
+    return bounded(min(full_tiers, key=lambda files: files[0].rows)) if full_tiers else ()
 
 
 def stragglers(ascending: Sequence[DataFile]) -> tuple[DataFile, ...]:
-    """The smallest files that are worth a merge: late rows arrive in small files for days."""
-    chosen, rows = 0, 0
-    for number, file in enumerate(ascending):
-        if number and file.rows <= GROWTH * rows and rows + file.rows <= MERGED_ROWS_MAX:
-            chosen = number + 1
+    """The small files of a past hour, if there are enough for a merge: late rows arrive in small
+    files for days."""
+    chosen_count, rows = 0, 0
+    for index, file in enumerate(ascending):
+        if index and file.rows <= GROWTH * rows and rows + file.rows <= MERGED_ROWS_MAX:
+            chosen_count = index + 1
         rows += file.rows
-    return tuple(ascending[:chosen]) if chosen >= STRAGGLERS else ()
+    return tuple(ascending[:chosen_count]) if chosen_count >= STRAGGLERS else ()
 
 
 def bounded(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
-    """The first files, up to the number of rows that fit into memory."""
+    """The first files, with at most MERGED_ROWS_MAX rows in total: they must fit into memory."""
     rows, chosen = 0, list[DataFile]()
     for file in files:
         if rows + file.rows > MERGED_ROWS_MAX:
@@ -228,8 +230,8 @@ def day_from_bytes(data: bytes) -> tuple[DataFile, ...]:
 def decoded(data: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(data)
-    except ValueError as wrong:
-        raise RecordsDamaged(f"the manifest of the records is not valid JSON: {wrong}") from None
+    except ValueError as error:
+        raise RecordsDamaged(f"the manifest of the records is not valid JSON: {error}") from None
     if not isinstance(fields, dict) or fields.get("v") != VERSION:
         version = fields.get("v") if isinstance(fields, dict) else None
         raise RecordsDamaged(

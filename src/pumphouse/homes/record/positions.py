@@ -1,8 +1,8 @@
 """Finds the new rows of a batch by the stored positions of each partition.
 
 Each store keeps, in the same transaction as the rows, the next sequence number of each partition of
-each hub. So a batch that Spark repeats after a crash is recognised row by row, for any division of
-the rows into batches.
+each hub. So a batch that Spark repeats after a crash is recognised row by row, even if Spark
+divides the rows into different batches.
 
     Spark's batch -> new_rows -> stored together with -> advanced
                      ^^^^^^^^                            ^^^^^^^^ this module
@@ -30,8 +30,8 @@ def new_rows(rows: pa.Table, following: Mapping[str, int]) -> pa.Table:
     partitions = rows[PARTITION].combine_chunks().dictionary_encode()
     starts = [following.get(partition, 0) for partition in partitions.dictionary.to_pylist()]
     start = np.asarray(starts, np.int64)[partitions.indices.to_numpy()]
-    new = rows[SEQUENCE].to_numpy() >= start
-    return rows if new.all() else rows.filter(pa.array(new))
+    is_new = rows[SEQUENCE].to_numpy() >= start
+    return rows if is_new.all() else rows.filter(pa.array(is_new))
 
 
 def end_positions(rows: pa.Table) -> dict[str, int]:

@@ -38,7 +38,7 @@ class PostgresConnection:
                 "use postgresql://USER:PASSWORD@HOST/NAME"
             ) from None
         except psycopg.OperationalError as failed:
-            raise ConnectionFailed(f"PostgreSQL: {first_line(failed)}") from None
+            raise ConnectionFailed(f"cannot connect to PostgreSQL: {first_line(failed)}") from None
 
     def begin(self) -> None:
         self.run("BEGIN")
@@ -69,14 +69,14 @@ class PostgresConnection:
             f"CREATE TEMP TABLE IF NOT EXISTS {table.staged} ({table.definition()})"
             " ON COMMIT DELETE ROWS"
         )
-        text = BytesIO()
-        csv.write_csv(storable(rows), text, csv.WriteOptions(include_header=False))
+        csv_data = BytesIO()
+        csv.write_csv(storable(rows), csv_data, csv.WriteOptions(include_header=False))
         statement = f"COPY {raw} ({', '.join(rows.column_names)}) FROM STDIN (FORMAT csv)"
         with (
             self._connection.cursor() as cursor,
             cursor.copy(statement) as copy,
         ):
-            copy.write(text.getbuffer())
+            copy.write(csv_data.getbuffer())
         return self.run(f"INSERT INTO {table.staged} SELECT * FROM {raw} ON CONFLICT DO NOTHING")
 
     def run_many(self, statement: str, rows: list[tuple[Any, ...]]) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pumphouse.errors import OptionError
 from pumphouse.homes.record.tables import Table
 
-BUSY_S = 30.0  # another process may hold a lock
+BUSY_S = 30.0  # how long to wait for a lock that another process holds
 
 
 class SqliteConnection:

@@ -6,7 +6,7 @@ What it needs, and why:
 * A checkpoint, to resume from. The position is stored in the same transaction as the rows, because
   Spark repeats the batch in which a crash happened; both stores recognise new rows by it.
 * One writer per partition: the source reads with an epoch, so an older driver that still runs is
-  evicted. If one gets through, the transaction and the manifest refuse its write.
+  evicted. If it writes nevertheless, the transaction and the manifest refuse the write.
 * All rows on the driver: a transaction needs one connection. The stages before drop most readings,
   the rows arrive as Arrow, and `events_max` bounds a batch.
 
@@ -56,8 +56,8 @@ BODY = (
 HUB = "hub"
 PROBE = "_probe"
 TIDY_EVERY = 8  # batches between two merges of files
-END_MS = 253_402_300_800_000  # the year 10000, which has no date
-KEY_BYTES_MAX = 200
+END_MS = 253_402_300_800_000  # the year 10000: a datetime cannot represent it
+KEY_BYTES_MAX = 200  # the longest text in an index
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Recorded:
     repeats: int = 0
     late: int = 0
     unreadable: int = 0
-    known: int = 0  # rows received a second time; many of them mean that the hub was replaced
+    known: int = 0  # rows that were stored before; many of them mean that the hub was replaced
     delay_p50_ms: float = 0.0
     delay_p99_ms: float = 0.0
 
@@ -179,7 +179,7 @@ class Recorder:
         return cls(archive, None if url is None else lambda: open_database(url), clock)
 
     def take(self, frame: DataFrame, batch: int) -> None:
-        """Called by Spark with each batch; after a crash, maybe twice with the same one."""
+        """Called by Spark with each batch; after a crash, maybe twice with the same batch."""
         with self._lock:
             self.store(frame.toArrow())
 
@@ -235,7 +235,7 @@ def split_by_hub(rows: pa.Table) -> dict[str, pa.Table]:
 
 
 def is_readable(hub: str, rows: pa.Table) -> pa.Array:
-    """Whether a row fits its table. An unfit row would fail its batch in every repetition."""
+    """Which rows the table accepts. A rejected row would fail its batch on every retry."""
     columns = TABLES[hub].columns
     required = [name for name, kind in columns.items() if "NOT NULL" in kind]
     checks = [pc.is_valid(rows[name]) for name in required]

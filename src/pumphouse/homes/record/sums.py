@@ -4,9 +4,9 @@ The sums are in the same database as the rows, and change in the transaction tha
 by the new rows only. So they are correct after every batch and after every crash: counting all
 rows gives the same numbers.
 
-Event time counts, not the time of arrival. A watermark follows the newest reading at a distance,
-and a minute before it is final as far as can be expected. A reading before the watermark is counted
-as late, and still included in the sums. (Spark's own windows would drop it.)
+Event time counts, not the time of arrival. The watermark is DELAY_MS before the newest reading. The
+sums of a minute before the watermark rarely change. A reading before the watermark is counted as
+late, and still included in the sums. (Spark's own windows would drop it.)
 
     staged rows -> add_rows -> minutes, home_hours      newest reading -> watermark -> late
                    ^^^^^^^^ this module                                   ^^^^^^^^^ and this
@@ -60,15 +60,15 @@ def add_rows(sum_table: SumTable, rows: str, watermark_ms: int) -> str:
     """The statement that adds the rows of a table to the sums."""
     names = [*MEASURES, LATE]
     late = f"CASE WHEN at < {watermark_ms:d} THEN 1 ELSE 0 END"
-    added = ", ".join(f"sum({expression})" for expression in (*MEASURES.values(), late))
-    merged = ", ".join(f"{name} = {sum_table.table}.{name} + excluded.{name}" for name in names)
+    sum_expressions = ", ".join(f"sum({expression})" for expression in (*MEASURES.values(), late))
+    updates = ", ".join(f"{name} = {sum_table.table}.{name} + excluded.{name}" for name in names)
     return (
         f"INSERT INTO {sum_table.table} ({sum_table.time}, {sum_table.key}, {', '.join(names)})"
         f" SELECT {start_of('at', sum_table.span_ms)} AS {sum_table.time},"
-        f" coalesce({sum_table.key}, '') AS {sum_table.key}, {added}"
+        f" coalesce({sum_table.key}, '') AS {sum_table.key}, {sum_expressions}"
         # Without WHERE, SQLite parses ON as the condition of a join.
         f" FROM {rows} WHERE true GROUP BY 1, 2"
-        f" ON CONFLICT ({sum_table.time}, {sum_table.key}) DO UPDATE SET {merged}"
+        f" ON CONFLICT ({sum_table.time}, {sum_table.key}) DO UPDATE SET {updates}"
     )
 
 

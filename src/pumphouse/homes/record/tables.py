@@ -43,7 +43,7 @@ ACTIVITY = Table(
         "region": "TEXT",
         **ORIGIN,
     },
-    # Time comes first: new rows are then adjacent in the index.
+    # seq grows with time. It comes first, so that new rows are adjacent in the index.
     identity=("seq", "home", "sensor"),
 )
 ALERTS = Table(
