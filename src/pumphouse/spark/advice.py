@@ -21,9 +21,9 @@ from pumphouse.spark.options import HubIdentity
 
 
 def with_advice(failed: PumphouseError, identity: HubIdentity) -> PumphouseError:
-    """The same error with advice, if there is any to give."""
+    """The error with the option to check appended; other errors are returned unchanged."""
     message = str(failed).rstrip(".")
-    # Not their subclasses: these are specific enough, and take other arguments.
+    # Exact classes only: subclasses have specific texts, and other arguments.
     kind = type(failed)
     if kind is AuthError:
         return AuthError(f"{message}. {advise_on_keys(identity)}", failed.status)  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ ROW_ID, READ_AT = "__written_as", "__read_at"
 
 
 def drop_repeats(events: DataFrame, within: str = "1 hour") -> DataFrame:
-    """The events of a hub without duplicates; events without these properties all stay.
+    """The events of a hub without duplicates; events without these properties are all kept.
 
     In a stream, duplicates are found among the events read within the last `within`. It must be
     longer than a writer needs to restart after a crash, than the lag between two partitions, and
@@ -32,9 +32,9 @@ def drop_repeats(events: DataFrame, within: str = "1 hour") -> DataFrame:
     from pyspark.sql import functions as f
 
     properties = [f.col("properties")[name] for name in (QUERY, BATCH, TASK, ROW)]
-    joined = [part for value in properties for part in (f.lit("/"), value)]
+    row_id_parts = [part for value in properties for part in (f.lit("/"), value)]
     position = f.concat(f.lit("#"), f.col("partition"), f.lit("/"), f.col("sequenceNumber"))
-    identified = events.withColumn(ROW_ID, f.coalesce(f.concat(*joined), position))
+    identified = events.withColumn(ROW_ID, f.coalesce(f.concat(*row_id_parts), position))
     if not events.isStreaming:
         return identified.dropDuplicates([ROW_ID]).drop(ROW_ID)
     # Not by enqueuedTime: Spark drops every event older than the watermark, duplicate or not, and

@@ -64,8 +64,8 @@ def from_json(hub: str, offset: str | Mapping[str, Any]) -> dict[str, int]:
                 f"query reads hub {hub}; use another checkpointLocation"
             )
         return {str(partition): int(number) for partition, number in hubs[hub.lower()].items()}
-    except (ValueError, TypeError, AttributeError) as wrong:
-        if isinstance(wrong, OptionError):
+    except (ValueError, TypeError, AttributeError) as failed:
+        if isinstance(failed, OptionError):
             raise
         raise OptionError(
             f"invalid offset in the checkpoint: {offset!r:.200}; expected "
@@ -111,16 +111,16 @@ def prorate(start: Offsets, end: Offsets, limit: int) -> dict[str, int]:
 
 
 def give_each_one(parts: Mapping[str, int]) -> dict[str, int]:
-    """The parts with the same sum and none empty: the largest give one each."""
+    """Parts with the same sum of which none is 0: the largest give one event to each empty one."""
     heap = [(-part, order(name), name) for name, part in parts.items() if part > 1]
     heapify(heap)
-    fair = dict(parts)
+    nonzero = dict(parts)
     for empty in (name for name, part in parts.items() if not part):
         _, rank, largest = heappop(heap)
-        fair[empty], fair[largest] = 1, fair[largest] - 1
-        if fair[largest] > 1:
-            heappush(heap, (-fair[largest], rank, largest))
-    return fair
+        nonzero[empty], nonzero[largest] = 1, nonzero[largest] - 1
+        if nonzero[largest] > 1:
+            heappush(heap, (-nonzero[largest], rank, largest))
+    return nonzero
 
 
 def apportion(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
@@ -155,7 +155,7 @@ def limit_per_partition(start: Offsets, end: Offsets, most: int) -> dict[str, in
 
 
 def not_before(start: Offsets, end: Offsets) -> dict[str, int]:
-    """An end that lies nowhere before the start, and has every partition of it."""
+    """The later of start and end in each partition. It has the partitions of both."""
     return {name: max(number, end.get(name, number)) for name, number in start.items()} | {
         name: number for name, number in end.items() if name not in start
     }
@@ -212,7 +212,7 @@ def check_available(span: Span, state: PartitionProperties) -> None:
 
 def recreated_error(partition: str, expected: int, state: PartitionProperties) -> DataLoss:
     return DataLoss(
-        f"partition {partition}: event {expected} is expected, and the newest is "
+        f"partition {partition}: event {expected} is expected, but the newest is "
         f"{state.last_sequence}: the hub was re-created, or another hub has its name; start with a "
         "new checkpointLocation, or set failOnDataLoss=false to read what it holds now"
     )

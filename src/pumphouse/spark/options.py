@@ -20,7 +20,7 @@ from pumphouse.spark.catalogue import BATCH, READ, STREAM, WRITE
 from pumphouse.spark.option_values import OptionValues, invalid
 from pumphouse.spark.tenancy.options import TenancyOptions, read_tenancy
 
-EVENTS_PER_PARTITION = 10_000  # per trigger; the Scala connector's 1,000 keeps no stream busy
+EVENTS_PER_PARTITION = 10_000  # per trigger; the Scala connector's 1,000 leaves streams idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def read_source(given: Mapping[str, str], *, streaming: bool, now_ms: int) -> So
     end = values.position("endingPosition", now_ms)
     if streaming and (end is not None or ends):
         raise OptionError("endingPosition and endingPositions are for batches: a stream has no end")
-    # By default a batch query does not evict the readers of a stream.
+    # The default differs: a batch query must not evict the readers of a stream.
     exclusive = values.flag("useExclusiveReceiver", case)
     tasks_min = values.count("minPartitions")
     if exclusive and tasks_min is not None:
@@ -215,7 +215,7 @@ def read_connection(values: OptionValues) -> ConnectionString:
         if "=" not in text.rstrip("="):
             raise OptionError(
                 "invalid connectionString: it has no Name=Value; if it was encrypted for the Scala "
-                "connector, give the decrypted one, which is written nowhere"
+                "connector, give the decrypted one: it is not logged or stored"
             )
         return parse_connection_string(text)
     if not namespace:

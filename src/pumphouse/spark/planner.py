@@ -1,6 +1,6 @@
 """Decides what the next micro-batch reads, from the offsets, the state of the hub and the limits.
 
-Spark asks the same question several times, and replays a batch after a crash. So a plan does not
+Spark asks for the same batch several times, and replays it after a crash. So a plan does not
 change: the first positions are remembered, and positions that would resolve to another event a
 second later (`latest`, fifteen minutes ago) are pinned. The first batch is then empty, which makes
 Spark journal them.
@@ -107,7 +107,7 @@ def is_unstable(position: Position, state: PartitionProperties) -> bool:
 
 
 def position_for_later(position: Position, now_ms: int) -> Position:
-    """The position as it is meant now, for a partition that responds only later."""
+    """The position for a partition that does not respond yet: `latest` becomes the present time."""
     return Position("time", str(now_ms), inclusive=True) if position == LATEST else position
 
 
@@ -115,10 +115,10 @@ def limit_events(
     limits: Limits, rows: int | None, partitions: int, statistics: ReadStatistics
 ) -> int | None:
     """The most events that a batch takes; `rows` is Spark's limit."""
-    most = [count for count in (rows, limits.events) if count is not None]
+    maxima = [count for count in (rows, limits.events) if count is not None]
     if limits.bytes is not None and statistics.event_bytes:
-        most.append(max(partitions, int(limits.bytes / statistics.event_bytes)))
-    return min(most, default=None)
+        maxima.append(max(partitions, int(limits.bytes / statistics.event_bytes)))
+    return min(maxima, default=None)
 
 
 def default_limit(limits: Limits, partitions: int) -> int:
@@ -132,9 +132,9 @@ def next_end(
     end = not_before({name: start[name] for name in ends}, ends)
     if limits.events_per_partition is not None:
         end = limit_per_partition(start, end, limits.events_per_partition)
-    most = limit_events(limits, rows, len(end), statistics)
-    if most is not None:
-        end = prorate(start, end, most)
+    events_max = limit_events(limits, rows, len(end), statistics)
+    if events_max is not None:
+        end = prorate(start, end, events_max)
     if limits.slow_adjustment:
         end = scale_by_factors(end, start, statistics.factors)
     return end
@@ -176,8 +176,8 @@ class Planner:
         self.warn = warn
         self._initial: dict[str, int] | None = None
         self._pin = False  # the initial positions must be journalled before anything is read
-        self._late: dict[str, Position] = {}  # where partitions start that did not respond
-        self._target: dict[str, int] | None = None  # of a run that ends there
+        self._late: dict[str, Position] = {}  # start positions of partitions that did not respond
+        self._target: dict[str, int] | None = None  # the end of a run with AvailableNow
         self._waiting_since_s: float | None = None  # for minEventsPerTrigger
 
     def initial_offsets(self, snapshot: HubSnapshot, now_ms: int) -> dict[str, int]:
@@ -276,8 +276,8 @@ class Planner:
 
     def _start_of_new(self, state: PartitionProperties) -> int:
         """Where a partition starts that is not in the offsets: it is new, or did not respond."""
-        late = self._late.get(state.partition)
-        return earliest(state) if late is None else sequence_at(late, state, self.resolve)
+        position = self._late.get(state.partition)
+        return earliest(state) if position is None else sequence_at(position, state, self.resolve)
 
     def newest_ends(self, snapshot: HubSnapshot) -> dict[str, int]:
         """The end of each partition that the query reads."""
@@ -285,10 +285,10 @@ class Planner:
         return {name: latest(state) for name, state in states.items()}
 
     def _waits_for_more(self, start: Offsets, ends: Offsets, now_s: float) -> bool:
-        """Whether fewer than `minEventsPerTrigger` wait, for less than `maxTriggerDelay`."""
-        least = self.options.limits.events_min
+        """Whether to wait for `minEventsPerTrigger`, which lasts at most `maxTriggerDelay`."""
+        events_min = self.options.limits.events_min
         count = sum(backlog(start, ends).values())
-        if least is None or count >= least or count == 0:
+        if events_min is None or count >= events_min or count == 0:
             self._waiting_since_s = None
             return False
         if self._waiting_since_s is None:
@@ -318,7 +318,7 @@ class Planner:
         """The part of a span that the hub still holds; DataLoss if that is not allowed."""
         state = snapshot.partitions.get(span.partition)
         if state is None:
-            return span  # the partition does not respond now; the task will find out
+            return span  # the partition does not respond now; the task raises if it still does not
         try:
             check_available(span, state)
         except DataLoss:

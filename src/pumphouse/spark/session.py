@@ -64,18 +64,17 @@ def session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A new session, or the present one; `settings` override ours.
+    """A new session, or the active one; `settings` override those of this module.
 
-    Without a `master` it runs where spark-submit or SPARK_REMOTE name one, else on this machine.
+    Without a `master` it is the one of spark-submit or SPARK_REMOTE, else this machine.
     """
     given = dict(settings or {})
     if master is None and REMOTE in os.environ:
         return build(name, None, given)  # the server has its own settings
     find_java()
     if SUBMITTED not in os.environ:
-        master = (
-            master or "local[*,4]"
-        )  # four attempts of a task, as on a cluster; `local[*]` makes one
+        # Four attempts for each task, as on a cluster; `local[*]` has one.
+        master = master or "local[*,4]"
         # Otherwise worker processes run the first `python3` of the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -117,12 +116,12 @@ def find_java() -> int:
 
 def version_of(java: str) -> int | None:
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=JAVA_VERSION_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return parse_version(done.stderr)
+    return parse_version(completed.stderr)
 
 
 def parse_version(output: str) -> int | None:

@@ -44,7 +44,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, row_format: RowFormat, options: SinkOptions) -> None:
         self.row_format = row_format
         self.options = options
-        self.job = uuid4().hex  # the same in all tasks and their repetitions
+        self.job = uuid4().hex  # the same in all tasks, also when Spark retries them
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         origin = row_origin(self.options, self.job)
@@ -92,7 +92,7 @@ def commit_message(totals: WriteTotals) -> TaskCommit:
 def row_origin(options: SinkOptions, job: str = "") -> RowOrigin | None:
     """What identifies the rows of this task; None without `dedupProperties`.
 
-    A batch written inside foreachBatch belongs to the query: it is replayed with it.
+    A batch written inside foreachBatch belongs to the query: it is replayed with the query.
     """
     if not options.dedup:
         return None

@@ -1,7 +1,7 @@
 """The source as Spark sees it: readers of batches and streams.
 
-Spark makes two of each reader: one lives in a process of the driver and answers its questions, the
-other is pickled and sent to the tasks. So nothing is opened before the first question, and a task
+Spark makes two of each reader: one plans in a process of the driver, the other is pickled and
+sent to the tasks. So nothing is opened before Spark first calls a method that plans, and a task
 receives everything it needs in its `TaskPartition`.
 
     Spark -> StreamReader -> SourceDriver -> TaskPartition -> read_task
@@ -121,12 +121,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             on_sigterm(signal.SIG_IGN)
             driver.close()
         if terminating.is_set() or isinstance(sys.exc_info()[1], EOFError):
-            # Spark has closed its end: its runner would only print errors about that.
+            # Spark has closed its end of the socket: its Python runner would only print errors.
             os._exit(0)
 
 
 def read_task_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The events of a task. For an empty batch Spark makes up an InputPartition of its own."""
+    """The events of a task. For an empty batch Spark passes an InputPartition of its own."""
     return read_task(partition.task) if isinstance(partition, TaskPartition) else iter(())
 
 
@@ -137,7 +137,8 @@ def tenancy_store(options: SourceOptions) -> str:
 def stop_on_sigterm() -> None:
     """Spark ends the process of the driver with SIGTERM and does not call stop().
 
-    An orderly exit runs stop() all the same, and the hub sees at once that the readers are closed.
+    With this handler the process exits in order and runs stop(). The hub sees at once that the
+    readers are closed.
     """
 
     def terminate(*_: object) -> None:

@@ -18,7 +18,7 @@ from functools import cache
 def freeze_imported_modules() -> None:
     """Call at the end of a task, when everything is imported; only the first call has an effect.
 
-    Only cycles of objects that exist now would not be freed any more.
+    Objects that exist now are then freed only by their reference count: cycles among them stay.
     """
     gc.collect()
     gc.freeze()

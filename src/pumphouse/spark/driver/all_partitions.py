@@ -76,7 +76,8 @@ class AllPartitionsDriver:
         known = {(name, position.sequence): position for name, position in newest.items()}
         read = self.run.read_positions()
         known |= {(name, position.sequence): position for name, position in read.items()}
-        lasts = {name: (name, next_ - 1) for name, next_ in from_json(self.run.hub, end).items()}
+        ends = from_json(self.run.hub, end)
+        lasts = {name: (name, following - 1) for name, following in ends.items()}
         self._mirror.write({name: known[last] for name, last in lasts.items() if last in known})
 
     def close(self) -> None:
@@ -100,8 +101,8 @@ def make_tasks(
 ) -> list[TaskPartition]:
     """Tasks that read these spans; with `minPartitions` several may read one partition."""
     if options.tasks_min is not None and spans:
-        pieces = -(-options.tasks_min // len(spans))
-        spans = [piece for span in spans for piece in split_span(span, pieces)]
+        pieces_per_span = -(-options.tasks_min // len(spans))
+        spans = [piece for span in spans for piece in split_span(span, pieces_per_span)]
     return [
         TaskPartition(make_task(options, columns, task_spans, epoch, reports))
         for task_spans in assign_to_tasks(spans, options.partitions_per_task)

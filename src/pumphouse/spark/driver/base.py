@@ -1,7 +1,7 @@
 """The driver of a streaming query: the protocol, and what its implementations share.
 
 Spark asks a stream reader where batches start and end, and what its tasks read. The reader passes
-each question to a driver, which lives in the process of the reader. `AllPartitionsDriver` reads all
+each call to a driver, which lives in the process of the reader. `AllPartitionsDriver` reads all
 partitions, `TenantDriver` those that the query owns.
 
     StreamReader -> SourceDriver -> Planner, HubState -> TaskPartition
@@ -47,7 +47,7 @@ BATCH_BITS = 12
 
 @dataclass(frozen=True, slots=True)
 class ColumnSelection:
-    """The columns of a query, and those that its schema calls NOT NULL."""
+    """The columns of a query, and those that its schema declares NOT NULL."""
 
     names: tuple[str, ...]
     required: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class TaskPartition(InputPartition):
 
 
 class SourceDriver(Protocol):
-    """Answers Spark's questions during one run of a query."""
+    """Plans the batches and tasks of one run of a query."""
 
     def initial_offset(self) -> Offset:
         """Where a query without a checkpoint starts."""

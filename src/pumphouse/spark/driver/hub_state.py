@@ -59,7 +59,7 @@ class HubState:
         self._refreshed_s = float("-inf")
         self._idle = False  # the last refresh found nothing new
         self._group_checked = False
-        self._retry_s: dict[str, float] = {}  # when to ask a partition that did not respond
+        self._retry_s: dict[str, float] = {}  # when to retry a partition that did not respond
 
     # -- called from other threads ----------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class HubState:
             self._thread.close(self._disconnect())
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it in the event loop, no longer than `operationTimeout`."""
+        """Run `work` in the event loop, no longer than `operationTimeout`."""
         identity = self.options.identity
         try:
             return self._thread.run(work, identity.operation_timeout_s)
@@ -123,17 +123,19 @@ class HubState:
         client = await self._connect()
         if not self._group_checked:
             await self._check_group(client)
-        turns = asyncio.Semaphore(REQUESTS_MAX)
+        slots = asyncio.Semaphore(REQUESTS_MAX)
 
         async def read(partition: str) -> PartitionProperties | PumphouseError:
-            async with turns:
+            async with slots:
                 if self.options.skip_unavailable:
                     return await self._read_or_skip(client, partition)
                 return await client.partition_properties(partition)
 
         names = await self._partition_names(client)
         states = dict(zip(names, await asyncio.gather(*map(read, names)), strict=True))
-        failures = {name: why for name, why in states.items() if isinstance(why, PumphouseError)}
+        failures = {
+            name: state for name, state in states.items() if isinstance(state, PumphouseError)
+        }
         # If no partition responds, the hub itself is unavailable.
         if failures and len(failures) == len(states):
             raise next(iter(failures.values()))
@@ -143,10 +145,10 @@ class HubState:
         return HubSnapshot(available, tuple(failures))
 
     async def _check_group(self, client: HubClient) -> None:
-        """Raise if the consumer group does not exist, before a task finds out.
+        """Raise if the consumer group does not exist, before a task fails for it.
 
         A reader without an epoch evicts no other. If other readers make the hub refuse it, the
-        group exists; if the partition is unavailable, the tasks will find out.
+        group exists; if the partition is unavailable, the tasks report it.
         """
         partition = (await self._partition_names(client))[0]
         options = ReaderOptions(partition, self.options.group, LATEST, prefetch=1)
@@ -167,7 +169,9 @@ class HubState:
     ) -> PartitionProperties | PumphouseError:
         """The state of a partition, or an error: one that does not respond delays no other."""
         if self._retry_s.get(partition, 0.0) > self.clock.monotonic():
-            return ConnectionFailed(f"partition {partition} did not respond a moment ago")
+            return ConnectionFailed(
+                f"partition {partition} did not respond; it is retried after {UNRESPONSIVE_S:g} s"
+            )
         try:
             async with asyncio.timeout(UNRESPONSIVE_S):
                 state = await client.partition_properties(partition)
@@ -186,7 +190,7 @@ class HubState:
         return state
 
     async def _partition_names(self, client: HubClient) -> tuple[str, ...]:
-        """The partitions of the hub, listed again from time to time since there may be more."""
+        """The partitions of the hub; listed again after `discovery_s`, since some may be added."""
         now_s = self.clock.monotonic()
         stale = self.options.discovery and now_s - self._discovered_s > self.options.discovery_s
         if not self._partitions or stale:
@@ -197,6 +201,7 @@ class HubState:
     async def find_sequence(
         self, partition: str, position: Position, epoch: int | None = None
     ) -> int:
+        """As `resolve`, in the event loop; `epoch` is that of the reader."""
         client = await self._connect()
         state = await client.partition_properties(partition)
         if state.ends_before(position):

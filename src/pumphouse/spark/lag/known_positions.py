@@ -25,7 +25,7 @@ POSITIONS_KEY, UNAVAILABLE_KEY, TENANCY_KEY, READER_KEY = (
     "@tenancy",
     "@reader",
 )
-POSITIONS_MAX = 256  # remembered of a partition
+POSITIONS_MAX = 256  # remembered for each partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,8 @@ class PositionHistory:
             newest = max((position.sequence for position in new), default=-1)
             old = [each for each in self._positions.get(partition, ()) if each.sequence <= newest]
             known = {position.sequence: position for position in (*old, *new)}
-            rising = sorted(known.values(), key=sequence_of)
-            self._positions[partition] = rising[-POSITIONS_MAX:]
+            by_sequence = sorted(known.values(), key=sequence_of)
+            self._positions[partition] = by_sequence[-POSITIONS_MAX:]
 
     def at(self, partition: str, sequence: int) -> KnownPosition | None:
         """The position of exactly this event, if it is known."""
@@ -172,8 +172,8 @@ class PositionHistory:
         before, after = known[index - 1], known[index]
         assert before.enqueued_ms is not None
         assert after.enqueued_ms is not None
-        part = (sequence - before.sequence) / (after.sequence - before.sequence)
-        return before.enqueued_ms + part * (after.enqueued_ms - before.enqueued_ms)
+        fraction = (sequence - before.sequence) / (after.sequence - before.sequence)
+        return before.enqueued_ms + fraction * (after.enqueued_ms - before.enqueued_ms)
 
 
 def sequence_of(position: KnownPosition) -> int:
@@ -191,13 +191,13 @@ def partition_lags(source: SourceProgress, history: PositionHistory) -> tuple[Pa
 def partition_lag(
     partition: str, following: int | None, latest: int, history: PositionHistory
 ) -> PartitionLag:
-    waiting = max(0, latest - (following or 0))
-    if not waiting:
+    unread = max(0, latest - (following or 0))
+    if not unread:
         return PartitionLag(partition, 0, 0.0)
     if not following:
-        return PartitionLag(partition, waiting, None)
-    newest = history.enqueued_ms(partition, latest - 1)
-    read = history.enqueued_ms(partition, following - 1)
-    known = newest is not None and read is not None
-    seconds = max(0.0, (newest - read) / 1000) if known else None  # type: ignore[operator]
-    return PartitionLag(partition, waiting, seconds)
+        return PartitionLag(partition, unread, None)
+    newest_ms = history.enqueued_ms(partition, latest - 1)
+    read_ms = history.enqueued_ms(partition, following - 1)
+    known = newest_ms is not None and read_ms is not None
+    seconds = max(0.0, (newest_ms - read_ms) / 1000) if known else None  # type: ignore[operator]
+    return PartitionLag(partition, unread, seconds)

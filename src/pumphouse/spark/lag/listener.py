@@ -92,7 +92,9 @@ class EventHubsLagListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:
         query = str(event.id)
-        self._histories = {key: kept for key, kept in self._histories.items() if key[0] != query}
+        self._histories = {
+            key: history for key, history in self._histories.items() if key[0] != query
+        }
         if self._mirrored is not None:
             self._mirrored.finish()
 
@@ -116,8 +118,8 @@ class EventHubsLagListener(StreamingQueryListener):
         try:
             self.on_lag(lag)
         except Exception as failed:
-            event = line("callback_failed", callback="on_lag", error=failed, todo="fix on_lag")
-            log.warning("%s", event, exc_info=True)
+            message = line("callback_failed", callback="on_lag", error=failed, todo="fix on_lag")
+            log.warning("%s", message, exc_info=True)
 
 
 class MirroredHub:
@@ -148,7 +150,7 @@ class MirroredHub:
             self._unknown = lasts
             return
         current = {name: history.at(name, last) for name, last in lasts.items()}
-        # The end of an earlier batch may have become known: better than no checkpoint.
+        # The end of an earlier batch may have become known: write it if the current end is unknown.
         earlier = {name: history.at(name, last) for name, last in self._unknown.items()}
         self._unknown = {name: last for name, last in lasts.items() if current[name] is None}
         self.mirror.write(without_unknown(earlier) | without_unknown(current))

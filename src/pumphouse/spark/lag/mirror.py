@@ -80,7 +80,7 @@ class CheckpointMirror:
 async def write_position(
     store: CheckpointStore, current: Checkpoint, position: KnownPosition, epoch: int | None = None
 ) -> bool:
-    """Write one position; whether the store has it now, or a later one."""
+    """Write one position. True if the store now has it, or a later one."""
     for _ in range(ATTEMPTS):
         if epoch is not None and current.epoch != epoch:
             log.info("%s", line("checkpoint_fenced", partition=current.partition, epoch=epoch))
@@ -108,7 +108,7 @@ class BackgroundMirror:
         self._thread.start()
 
     def write(self, positions: Mapping[str, KnownPosition]) -> None:
-        """Queue the positions in place of those that still wait."""
+        """Queue the positions; they replace those that are not written yet."""
         while True:
             try:
                 return self._queue.put_nowait(positions)

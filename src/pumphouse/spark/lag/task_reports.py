@@ -42,9 +42,8 @@ class TaskReport:
     partition: str
     events: int
     bytes: int
-    seconds: (
-        float  # waiting for the hub and decoding, without the time that Spark needs for the rows
-    )
+    # Waiting for the hub and decoding, without the time that Spark needs for the rows.
+    seconds: float
     last: KnownPosition | None = None  # the last event read
 
 
@@ -64,8 +63,8 @@ def mean_bytes(before: float | None, report: TaskReport) -> float | None:
     """The moving mean size of an event."""
     if not report.events:
         return before
-    now = report.bytes / report.events
-    return now if before is None else OLD_WEIGHT * before + (1 - OLD_WEIGHT) * now
+    new = report.bytes / report.events
+    return new if before is None else OLD_WEIGHT * before + (1 - OLD_WEIGHT) * new
 
 
 def slow_partition_factors(
@@ -83,11 +82,11 @@ def slow_partition_factors(
     if 2 * len(costs) < partitions or len(costs) < 2:
         return {}
     mean = fmean(costs.values())
-    slow = mean + pstdev(costs.values())
+    slow_cost = mean + pstdev(costs.values())
     return {
         name: mean / cost
         for name, cost in costs.items()
-        if cost > slow and reports[name].seconds > acceptable_s
+        if cost > slow_cost and reports[name].seconds > acceptable_s
     }
 
 
@@ -154,9 +153,9 @@ class ReportListener:
                 return  # closed
             # Any process may connect and send anything: it must not end this thread.
             with task, suppress(Exception):
-                self._add(from_line(self._token, read_line(task)))
+                self._record(from_line(self._token, read_line(task)))
 
-    def _add(self, reports: Sequence[TaskReport]) -> None:
+    def _record(self, reports: Sequence[TaskReport]) -> None:
         with self._lock:
             for report in reports:
                 self._reports[report.partition] = report

@@ -1,7 +1,7 @@
 """The columns of the source, and those that a query selects with `.schema(...)`.
 
-Spark does not pass the columns that a query needs to a Python source. A schema with fewer columns
-does: the others are then neither decoded nor moved.
+Spark does not pass the columns that a query needs to a Python source. So a query may
+give a schema with fewer columns: the others are then neither decoded nor copied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TYPES: dict[str, DataType] = {
     "systemProperties": TEXT_MAP,
 }
 
-# Every event has these; a schema may call them NOT NULL.
+# Every event has these; a schema may declare them NOT NULL.
 NEVER_NULL = ("body", "partition", "offset", "sequenceNumber", "enqueuedTime")
 
 
@@ -56,5 +56,5 @@ def check_columns(schema: StructType) -> tuple[str, ...]:
 
 
 def required_columns(schema: StructType) -> tuple[str, ...]:
-    """The columns that the schema calls NOT NULL: Spark expects the same of record batches."""
+    """The columns that the schema declares NOT NULL: Spark expects the same of record batches."""
     return tuple(column.name for column in schema.fields if not column.nullable)

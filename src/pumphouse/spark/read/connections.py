@@ -69,12 +69,14 @@ class ConnectionPool:
         """Take out and return the connections that were idle for too long."""
         if self._process != os.getpid():  # the sockets belong to the parent process
             self._process, self._idle = os.getpid(), {}
-        before = self._monotonic() - IDLE_S
-        stale = [entry for idle in self._idle.values() for entry in idle if entry.since_s < before]
+        idle_limit_s = self._monotonic() - IDLE_S
+        stale = [
+            entry for idle in self._idle.values() for entry in idle if entry.since_s < idle_limit_s
+        ]
         self._idle = {
             identity: kept
             for identity, idle in self._idle.items()
-            if (kept := [entry for entry in idle if entry.since_s >= before])
+            if (kept := [entry for entry in idle if entry.since_s >= idle_limit_s])
         }
         return [entry.client for entry in stale]
 
@@ -96,7 +98,7 @@ def close_quietly(client: BulkClient) -> None:
 
 def connect(identity: HubIdentity) -> BulkClient:
     """A new open connection; `operationTimeout` can only shorten its deadlines."""
-    defaults, most_s = ConnectionOptions(), identity.operation_timeout_s
+    defaults, timeout_s = ConnectionOptions(), identity.operation_timeout_s
     client = BulkClient(
         identity.connection,
         identity.hub,
@@ -106,8 +108,8 @@ def connect(identity: HubIdentity) -> BulkClient:
         retry=identity.retry,
         options=replace(
             defaults,
-            connect_s=min(defaults.connect_s, most_s),
-            answer_s=min(defaults.answer_s, most_s),
+            connect_s=min(defaults.connect_s, timeout_s),
+            answer_s=min(defaults.answer_s, timeout_s),
         ),
     )
     return client.__enter__()

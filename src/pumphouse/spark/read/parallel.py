@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 ITEMS_AHEAD = 2  # of each iterator
-POLL_S = 0.2  # how often a thread with a full buffer checks whether it shall stop
+POLL_S = 0.2  # how often a thread with a full buffer checks whether it must stop
 JOIN_S = 5.0  # for all threads together; they are daemons, and end by their own deadlines
 
 
@@ -32,7 +32,7 @@ class End:
 
 
 class BufferedIterator(Generic[T]):
-    """One iterator, and the items that it is ahead."""
+    """One iterator, and a buffer of items that the consumer has not taken yet."""
 
     def __init__(self, make: Callable[[], Iterator[T]], stop: threading.Event) -> None:
         self.make, self.stop = make, stop
@@ -80,9 +80,9 @@ def read_in_parallel(makers: Sequence[Callable[[], Iterator[T]]], threads_max: i
         threading.Thread(target=run, args=(remaining, stop), name="parallel read", daemon=True)
         for _ in range(min(threads_max, len(iterators)))
     ]
-    with ExitStack() as ending:
-        ending.callback(join, threads)
-        ending.callback(stop.set)
+    with ExitStack() as cleanup:
+        cleanup.callback(join, threads)
+        cleanup.callback(stop.set)
         for thread in threads:
             thread.start()
         for iterator in iterators:

@@ -48,7 +48,7 @@ from pumphouse.spark.worker import freeze_imported_modules
 log = logging.getLogger("pumphouse.spark")
 
 Batches = Generator[pa.RecordBatch, None, None]
-FIX = "fix the plugin, or leave metricPlugin out"
+FIX_PLUGIN = "fix the plugin, or leave metricPlugin out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Task:
     group: str
     columns: tuple[str, ...]
     reading: ReadOptions
-    required: tuple[str, ...] = ()  # columns that the user's schema calls NOT NULL
+    required: tuple[str, ...] = ()  # columns that the user's schema declares NOT NULL
     epoch: int | None = None
     fail_on_data_loss: bool = True
     reports: DriverAddress | None = None  # where to report what was read
@@ -107,9 +107,9 @@ class SpanReader:
 
     def next_timed(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         """The next batch. The time that Spark needs for the rows is not measured."""
-        since = time.monotonic()
+        started_s = time.monotonic()
         batch = next(batches, None)
-        self.seconds += time.monotonic() - since
+        self.seconds += time.monotonic() - started_s
         return batch
 
     def count(self, batch: pa.RecordBatch) -> None:
@@ -132,7 +132,7 @@ def position_of_last_row(batch: pa.RecordBatch, sequence: int) -> KnownPosition:
 
 
 def read_span(task: Task, span: Span, options: RangeOptions) -> Batches:
-    """The events of the span, or of what the hub still holds if that is allowed."""
+    """The events of the span; with failOnDataLoss=false only those that the hub still holds."""
     remaining = [span]
     while remaining:
         piece = SpanProgress(remaining.pop(0))
@@ -164,16 +164,16 @@ class SpanProgress:
 
 def read_with_reconnects(task: Task, piece: SpanProgress, options: RangeOptions) -> Batches:
     """Reconnect after `maxSilentTime` without events; give up after `receiverTimeout`."""
-    silent_s, since = task.reading.silent_max_s, time.monotonic()
+    silent_max_s, last_batch_s = task.reading.silent_max_s, time.monotonic()
     while piece.next < piece.span.last:
         try:
             for batch in read_once(task, piece, options):
                 piece.next += batch.num_rows
                 yield batch
-                since = time.monotonic()
+                last_batch_s = time.monotonic()
         except RangeTimeout:
-            waited_s = time.monotonic() - since
-            if silent_s is None or waited_s >= task.reading.receiver_timeout_s:
+            waited_s = time.monotonic() - last_batch_s
+            if silent_max_s is None or waited_s >= task.reading.receiver_timeout_s:
                 raise
 
 
@@ -260,7 +260,7 @@ def batch_converter(
 def ask_driver(
     task: Task, span: Span, options: RangeOptions, refused: ReaderEvicted
 ) -> EvictionDecision:
-    """What to do after an eviction. Only the task of a tenant can ask; others fail."""
+    """The driver's decision after an eviction. Only the task of a tenant can ask; others fail."""
     if task.evictions is None:
         raise evicted_error(task, span, refused) from None
     report = EvictionReport(span.partition, options.epoch or 0, refused.description, refused.epoch)
@@ -294,5 +294,7 @@ def call_plugin(name: str, report: TaskReport) -> None:
         plugin: Any = getattr(importlib.import_module(module), function)
         plugin(report)
     except Exception as failed:
-        event = line("plugin_failed", option="metricPlugin", plugin=name, error=failed, todo=FIX)
+        event = line(
+            "plugin_failed", option="metricPlugin", plugin=name, error=failed, todo=FIX_PLUGIN
+        )
         log.warning("%s", event, exc_info=True)

@@ -3,7 +3,7 @@
 Spark plans a batch, journals it, runs its tasks and commits it. Until the commit is known the batch
 is in flight, and none of its partitions is handed over. A partition may be lost between planning
 and reading; after a crash only the journal is left. Then the ownership rows and the checkpoint
-decide whether a range is still ours to read; a range that is not is left to its owner.
+decide whether a range is still ours to read; a range that is not ours is left to its owner.
 
     TenantDriver -> plannable, begin, commit -> TenantPartition
     TenantDriver.tasks -> authorise -> epochs for the tasks
@@ -51,10 +51,10 @@ from pumphouse.spark.tenancy.skipped_ranges import read_skipped, skipped_key, wr
 
 log = logging.getLogger("pumphouse.spark")
 
-POLL_S = 0.2  # of a row that does not show yet who owns the partition
+POLL_S = 0.2  # between two reads of the ownership rows, until they show an owner
 UNKNOWN_OWNER = "our lease expired, or another host took it"
 
-# The known positions of these events, partition -> sequence number.
+# From partition -> sequence number to the positions of those events, as far as they are known.
 FindPositions = Callable[[Mapping[str, int]], Awaitable[dict[str, KnownPosition]]]
 
 
@@ -97,8 +97,8 @@ class TenantBatches:
         hosts = (self.host, self._journal.host)
         skipped = await read_skipped(store, self.group, hosts)
         for name, planned in self._journal.ranges.items():
-            unread = skipped_key(name, planned) in skipped
-            self.partition(name).committed = planned.unread if unread else planned
+            was_skipped = skipped_key(name, planned) in skipped
+            self.partition(name).committed = planned.unread if was_skipped else planned
 
     def partition(self, name: str) -> TenantPartition:
         if name not in self._partitions:
@@ -114,9 +114,9 @@ class TenantBatches:
     # -- planning ---------------------------------------------------------------------------------
 
     def plannable(self) -> list[PlannablePartition]:
-        """What may be planned now. None of it is handed over before `begin`."""
-        free = [partition for partition in self.owned() if not partition.is_leaving]
-        for partition in free:
+        """The partitions that the next batch may read. None is handed over before `begin`."""
+        plannable = [partition for partition in self.owned() if not partition.is_leaving]
+        for partition in plannable:
             partition.plan()
         return [
             PlannablePartition(
@@ -125,11 +125,11 @@ class TenantBatches:
                 partition.position,
                 partition.term.start_checkpoint,
             )
-            for partition in free
+            for partition in plannable
         ]
 
     def begin(self, end: Mapping[str, Any], journal: Journal) -> None:
-        """A batch reads the ranges of this journal."""
+        """Put the ranges of this journal in flight, for the batch that ends at `end`."""
         self._end = end
         self._take_in_flight()
         for name, planned in journal.ranges.items():
@@ -140,7 +140,7 @@ class TenantBatches:
         self.end_idle()
 
     def end_idle(self) -> None:
-        """Partitions that the batch in flight does not read may be handed over."""
+        """Allow the hand-over of partitions that the batch in flight does not read."""
         for partition in self:
             if partition.in_flight is None:
                 partition.end_batch()
@@ -177,7 +177,7 @@ class TenantBatches:
                 await self._commit()
 
     async def _commit(self) -> None:
-        """Write the checkpoints of the batch in flight, and hand over what must go."""
+        """End the batch in flight: write its checkpoints, then allow hand-overs."""
         self._end = None
         reads = self._take_in_flight()
         known = await self._last_positions(reads)
@@ -218,7 +218,7 @@ class TenantBatches:
         return await self._adopt(partition, planned)
 
     async def _adopt(self, partition: TenantPartition, planned: JournalRange) -> int | None:
-        """Read a range that an earlier term journalled, unless another host has read of it."""
+        """Read a range of an earlier term, unless another host has handled events of it."""
         checkpoint = partition.term.start_checkpoint
         if not may_replay(planned, checkpoint, checkpoints=self.tenancy.checkpoints):
             partition.position = resume_position(checkpoint)
@@ -288,7 +288,7 @@ class TenantBatches:
         if not partition.is_planned_by_this_term:
             epoch = await self._adopt(partition, planned)
             if epoch is None:
-                return EvictionDecision(LEAVE, "another host has read on")
+                return EvictionDecision(LEAVE, "another host has handled events of this range")
             return EvictionDecision(RESUME, epoch=epoch)
         match compare_epochs(partition.term.epoch, report):
             case "resume":
@@ -305,7 +305,7 @@ class TenantBatches:
     # -- lost partitions --------------------------------------------------------------------------
 
     def record_loss(self, name: str) -> None:
-        """The lease is lost; who owns the partition is looked up for the next report."""
+        """Record that the lease is lost. The new owner is looked up for the next report."""
         partition = self.partition(name)
         partition.loss = partition.loss or Loss(name, UNKNOWN_OWNER)
 
@@ -313,7 +313,7 @@ class TenantBatches:
         return {each.name for each in self if each.loss and each.loss.why == UNKNOWN_OWNER}
 
     async def name_new_owners(self) -> None:
-        """Look up in the store who owns what we lost."""
+        """Look up in the store the owners of the partitions that we lost, and log them."""
         unnamed = self.losses_without_owner()
         for row in (await self.store.list_ownership(self.group)).ownerships:
             if row.partition in unnamed and self.is_anothers(row):

@@ -1,8 +1,8 @@
 """The driver of a query that shares its consumer group: it plans only the partitions it owns.
 
-Spark asks the same questions as of any source, and each carries news. A question for the batch
-after an offset means that the batch before it is committed. A question for the tasks of a batch
-means that it is about to run, perhaps for a second time.
+Spark calls a tenant as it calls any source, and the calls show what Spark has done. When it plans
+the batch after an offset, it has committed the batch that ends there. When it asks for the tasks of
+a batch, the batch is about to run, perhaps for a second time.
 
     Spark -> StreamReader -> TenantDriver -> Planner     (how much to read)
                              ^^^^^^^^^^^^ -> TenantHost  (what is owned, what is committed)
@@ -52,7 +52,7 @@ class TenantDriver:
         self.run = QueryRun(self.options, epoch=None)
         self.host: TenantHost | None = None  # started by the first batch
         self._name = tenancy.host or f"spark-{token_hex(4)}"
-        self._ends = False  # the run ends when everything that the hub holds now is read
+        self._ends = False  # AvailableNow: the run ends after the events that the hub holds now
         self._settled = False
 
     # -- what Spark asks --------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class TenantDriver:
         return {**report, TENANCY_KEY: tenancy}
 
     def committed(self, end: Offset) -> None:
-        """Spark calls this after it has planned the next batch, which has shown the commit."""
+        """Nothing to do: `latest_offset` has already recorded the commit."""
 
     def end_at_newest(self) -> None:
         self._ends = True
@@ -137,7 +137,7 @@ class TenantDriver:
         return 2 * (self.tenancy.lease_s + 2 * self.tenancy.interval_s)
 
     def host_for(self, journal: Journal) -> TenantHost:
-        """The host of this run, started at the first call; it keeps the name in the journal."""
+        """The host of this run, started at the first call; it keeps the journal's host name."""
         if self.host is None:
             host = TenantHost(
                 self.options,
@@ -153,7 +153,7 @@ class TenantDriver:
         return self.host
 
     def _settle(self, host: TenantHost) -> None:
-        """The first batch waits for a partition; that of a run that ends, for our whole share."""
+        """Before the first batch wait for a partition, or with AvailableNow for our whole share."""
         if not self._settled:
             limit_s = self._ownership_s / 2
             host.wait(host.settle(limit_s, fully=self._ends), self._ownership_s)
@@ -208,7 +208,7 @@ class TenantDriver:
     def _event_before(
         self, host: TenantHost, name: str, first: int, snapshot: HubSnapshot
     ) -> KnownPosition | None:
-        """The event before a start that might resolve to another event later: it is written."""
+        """The event before `first`. Its checkpoint keeps a start that might resolve differently."""
         newest = newest_positions(snapshot).get(name)
         if newest is not None and newest.sequence == first - 1:
             return newest

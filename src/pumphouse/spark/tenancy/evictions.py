@@ -23,8 +23,8 @@ from pumphouse.errors import PumphouseError
 from pumphouse.spark.lag.task_reports import LINE_BYTES_MAX, DriverAddress
 
 RESUME, LEAVE, FAIL = "resume", "leave", "fail"
-LINE_S = 5.0
-RESPONSE_S = 60.0
+LINE_S = 5.0  # to connect, or to receive the line of a report
+RESPONSE_S = 60.0  # the driver may have to read the store first
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ async def decide_or_fail(decide: Decide, report: EvictionReport) -> EvictionDeci
 
 
 def report_eviction(address: DriverAddress, report: EvictionReport) -> EvictionDecision:
-    """Ask the driver; without a response the task fails."""
+    """Report to the driver and return its decision; FAIL if there is no valid response."""
     request = json.dumps({"token": address.token, **asdict(report)}).encode() + b"\n"
     try:
         with socket.create_connection((address.host, address.port), LINE_S) as driver:
@@ -100,5 +100,6 @@ def report_eviction(address: DriverAddress, report: EvictionReport) -> EvictionD
             driver.sendall(request)
             response = driver.makefile("rb").readline(LINE_BYTES_MAX)
         return EvictionDecision(**json.loads(response))
-    except (OSError, ValueError, TypeError):
-        return EvictionDecision(FAIL, "the driver did not respond")
+    except (OSError, ValueError, TypeError) as failed:
+        driver_address = f"{address.host}:{address.port}"
+        return EvictionDecision(FAIL, f"the driver did not respond at {driver_address}: {failed}")

@@ -44,11 +44,11 @@ T = TypeVar("T")
 CLOSE_S = 20.0
 REPORTS_S = 0.25  # tasks report their last event a moment after they end
 REPORTS_TICK_S = 0.001  # Spark waits meanwhile: every batch is delayed by as much
-TICK_S = 0.02  # of polling for what no event announces
-COMMITS_S = 0.2  # of reading Spark's folder while a host waits for a partition
+TICK_S = 0.02  # between two checks of a condition that is only polled
+COMMITS_S = 0.2  # between two reads of Spark's folder, while another host waits for a partition
 OWNERS_S = 0.5  # between two look-ups of new owners; Spark asks for a report at every poll
 
-READ_LATER = "nothing: the checkpoint of the next batch covers it"
+NO_ACTION_NEEDED = "nothing: the checkpoint of the next batch covers it"
 
 ReadPositions = Callable[[], Mapping[str, KnownPosition]]
 
@@ -112,7 +112,7 @@ class TenantHost:
     # -- called from other threads ----------------------------------------------------------------
 
     def wait(self, work: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
-        """Run it in the event loop; by default no longer than `operationTimeout`."""
+        """Run `work` in the event loop; by default no longer than `operationTimeout`."""
         limit_s = limit_s or self.options.identity.operation_timeout_s
         try:
             return self.thread.run(work, limit_s)
@@ -148,7 +148,7 @@ class TenantHost:
         log.info("%s", line("tenant_started", host=self.name, assignment=self.tenancy.assignment))
 
     async def _leave(self) -> None:
-        """A host that keeps its partitions does not release them: the leases expire later."""
+        """Stop. With assignment=fixed nothing is released: the leases expire later."""
         self._server.close()
         await self.batches.commit_if(self._is_committed)
         for partition in self.batches.owned():
@@ -158,7 +158,7 @@ class TenantHost:
         await self.stop_engine(abandon=self.tenancy.keeps_partitions)
 
     async def stop_engine(self, *, abandon: bool) -> None:
-        """Stop; with `abandon` as a crash does, without a release."""
+        """Stop; with `abandon` release no partition, as after a crash."""
         self._server.close()
         self._watching.cancel()
         if abandon:
@@ -199,7 +199,7 @@ class TenantHost:
                     await self.clock.sleep(TICK_S)
 
     def _is_settled(self, fully: bool) -> bool:
-        """A partition can be planned when its term has begun, a moment after its claim."""
+        """Whether we own enough. A partition counts when its term begins, soon after its claim."""
         owned = self._engine.owned
         enough = self._engine.settled or (bool(owned) and not fully)
         return enough and all(self.batches.partition(name).is_owned for name in owned)
@@ -217,13 +217,13 @@ class TenantHost:
         self.batches.begin(end, journal)
 
     async def begin_nothing(self) -> None:
-        """The batch that was being planned reads nothing."""
+        """End the planning of a batch that reads nothing."""
         self.batches.end_idle()
 
     # -- positions and commits --------------------------------------------------------------------
 
     async def _find_positions(self, sequences: Mapping[str, int]) -> dict[str, KnownPosition]:
-        """These events: as tasks reported them, else read from the hub."""
+        """The positions of these events, as tasks reported them or else read from the hub."""
         with suppress(TimeoutError):
             async with asyncio.timeout(REPORTS_S if self.options.feedback else TICK_S):
                 while len(known := self._reported(sequences)) < len(sequences):
@@ -259,7 +259,7 @@ class TenantHost:
                 "%s",
                 line(
                     "position_unknown", partition=name, sequence=sequence, error=failed,
-                    todo=READ_LATER,
+                    todo=NO_ACTION_NEEDED,
                 ),
             )  # fmt: skip
             return None
@@ -269,7 +269,7 @@ class TenantHost:
         return self._folder is not None and is_committed(self._folder, end)
 
     async def _watch_commits(self) -> None:
-        """While a host waits for a partition, do not wait for Spark's next trigger."""
+        """While another host waits for a partition, find commits before Spark's next trigger."""
         while self._folder is not None:
             await self.clock.sleep(COMMITS_S)
             if self.batches.delays_hand_over:

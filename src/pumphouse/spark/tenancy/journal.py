@@ -49,7 +49,7 @@ class JournalRange:
 
     @property
     def unread(self) -> JournalRange:
-        """The empty range at its start: everything before it was read, nothing of it was."""
+        """The empty range at the start of this one: nothing of this range was read."""
         return replace(self, last=self.first)
 
 
@@ -73,7 +73,7 @@ class Journal:
         ]
 
     def without_reads(self) -> Journal:
-        """The partitions of which the batch reads nothing: they were read up to there before."""
+        """Only the partitions of which the batch reads nothing, with their positions."""
         idle = {name: planned for name, planned in self.ranges.items() if not planned.count}
         return replace(self, ranges=idle)
 
@@ -115,7 +115,7 @@ def from_offset(hub: str, offset: str | Mapping[str, Any]) -> Journal:
 
 
 def complete_ranges(start: Journal, end: Journal) -> Journal:
-    """What a batch reads. Only that of a query which read all partitions depends on its start."""
+    """The ranges of a batch. A query that reads all partitions journals only where they end."""
     if end.host or any(planned.epoch is not None for planned in end.ranges.values()):
         return end
     firsts = start.ends
@@ -153,7 +153,9 @@ def resume_position(
     following = checkpoint.sequence + 1 if known else None  # type: ignore[operator]
     if committed is None:
         return following
-    if committed.epoch is None:  # journalled before the query shared: the checkpoint goes first
+    if (
+        committed.epoch is None
+    ):  # journalled before the query shared its group: prefer the checkpoint
         return committed.last if following is None else following
     return max(committed.last, following or 0)
 
@@ -178,14 +180,15 @@ class Loss:
     skipped: Span | None = None
 
     def __str__(self) -> str:
-        left = ""
+        skipped = ""
         if self.skipped is not None and self.skipped.count > 0:
-            left = f"; events {self.skipped.first} to {self.skipped.last - 1} are left to its owner"
-        return f"partition {self.partition} is no longer ours: {self.why}{left}"
+            events = f"events {self.skipped.first} to {self.skipped.last - 1}"
+            skipped = f"; {events} are left to its owner"
+        return f"partition {self.partition} is no longer ours: {self.why}{skipped}"
 
     def to_json(self) -> dict[str, Any]:
-        left = None if self.skipped is None else [self.skipped.first, self.skipped.last]
-        return {"partition": self.partition, "why": self.why, "left": left}
+        bounds = None if self.skipped is None else [self.skipped.first, self.skipped.last]
+        return {"partition": self.partition, "why": self.why, "left": bounds}
 
 
 def describe_owner(row: Ownership | None) -> str:

@@ -16,7 +16,7 @@ from pumphouse.spark.catalogue import FIXED
 from pumphouse.spark.option_values import OptionValues
 
 ALL = "all"
-# A tenant hands over in order, so strategies that grab partitions are left out.
+# A tenant hands a partition over between batches; strategies that grab partitions do not wait.
 SHARING_STRATEGIES = strategy_forms(grabbing=False)
 ONLY_WHEN_SHARED = ("store", "host", "leaseDuration", "renewInterval", "cycleInterval", "handOff")
 NOT_IN_HOST_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -38,7 +38,7 @@ class TenancyOptions:
 
     @property
     def keeps_partitions(self) -> bool:
-        """Whether a stop releases nothing: the rows stay in its name until the leases expire."""
+        """Whether a stopped host releases no partition: it owns them until the leases expire."""
         return self.assignment.startswith("fixed")
 
 
@@ -111,7 +111,7 @@ def read_host(values: OptionValues) -> str:
 
 
 def processor_options(tenancy: TenancyOptions) -> ProcessorOptions:
-    """The same settings for the engine: a tenant is a processor host."""
+    """These settings in the form that the engine of the processors takes."""
     return ProcessorOptions(
         interval_s=tenancy.interval_s,
         lease_s=tenancy.lease_s,

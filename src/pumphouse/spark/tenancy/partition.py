@@ -55,7 +55,9 @@ class TenantPartition:
         self.checkpoints = checkpoints
         self._state = State.NOT_OWNED
         self._term: PartitionClient | None = None
-        self._unwritten: tuple[KnownPosition, int] | None = None  # committed, not checkpointed
+        self._unwritten: tuple[KnownPosition, int] | None = (
+            None  # the last event committed but not checkpointed, and how many
+        )
         self._writing = False
         self._changed = asyncio.Event()
         self._failures = RepeatedFailures()
@@ -67,7 +69,7 @@ class TenantPartition:
 
     @property
     def state(self) -> State:
-        """The state, after what the engine has decided meanwhile."""
+        """The state, updated first if the engine has stopped the term or lost it."""
         if self._term is not None and self._term.reason is not None:
             clean = self._term.reason in CLEAN_STOPS and self._term.live
             self._apply(Change.STOP_REQUESTED if clean else Change.OWNERSHIP_LOST)
@@ -97,7 +99,7 @@ class TenantPartition:
 
     @property
     def is_planned_by_this_term(self) -> bool:
-        """Whether the term that planned the range in flight goes on."""
+        """Whether the present term planned the range in flight."""
         return self.in_flight is not None and self.is_live and self.in_flight.term is self._term
 
     @property
@@ -122,12 +124,12 @@ class TenantPartition:
         self.wake()
 
     def commit(self, planned: PlannedRange, last: KnownPosition | None) -> None:
-        """Spark has committed the range, whose last event this was. Ignored after its term."""
+        """Record a commit; `last` is the last event of the range. Ignored if its term has ended."""
         if planned.term is not self._term:
             return
         if last is not None and self.checkpoints:
-            before = self._unwritten[1] if self._unwritten is not None else 0
-            self._unwritten = (last, before + planned.range.count)
+            unwritten_events = self._unwritten[1] if self._unwritten is not None else 0
+            self._unwritten = (last, unwritten_events + planned.range.count)
         self.end_batch()
 
     def rewind(self, planned: PlannedRange) -> None:
@@ -136,7 +138,7 @@ class TenantPartition:
             self.position = planned.range.first
 
     def start_at(self, position: int, before: KnownPosition | None) -> None:
-        """Start a partition without a checkpoint; `before` is written so that the start stays."""
+        """Start a partition without a checkpoint; `before` becomes one, to keep the start."""
         self.position = position
         if before is not None and self.checkpoints:
             self._unwritten = self._unwritten or (before, 0)
@@ -148,7 +150,7 @@ class TenantPartition:
     # -- an ownership term ------------------------------------------------------------------------
 
     async def serve(self, term: PartitionClient) -> None:
-        """Until the term ends, and every committed event is in the checkpoint."""
+        """Run until the term ends and every committed event is in the checkpoint."""
         self._begin(term)
         watching = asyncio.ensure_future(self._watch(term))
         try:

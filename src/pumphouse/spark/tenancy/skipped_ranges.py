@@ -1,7 +1,7 @@
-"""Ranges that a query left unread in a batch that Spark commits all the same.
+"""Ranges that a query left unread in a batch that Spark commits nevertheless.
 
 Spark commits a batch as a whole. If a range of it was left to another owner, Spark's journal does
-not show that, and a later run would take the range for read. So the range is written to the store
+not show that, and a later run would treat the range as read. So the range is written to the store
 before the batch can be committed, in a checkpoint group of its own beside the consumer group. This
 is rare; every other range of a committed batch was read.
 

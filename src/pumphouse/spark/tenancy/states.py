@@ -18,8 +18,8 @@ class State(Enum):
     NOT_OWNED = "not owned"
     OWNED = "owned"  # ours, and no batch in flight reads it
     READING = "reading"  # a batch that reads it is being planned, or is in flight
-    DRAINING = "draining"  # given up when the batch in flight has ended
-    RELEASING = "releasing"  # given up when the checkpoint is written
+    DRAINING = "draining"  # to be released when the batch in flight has ended
+    RELEASING = "releasing"  # to be released when the checkpoint is written
     RELEASED = "released"
     LOST = "lost"  # the lease expired, another host took it, or its pump failed
 

@@ -58,18 +58,18 @@ class RowFormat:
             raise invalid_row(row, "has an empty partition; write null to let the hub choose one")
         keys = self.column(batch, self.key_column)
         properties = self.column(batch, self.properties_column)
-        for number in range(batch.num_rows):
-            row = first_row + number
-            partition = self.partition if partitions is None else partitions[number]
-            key = self.key if keys is None else keys[number]
+        for index in range(batch.num_rows):
+            row = first_row + index
+            partition = self.partition if partitions is None else partitions[index]
+            key = self.key if keys is None else keys[index]
             if partition is not None and key is not None:
                 raise invalid_row(
                     row, f"has a partition ({partition}) and a key ({key}); one excludes the other"
                 )
-            given = as_properties(row, None if properties is None else properties[number])
+            event_properties = as_properties(row, None if properties is None else properties[index])
             if origin is not None:
-                given = {**given, **origin.properties(row)}
-            yield partition, Event(bodies[number], given, key)
+                event_properties = {**event_properties, **origin.properties(row)}
+            yield partition, Event(bodies[index], event_properties, key)
 
     @staticmethod
     def column(batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
@@ -124,15 +124,17 @@ def read_row_format(schema: StructType, options: SinkOptions) -> RowFormat:
     for name in (*PARTITION_NAMES, "partitionKey"):
         check_type(name, types, lambda type_: isinstance(type_, StringType))
     check_type("properties", types, is_text_map)
-    named = [name for name in PARTITION_NAMES if name in types]
-    if len(named) > 1:
+    partition_columns = [name for name in PARTITION_NAMES if name in types]
+    if len(partition_columns) > 1:
         raise OptionError("the columns partitionId and partition mean the same; keep one of them")
-    if named and options.partition is not None:
-        raise OptionError(f"the option partitionId and the column {named[0]} exclude each other")
+    if partition_columns and options.partition is not None:
+        raise OptionError(
+            f"the option partitionId and the column {partition_columns[0]} exclude each other"
+        )
     if "partitionKey" in types and options.key is not None:
         raise OptionError("partitionKey is given as an option and as a column; keep one of them")
     return RowFormat(
-        partition_column=named[0] if named else None,
+        partition_column=partition_columns[0] if partition_columns else None,
         key_column="partitionKey" if "partitionKey" in types else None,
         properties_column="properties" if "properties" in types else None,
         partition=options.partition,

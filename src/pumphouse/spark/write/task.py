@@ -76,10 +76,10 @@ def write_rows(
 
 
 def check_hub_accepts_sender(identity: HubIdentity) -> None:
-    """Raise when a query starts if the hub refuses to take its rows.
+    """When a query starts, raise if the hub refuses its rows.
 
-    A hub that does not respond may be back when there are rows: that is left to the tasks, which
-    are retried.
+    A hub that does not respond raises nothing: it may respond when there are rows to write, and
+    Spark retries the tasks that write them.
     """
     try:
         attach_sender_once(identity)
@@ -97,7 +97,7 @@ def check_hub_accepts_sender(identity: HubIdentity) -> None:
 
 @lru_cache(maxsize=64)
 def attach_sender_once(identity: HubIdentity) -> None:
-    """Attach a sender. Spark starts a writer for every batch: a success is remembered."""
+    """Attach a sender. Spark makes a writer for every batch, so a success is cached."""
 
     async def attach() -> None:
         client = await connect_hub(identity)
@@ -134,13 +134,13 @@ def group_batches(
     batches: Iterable[pa.RecordBatch], row_format: RowFormat, rate_max: int | None
 ) -> Iterator[list[pa.RecordBatch]]:
     """Rows that are sent together: one piece of a batch, or several pieces if rows have keys."""
-    several = row_format.key_column is not None and rate_max is None
+    groups_pieces = row_format.key_column is not None and rate_max is None
     group: list[pa.RecordBatch] = []
     rows = size = 0
     for piece in pieces(batches, chunk_rows(rate_max)):
         group.append(piece)
         rows, size = rows + piece.num_rows, size + piece.nbytes
-        if not several or rows >= KEYED_ROWS or size >= KEYED_BYTES:
+        if not groups_pieces or rows >= KEYED_ROWS or size >= KEYED_BYTES:
             yield group
             group, rows, size = [], 0, 0
     if group:
@@ -171,9 +171,8 @@ class TaskWriter:
         self._rows = 0
         self._client: HubClient | None = None
         self._senders: dict[str | None, Sender] = {}
-        self._turns = asyncio.Semaphore(
-            options.in_flight
-        )  # of partitions that send at the same time
+        # Partitions that send at the same time.
+        self._slots = asyncio.Semaphore(options.in_flight)
 
     async def open(self) -> None:
         self._client = await connect_hub(self.options.identity)
@@ -187,7 +186,7 @@ class TaskWriter:
     async def write(self, group: Sequence[pa.RecordBatch]) -> None:
         by_partition = self.by_partition(group)
         sends = [self.send(partition, rows) for partition, rows in by_partition.items()]
-        # The other sends are awaited: cancelled, their rows would be sent twice.
+        # After a failure the other sends go on: Spark would send cancelled rows a second time.
         for failed in await asyncio.gather(*sends, return_exceptions=True):
             if failed is not None:
                 raise failed
@@ -213,7 +212,7 @@ class TaskWriter:
 
     async def send(self, partition: str | None, rows: list[NumberedEvent]) -> None:
         try:
-            async with self._turns, asyncio.timeout(self.send_limit_s(len(rows))):
+            async with self._slots, asyncio.timeout(self.send_limit_s(len(rows))):
                 sender = await self.sender(partition)
                 await sender.send(
                     [row.event for row in rows],
@@ -245,7 +244,7 @@ class TaskWriter:
         return sender
 
     def send_limit_s(self, events: int) -> float:
-        """`sendTimeout` for each message that they may need."""
+        """`sendTimeout` for each message that this number of events may need."""
         return self.options.send_timeout_s * (1 + events // 100)
 
     async def limit_rate(self) -> None:
