@@ -63,9 +63,10 @@ def describe(
     """Show owner, lag and health of every partition of the consumer group GROUP.
 
     The status of a partition is ok, idle (no events yet), moving (a hand-over is in progress),
-    unread (no checkpoint yet), or one of these problems: behind (the lag grows), stuck (the
-    checkpoint does not move), no owner, data lost (retention removed unread events), ahead (the hub
-    was re-created). The exit status is 3 if any partition has a problem.
+    unread (no checkpoint yet), or one of these problems: no owner, data lost (retention removed
+    unread events), ahead (the hub was re-created). The exit status is 3 if any partition has a
+    problem. With --watch the status can also be behind (the lag grows) or stuck (the checkpoint
+    does not move).
     """
     from pumphouse.cli.common.group_access import with_group
 
