@@ -94,9 +94,9 @@ class Census:
         def rank(host: str) -> tuple[int, str]:
             return (-max(0, self.counts[host] - floor), host)
 
-        roomy = [host for host in self.members if self.limits.get(host, UNLIMITED) > floor]
+        below_limit = [host for host in self.members if self.limits.get(host, UNLIMITED) > floor]
         shares = {host: min(floor, self.limits.get(host, UNLIMITED)) for host in self.members}
-        return shares | {host: floor + 1 for host in sorted(roomy, key=rank)[:extra]}
+        return shares | {host: floor + 1 for host in sorted(below_limit, key=rank)[:extra]}
 
     def limited(self, max_partitions: int | None) -> Census:
         """The same census with a limit to what I own."""
@@ -113,15 +113,15 @@ def without_free(census: Census, partitions: Set[str]) -> Census:
 
 def water_level(total: int, hosts: int, limits: Iterable[int]) -> Level:
     """Spread `total` over hosts as evenly as their limits allow (water filling)."""
-    left = total
+    remaining = total
     for limit in sorted(limits):
-        if limit > left // hosts:
+        if limit > remaining // hosts:
             break
-        # This host is full below the level of the others, which share the rest.
-        left, hosts = left - limit, hosts - 1
+        # The limit of this host is below the level: the other hosts share the rest.
+        remaining, hosts = remaining - limit, hosts - 1
         if hosts == 0:
             return Level(limit, 0)
-    return Level(*divmod(left, hosts))
+    return Level(*divmod(remaining, hosts))
 
 
 def take_census(
@@ -169,7 +169,7 @@ def take_census(
             for member in listing.members
             if member.name in members and member.max_partitions is not None
         },
-        # A free partition has the rate of its row: what hosts remember of it differs.
+        # A free partition has the rate of its row: the rates that hosts remember would differ.
         rates={p: rate_of(rows.get(p), before if p in live else None) for p in order},
         joined=me in listed or before is not None,
         unclaimed=still_free(free, before),
@@ -218,7 +218,7 @@ def rate_of(row: Ownership | None, before: Census | None) -> float | None:
 
 
 def still_free(free: tuple[str, ...], before: Census | None) -> tuple[str, ...]:
-    # Before I joined, hosts were still waiting for each other: a free partition was no sign then.
+    # Before I joined, hosts that started with me had not claimed yet: what was free proves nothing.
     if before is None or not before.joined:
         return ()
     earlier = set(before.free)

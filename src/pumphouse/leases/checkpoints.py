@@ -18,7 +18,7 @@ from pumphouse.leases.fencing import AlreadyStored, FencedOff, RetryWrite, is_er
 from pumphouse.leases.model import Checkpoint, Granted, Group, Refused, Unknown
 from pumphouse.leases.store import CheckpointStore
 
-# An official SDK is unlikely to write between two of our attempts; after five it is a conflict.
+# An official SDK may write between two attempts. That it does so five times in a row is unlikely.
 ATTEMPTS = 5
 
 
@@ -41,9 +41,9 @@ class CheckpointWriter:
     ) -> None:
         self.partition, self.epoch = partition, epoch
         self._store, self._group, self._has_lease = store, group, has_lease
-        self._known: Checkpoint | None = None  # the last that was certainly ours
+        self._known: Checkpoint | None = None  # the last checkpoint that we certainly wrote
         self._in_doubt = False  # whether a later write of ours may have taken effect
-        self._reached: int | None = None  # the position of our own caller
+        self._reached: int | None = None  # the position that our caller has requested last
         self._lost_to: int | None = None  # the epoch that has fenced us off
         self._writing = asyncio.Lock()
 
@@ -94,10 +94,10 @@ class CheckpointWriter:
             if self._reached is not None and sequence < self._reached:
                 raise CheckpointRefused(
                     f"the checkpoint of partition {self.partition} would go back from "
-                    f"{self._reached} to {sequence}; if the hub was created again, reset it"
+                    f"{self._reached} to {sequence}; reset it if the hub was re-created"
                 )
             self._reached = sequence
-            # The stored checkpoint may be there already, or further: it is never taken back.
+            # The stored checkpoint may be at this event already, or beyond it. It never goes back.
             covered = known.sequence is not None and known.sequence >= sequence
             if covered and known.epoch == self.epoch:
                 return known
@@ -149,7 +149,7 @@ class CheckpointWriter:
 
     async def _read(self) -> Checkpoint | None:
         checkpoints = await self._store.list_checkpoints(self._group)
-        return next((each for each in checkpoints if each.partition == self.partition), None)
+        return next((stored for stored in checkpoints if stored.partition == self.partition), None)
 
     async def _check_row(self) -> None:
         """Raise OwnershipLost if the row has a later epoch: a later owner has claimed it."""

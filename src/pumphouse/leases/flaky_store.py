@@ -58,9 +58,11 @@ class RandomFaults:
         delay_s_max: float = 0.0,
     ) -> None:
         if not all(0 <= rate <= 1 for rate in (before, after, failed, stale)):
-            raise OptionError("every rate of a fault must be between 0 and 1")
+            raise OptionError("every fault rate must be between 0 and 1")
         if before + after > 1 or failed + stale > 1:
-            raise OptionError("the rates of one kind of call must not exceed 1 together")
+            raise OptionError(
+                "the fault rates of reads, and those of writes, must not exceed 1 in sum"
+            )
         self._rng, self._delay_s_max = rng, delay_s_max
         self._rates: dict[Call, list[tuple[Fault, float]]] = {
             "write": [("before", before), ("after", after)],

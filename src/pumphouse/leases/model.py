@@ -123,7 +123,7 @@ class Refused(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class Unknown(Generic[Row]):
-    """No usable response: the write may have taken effect or not. Unknown is not owned."""
+    """No usable response: the write may have taken effect or not. It grants nothing."""
 
     requested: Row
     why: str = ""
@@ -152,7 +152,7 @@ def aged(row: Ownership, elapsed_s: float) -> Ownership:
     again without this correction would postpone the deadline of its successor each time.
     """
     deadline_s = None if row.deadline_s is None else row.deadline_s - elapsed_s
-    return Ownership(  # not replace(), which costs three times as much: every row of every listing
+    return Ownership(  # not replace(), which is three times slower: this runs for each listed row
         row.partition,
         row.owner,
         row.epoch,
@@ -204,7 +204,7 @@ def confirm(row: Ownership) -> Ownership:
 
 
 def raise_epoch(row: Ownership, above: int) -> Ownership:
-    """Our own row with an epoch above one that a refusal named."""
+    """Our own row with an epoch above `above`, the epoch that the hub or a checkpoint has."""
     return replace(row, epoch=max(row.epoch, above) + 1)
 
 
@@ -226,7 +226,7 @@ def advance(
 
 
 def goes_back(current: Checkpoint, requested: Checkpoint) -> bool:
-    """Whether `requested` lies before `current`. Only an administrator may write such a one."""
+    """Whether `requested` lies before `current`. Only an administrator may write that."""
     if current.sequence is None:
         return False
     return requested.sequence is None or requested.sequence < current.sequence

@@ -14,8 +14,8 @@ import math
 
 from pumphouse.leases.model import Checkpoint, Ownership, goes_back
 
-# How much later a deadline may fall when a row is renewed: the time a slow store takes between a
-# listing and a write. An owner that gains more each time would never hand over.
+# How far a renewal may postpone a deadline: the time that a slow store takes between a listing and
+# a write. An owner that gained more with each renewal would never hand over.
 PUT_OFF_S_MAX = 5.0
 SUCCESSOR_WITHOUT_DEADLINE = "a successor and a deadline come together or not at all"
 
@@ -23,7 +23,7 @@ SUCCESSOR_WITHOUT_DEADLINE = "a successor and a deadline come together or not at
 def row_fault(
     stored: Ownership | None, requested: Ownership, put_off_s_max: float = PUT_OFF_S_MAX
 ) -> str | None:
-    """Why `requested` may not follow `stored`, whose age and deadline are those of now."""
+    """Why `requested` may not follow `stored`, whose age and deadline are current."""
     if fault := shape_fault(requested):
         return fault
     if stored is None:
@@ -103,12 +103,12 @@ def _epoch_fall(stored: Ownership, requested: Ownership) -> str | None:
 def _put_off(stored: Ownership, requested: Ownership, put_off_s_max: float) -> str | None:
     if stored.deadline_s is None or requested.deadline_s is None:
         return None
-    later_s = requested.deadline_s - stored.deadline_s
-    if later_s <= put_off_s_max:
+    postponed_s = requested.deadline_s - stored.deadline_s
+    if postponed_s <= put_off_s_max:
         return None
     return (
-        f"it would postpone the deadline of {stored.successor} by {later_s:.1f} s; subtract the "
-        "time since the row was read: renew(aged(row, elapsed_s))"
+        f"it would postpone the deadline of {stored.successor} by {postponed_s:.1f} s; subtract "
+        "the time since the row was read: renew(aged(row, elapsed_s))"
     )
 
 

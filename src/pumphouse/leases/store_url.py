@@ -144,7 +144,7 @@ def _from_connection_string(text: str, container: str) -> StoreUrl:
     match = _CONTAINER.search(text)
     named = match["name"].strip() if match else ""
     if container and named and container != named:
-        raise OptionError(f"two different containers are given: {container} and {named}")
+        raise OptionError(f"two different containers are given, {container} and {named}: give one")
     if not container and not named:
         raise OptionError(
             "a storage connection string needs a container: add ;Container=NAME to it"
@@ -181,7 +181,7 @@ def _open_blob_lease(url: StoreUrl, credential: Any, options: dict[str, Any]) ->
 
 
 def _account(url: StoreUrl, credential: Any) -> dict[str, Any]:
-    """The arguments of a blob store that say where its container is and how to log in."""
+    """The arguments of a blob store: the location of its container, and the credential."""
     if url.connection_string:
         return {
             "account_url": None,

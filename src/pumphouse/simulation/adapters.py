@@ -66,7 +66,7 @@ class HostAdapter(Protocol):
 
 
 async def checkpoint(parts: HostParts, by_hand: Any) -> None:
-    """Sometimes checkpoint in the handler; a failure of that is only reported."""
+    """Checkpoint in the handler, for a share of the batches. A failure is only reported."""
     if parts.rng.random() < BY_HAND:
         parts.handler.checks.figures.by_hand += 1
         try:
@@ -181,7 +181,7 @@ class PushAdapter:
         await checkpoint(self.parts, context.checkpoint)
 
     async def process_error(self, context: PartitionContext, error: Exception) -> None:
-        """on_exception reports it."""
+        """Nothing to do: `on_exception` reports the error."""
 
 
 class FixedAdapter:

@@ -107,7 +107,7 @@ class Fleet:
 
     @property
     def share(self) -> int:
-        """The partitions of each host of a fixed fleet, with one host missing and hubs grown."""
+        """How many partitions each fixed host claims: enough for a grown hub and one host less."""
         return -(-self.partitions_max // max(1, self.size - 1))
 
     async def add(self, name: str = "") -> Host:
@@ -146,7 +146,7 @@ class Fleet:
         """Start a host; one that cannot start is dead, and another one is added later."""
         try:
             await host.adapter.start()
-            # The faults may have changed since.
+            # The faults may have changed during the start.
             host.store.faults = host.handler.faults = self.faults
             self.hosts[host.name] = host
         except Exception as failed:
@@ -202,7 +202,7 @@ class Fleet:
         elif fault_free and self.faults is NO_FAULTS:
             self._check_left(host)
         self.checks.record("host", f"{host.process} has stopped")
-        # What it left running is a process that has ended.
+        # Tasks that it left running end with its process.
         self.loop.kill(host.process)
         self.checks.process_died(host.process)
         self.hub.drop(host.process)

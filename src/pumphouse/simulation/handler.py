@@ -26,7 +26,7 @@ Handler = Callable[[Any, list[Event]], Awaitable[None] | None]
 SLOW_S, STUCK_S = (1.0, 20.0), (70.0, 240.0)
 POISON = b"poison"
 MESSAGE_CHARS_MAX = 300  # of an exception
-SPARED_EVENTS = 100  # the largest batch
+SPARED_EVENTS = 100  # as many as the largest batch has
 
 
 class InjectedError(Exception):
@@ -80,10 +80,10 @@ class SimulatedHandler:
 
     def _is_skipped(self, partition: Any, batch: Sequence[Event]) -> bool:
         """Count a failed attempt; returns whether the policy now skips this single event."""
-        whole, policy = (partition, partition.batches_handed_out), self.checks.options.poison
+        batch_key, policy = (partition, partition.batches_handed_out), self.checks.options.poison
         attempts = self._failed.get(partition.id)
-        if attempts is None or attempts.batch != whole:
-            attempts = self._failed[partition.id] = FailedAttempts(whole)
+        if attempts is None or attempts.batch != batch_key:
+            attempts = self._failed[partition.id] = FailedAttempts(batch_key)
         attempts.times += 1
         exhausted = attempts.times > policy.retries
         skips = self.has_poison_policy and policy.then == SKIP

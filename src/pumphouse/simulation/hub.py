@@ -179,7 +179,7 @@ class SimHub:
         self.logs[partition].foreign_readers.pop(number, None)
 
     def drop(self, process: HostProcess) -> None:
-        """The connection of a host breaks: all its readers are detached."""
+        """Break the connection of a host: all its readers are detached."""
         self.counts["lost"] += 1
         for log in self.logs.values():
             lost = [n for n, reader in log.readers.items() if reader.client.process is process]
@@ -210,9 +210,9 @@ class SimClient(HubClient):
             raise asyncio.CancelledError
         await asyncio.sleep(self.rng.uniform(0.001, 0.02))
         loop = asyncio.get_running_loop()
-        if (left_s := self.sim_hub.unreachable_until_s - loop.time()) > 0:
-            await asyncio.sleep(min(left_s, CONNECT_S_MAX))
-            if left_s > CONNECT_S_MAX:
+        if (outage_s := self.sim_hub.unreachable_until_s - loop.time()) > 0:
+            await asyncio.sleep(min(outage_s, CONNECT_S_MAX))
+            if outage_s > CONNECT_S_MAX:
                 raise ConnectionFailed("the hub does not respond (injected fault)")
         if self.process.dead:
             raise asyncio.CancelledError

@@ -138,11 +138,11 @@ class FaultFreePhase:
         moves, claims, releases = (
             now - then for now, then in zip(self._moved(), start.moved, strict=True)
         )
-        moves += sum(bool(row.successor) for row in fleet.store.rows.values())  # still waiting
+        moves += sum(bool(row.successor) for row in fleet.store.rows.values())  # requested
         if claims or releases or (moves and not self.by_rate):
             text = f"something moved at rest: {start.moved} before, {self._moved()} now"
             checks.add_violation("I7", text)
-        # Half of an exchange may be done, no more, and no partition is without an owner meanwhile.
+        # By rate, half of an exchange may be done, but every partition has an owner meanwhile.
         if self.even and worst > 1 + 2 * self.by_rate:
             checks.add_violation("I7", f"at rest some host had {worst} more than another")
         self._check_budget(start, window_s, moves)

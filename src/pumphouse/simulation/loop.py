@@ -20,7 +20,7 @@ from typing import Any
 
 STARTED_S = 1_000.0
 WALL_S = 1_700_000_000.0  # the wall clock when the loop starts
-TURNS_MAX = 100_000  # at one instant: more is an endless loop
+TURNS_MAX = 100_000  # at one instant: more means an endless loop
 CANCELLED_MAX = 200  # cancelled timers; more are removed
 
 
@@ -87,7 +87,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.now_s = STARTED_S
         self.no_process: Context = copy_context()  # for callbacks that belong to no host
         self.turns = 0  # since the clock last advanced
-        self.failures: list[str] = []  # exceptions that no task and no caller has handled
+        self.failures: list[str] = []  # exceptions that were not handled
         self.cancelled = 0  # cancelled timers that are still in the heap
         self._created = 0
         self._timers: list[tuple[float, int, ScheduledCall]] = []
@@ -139,7 +139,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> Any:
-        """Run it at once: a thread would have real time."""
+        """Run the function at once: a thread would run in real time."""
         result = self.create_future()
         try:
             result.set_result(func(*args))
@@ -159,14 +159,14 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- running -----------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        """Run turns until the loop is stopped: asyncio's own loop around it would cost more."""
+        """Run turns until the loop is stopped; faster than one turn per call."""
         while not self._stopping:  # type: ignore[attr-defined]
             if not self._due:
                 self._advance_clock()
             self.turns += 1
             if self.turns > TURNS_MAX:
                 raise SimulationStalled(
-                    f"the clock stays at {self.now_s:.3f}: some task never waits"
+                    f"the clock stays at {self.now_s:.3f} s: a task loops without waiting"
                 )
             self._turn()
 

@@ -42,7 +42,7 @@ SEMANTICS = ("memory", "blob", "bloblease")
 WHY = "the store did not respond (injected fault)"
 SLOW_S_MAX = 15.0  # longer than the default deadline of a caller
 LATE_S_MAX = 3 * SLOW_S_MAX  # no call arrives later than this
-MEMBER_KEPT_S = 2 * 3600.0  # limits are written hourly; most names live for minutes
+MEMBER_KEPT_S = 2 * 3600.0  # hosts with a limit write hourly; most hosts live for minutes
 T = TypeVar("T")
 
 
@@ -88,9 +88,8 @@ class SimStore:
         )
         self.rows: dict[str, Ownership] = {}
         self.written_s: dict[str, float] = {}  # when each row was last written
-        self.leased_s: dict[
-            str, float
-        ] = {}  # when the lease of its blob was last acquired or renewed
+        # When the lease of each row's blob was last acquired or renewed.
+        self.leased_s: dict[str, float] = {}
         self.received_etags: dict[str, str] = {}  # the last etag of each row that a writer received
         self.checkpoints: dict[str, Checkpoint] = {}
         self.calls: Counter[str] = Counter()
@@ -176,8 +175,8 @@ class SimStore:
             leased = now_s - self.leased_s[row.partition] < self.lease_s
             return replace(row, age_s=0.0 if leased else math.inf)
         seconds = math.floor(now_s) - math.floor(now_s - row.age_s)
-        left_s = None if row.deadline_s is None else row.deadline_s + now_s % 1
-        return replace(row, age_s=max(0.0, seconds - 1.0), deadline_s=left_s)
+        deadline_s = None if row.deadline_s is None else row.deadline_s + now_s % 1
+        return replace(row, age_s=max(0.0, seconds - 1.0), deadline_s=deadline_s)
 
 
 def is_nomination(before: Ownership, row: Ownership) -> bool:
@@ -305,37 +304,42 @@ class HostStore:
         assert isinstance(loop, SimLoop)
         if self.process.dead:
             raise asyncio.CancelledError
-        there_s, back_s = self._delay_s(), self._delay_s()
+        request_s, response_s = self._delay_s(), self._delay_s()
         if self._draw("slow"):
-            late_s = self.rng.uniform(1.0, SLOW_S_MAX)
-            there_s, back_s = (late_s, back_s) if self.rng.random() < 0.5 else (there_s, late_s)
+            slow_s = self.rng.uniform(1.0, SLOW_S_MAX)
+            if self.rng.random() < 0.5:
+                request_s = slow_s
+            else:
+                response_s = slow_s
             self.store.observer.store_failed(self.process, "slow", about)
         if loop.time() < self.store.unreachable_until_s:
             self.store.observer.store_failed(self.process, "away", about)
-            left_s = self.store.unreachable_until_s - loop.time()
-            if self.rng.random() < 0.5 or left_s > 2 * SLOW_S_MAX:
+            outage_s = self.store.unreachable_until_s - loop.time()
+            if self.rng.random() < 0.5 or outage_s > 2 * SLOW_S_MAX:
                 await asyncio.sleep(self.rng.uniform(1.0, SLOW_S_MAX))
                 raise StoreUnavailable(WHY)
-            there_s += left_s  # some calls without a response take effect when the store is back
+            request_s += outage_s  # some calls without a response take effect after the outage
         response: asyncio.Future[T] = loop.create_future()
-        loop.call_later(there_s, _arrive, loop, act, response, back_s, context=loop.no_process)
+        loop.call_later(
+            request_s, _arrive, loop, act, response, response_s, context=loop.no_process
+        )
         return await response
 
 
 def _arrive(
-    loop: SimLoop, act: Callable[[], T], response: asyncio.Future[T], back_s: float
+    loop: SimLoop, act: Callable[[], T], response: asyncio.Future[T], response_s: float
 ) -> None:
     try:
         result = act()
     except Exception as failed:
-        loop.call_later(back_s, _respond, response, failed, None, context=loop.no_process)
+        loop.call_later(response_s, _respond, response, failed, None, context=loop.no_process)
     else:
-        loop.call_later(back_s, _respond, response, None, result, context=loop.no_process)
+        loop.call_later(response_s, _respond, response, None, result, context=loop.no_process)
 
 
 def _respond(response: asyncio.Future[Any], failed: Exception | None, result: Any) -> None:
     if response.done():
-        return  # its caller has stopped waiting
+        return  # the caller has stopped waiting
     if failed is not None:
         response.set_exception(failed)
     else:

@@ -9,7 +9,8 @@ make up a share.
 A move costs the readers of a partition a pause, and rates vary, so exchanges are damped:
 
 * Nothing is exchanged until the busiest host is 20 % above the mean (`START`). Then every host more
-  than 10 % above it gives partitions (`STOP`). A balanced pair must drift far to be moved again.
+  than 10 % above it gives partitions (`STOP`). So a balanced pair must drift far before a partition
+  moves again.
 * An exchange that narrows the gap between two hosts by less than a twentieth of the mean (`WORTH`)
   is not made.
 * Each host takes part in one exchange at a time, and none begins while anything is incoming or any
@@ -67,17 +68,17 @@ def pairs(loads: Rates, mean: float) -> Iterator[tuple[str, str]]:
 
 def best_move(census: Census, rates: Rates, busy: str, idle: str, worth: float) -> str | None:
     """The partition whose move evens out two hosts best, if the gain is above `worth`."""
-    theirs = sorted((rates[p], p) for p in census.held.get(idle, ()))
-    gap = sum(rates[p] for p in census.held[busy]) - sum(rate for rate, _ in theirs)
-    # A taker with as many as the busy host will have to give one back; else nothing returns.
-    back = theirs if census.counts[idle] >= census.counts[busy] else [(0.0, "")]
+    idle_rates = sorted((rates[p], p) for p in census.held.get(idle, ()))
+    gap = sum(rates[p] for p in census.held[busy]) - sum(rate for rate, _ in idle_rates)
+    # If the idle host has as many partitions as the busy one, it gives one back later.
+    returnable = idle_rates if census.counts[idle] >= census.counts[busy] else [(0.0, "")]
 
     def remaining_gap(partition: str) -> float:
-        returned, _ = back[nearest(back, rates[partition] - gap / 2)]
+        returned, _ = returnable[nearest(returnable, rates[partition] - gap / 2)]
         return abs(gap - 2 * (rates[partition] - returned))
 
-    left, partition = min((remaining_gap(p), p) for p in census.held[busy])
-    return partition if gap - left > worth else None
+    smallest_gap, partition = min((remaining_gap(p), p) for p in census.held[busy])
+    return partition if gap - smallest_gap > worth else None
 
 
 # -- an unbalanced fleet: shares filled by rates --------------------------------------------------
@@ -85,16 +86,16 @@ def best_move(census: Census, rates: Rates, busy: str, idle: str, worth: float) 
 
 def even_out(census: Census, gaps: Mapping[str, int], surplus: Mapping[str, int]) -> dict[str, str]:
     """Fill the gaps with free partitions, then with those that owners can spare."""
-    rates, left, targets = assumed_rates(census), dict(gaps), in_turns(census, gaps)
+    rates, open_gaps, targets = assumed_rates(census), dict(gaps), in_turns(census, gaps)
     loads = loads_of(census, rates)
     for partition, host in targets.items():
-        left[host] -= 1
+        open_gaps[host] -= 1
         loads[host] += rates[partition]
-    takers = [(loads[host], host) for host in left if left[host] > 0]
+    takers = [(loads[host], host) for host in open_gaps if open_gaps[host] > 0]
     heapify(takers)
     givers = [(-loads[host], host) for host in surplus]
     heapify(givers)
-    return targets | relieve(census, rates, givers, dict(surplus), takers, left)
+    return targets | relieve(census, rates, givers, dict(surplus), takers, open_gaps)
 
 
 def in_turns(census: Census, gaps: Mapping[str, int]) -> dict[str, str]:
@@ -119,14 +120,14 @@ def relieve(
     gaps: dict[str, int],
 ) -> dict[str, str]:
     """Move partitions from the busiest giver to the idlest taker until no host has a gap."""
-    left = {host: sorted((rates[p], p) for p in census.held[host]) for _, host in givers}
+    remaining = {host: sorted((rates[p], p) for p in census.held[host]) for _, host in givers}
     targets = {}
     while givers and takers:
         load, host = heappop(givers)
-        rate, partition = left[host].pop(nearest(left[host], (-load - takers[0][0]) / 2))
+        rate, partition = remaining[host].pop(nearest(remaining[host], (-load - takers[0][0]) / 2))
         targets[partition] = give_to_idlest(takers, gaps, rate)
         surplus[host] -= 1
-        if surplus[host] and left[host]:
+        if surplus[host] and remaining[host]:
             heappush(givers, (load + rate, host))
     return targets
 

@@ -29,7 +29,7 @@ FIXED_FORM = "fixed:N"
 
 
 def fixed(count: int) -> Strategy:
-    """At most `count` partitions; never steals, and hands nothing over while it lives."""
+    """At most `count` partitions; never steals, and hands nothing over while it runs."""
     if count < 1:
         raise OptionError(f"a fixed number of partitions must be at least 1 (got {count})")
     return Strategy(
@@ -47,7 +47,7 @@ def strategy_forms(*, grabbing: bool = True) -> str:
 
     `grabbing=False` leaves out those that take held partitions without a hand-over.
     """
-    names = [name for name, each in STRATEGIES.items() if grabbing or not each.grabs]
+    names = [name for name, strategy in STRATEGIES.items() if grabbing or not strategy.grabs]
     return ", ".join([*names, FIXED_FORM])
 
 

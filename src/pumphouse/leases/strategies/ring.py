@@ -15,28 +15,30 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from zlib import crc32
 
-POINTS = 8  # per host: more points agree better and cost more
+POINTS = 8  # per host: with more points, hosts agree more often, but planning costs more
 MASK = 0xFFFFFFFF
 STEP = 0x9E3779B1  # the golden ratio: the points of a host lie far apart
 
 
 def assign(partitions: Iterable[str], room: Mapping[str, int]) -> dict[str, str]:
     """Assign partitions to hosts within their room; partitions that do not fit are left out."""
-    left = {host: count for host, count in room.items() if count > 0}
-    points = sorted((mix(hashed(host) + n * STEP), host) for host in left for n in range(POINTS))
+    free_room = {host: count for host, count in room.items() if count > 0}
+    points = sorted(
+        (mix(hashed(host) + n * STEP), host) for host in free_room for n in range(POINTS)
+    )
     positions, hosts = [position for position, _ in points], [host for _, host in points]
     ahead = [*range(1, len(points)), 0]
     assigned: dict[str, str] = {}
-    total = sum(left.values())
+    total = sum(free_room.values())
     for position, partition in sorted((hashed(name), name) for name in partitions)[:total]:
-        at = next_with_room(bisect_left(positions, position) % len(points), hosts, left, ahead)
+        at = next_with_room(bisect_left(positions, position) % len(points), hosts, free_room, ahead)
         assigned[partition] = hosts[at]
-        left[hosts[at]] -= 1
+        free_room[hosts[at]] -= 1
     return assigned
 
 
 def next_with_room(at: int, hosts: list[str], left: Mapping[str, int], ahead: list[int]) -> int:
-    """The first point from `at` on whose host has room. `ahead` caches the way to it."""
+    """The first point from `at` on whose host has room. `ahead` has the next point to try."""
     passed = []
     while left[hosts[at]] == 0:
         passed.append(at)

@@ -54,7 +54,7 @@ class Strategy:
 
 
 def leftover(census: Census, rng: Random) -> list[str]:
-    """One of the partitions that stay free because the host that should claim them does not.
+    """One of the partitions that stay free because the host meant for them does not claim them.
 
     That host may be at a limit that others do not know, or unable to write. A partition without a
     reader is worse than an uneven fleet.
@@ -65,8 +65,8 @@ def leftover(census: Census, rng: Random) -> list[str]:
 def settled(census: Census, claims: Sequence[str]) -> bool:
     """Whether we have nothing to claim, nothing incoming and nothing outgoing.
 
-    A host that only waits for a hand-over is not settled, but has no claims either: a cycle at once
-    would not help it.
+    A host that only waits for a hand-over is not settled, and has no claims either: another cycle
+    at once would not help it.
     """
     return census.joined and not (claims or census.incoming or census.outgoing)
 

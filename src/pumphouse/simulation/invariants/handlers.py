@@ -180,7 +180,7 @@ class HandlerChecks(RowChecks):
         return max(0, lost)
 
     def process_died(self, process: HostProcess) -> None:
-        """Nothing of this process counts any more."""
+        """Forget the terms and leases of this process."""
         for partition in self.partitions.values():
             partition.terms.pop(process, None)
             partition.lease_sent_s.pop(process, None)

@@ -55,7 +55,7 @@ class HandlerCall:
     first: int
     last: int
     at_s: float
-    frozen_s: float  # how long its process had been frozen by then, in total
+    frozen_s: float  # how long its process had been frozen in total when the call began
     sent_s: float | None = None  # when its first event was sent
 
 
@@ -65,8 +65,8 @@ class TermRecord:
 
     client: Any
     expected: int  # the next event that must come
-    handled: int = -1  # the last that was handled
-    handled_s: float = 0.0  # when that was
+    handled: int = -1  # the last event that was handled
+    handled_s: float = 0.0  # when it was handled
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class PartitionRecord:
     uncheckpointed_s: float | None = None  # since when a handled event is in no checkpoint
 
     def mark_handled(self, first: int, last: int) -> int:
-        """Record that these events were handled; returns how many of them were before."""
+        """Record that these events were handled; returns how many of them are duplicates."""
         duplicates = 0
         for number in range(first, last + 1):
             if number <= self.handled or number in self.handled_beyond:

@@ -17,7 +17,7 @@ from pumphouse.simulation.invariants.records import PartitionRecord, TermRecord
 from pumphouse.simulation.loop import HostProcess
 
 DRIFT_MAX = 0.0001  # of a host's clock, as in the fault profiles
-LAST_WRITE_S = 1.0  # with less of its lease left, a host may be too late for a last checkpoint
+LAST_WRITE_S = 1.0  # a host with less time left may not manage a last checkpoint
 
 
 class RowChecks(FleetState):
@@ -44,10 +44,10 @@ class RowChecks(FleetState):
             self._claimed(partition, process, row)
         if owner == process.name and row.owner != owner:
             self._check_given_up(partition, process, before, row)
-        words = f"{row.partition} {row.owner or '-'} epoch {row.epoch}"
+        summary = f"{row.partition} {row.owner or '-'} epoch {row.epoch}"
         successor = f" for {row.successor}" if row.successor else ""
-        waits = "" if row.deadline_s is None else f" within {row.deadline_s:.3f}"
-        self.record("row", f"{process} writes {words}{successor}{waits}")
+        deadline = "" if row.deadline_s is None else f" within {row.deadline_s:.3f}"
+        self.record("row", f"{process} writes {summary}{successor}{deadline}")
         if (row.owner, row.epoch) != (owner, epoch):
             partition.earliest_deadline_s = None
 

@@ -1,9 +1,9 @@
 """One container of a storage account: the few requests that the blob stores make.
 
 Every request is sent once. The official packages would repeat a write whose response was lost. The
-second one then fails on the etag that the first has made, and a partition that is ours would be
-reported as another host's. So their retries are off, aiohttp's own one included, and a request
-without a response has an unknown outcome.
+second write then fails, because the first has changed the etag, and a partition that is ours would
+seem to be another host's. So all retries are off, including aiohttp's own, and a request without a
+response has an unknown outcome.
 
     BlobStore, BlobLeaseStore -> ContainerStore -> Container -> azure-storage-blob -> Azure, Azurite
                                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from azure.storage.blob.aio import BlobClient, BlobLeaseClient, ContainerClient
 
-# Creating the client of a blob costs a fifth of a request to it.
+# Blob clients are cached: creating one takes a fifth of the time of a request.
 CLIENTS_MAX = 4096
 MakeClient = Callable[..., "ContainerClient"]
 
@@ -89,7 +89,7 @@ def client_maker(
 
     try:
         make()
-    except (ValueError, TypeError):  # their messages may repeat the credential
+    except (ValueError, TypeError):  # their messages may contain the credential
         given = "connection string" if connection_string is not None else "account URL"
         raise OptionError(
             f"the {given} or credential of the storage account is invalid; copy it whole, as the "

@@ -1,7 +1,7 @@
 """Member records as blobs. The last write of its blob shows when a host was last alive.
 
 A host that leaves deletes its blob; one that crashed leaves it behind. A host that lists a blob not
-written for a day deletes it at its next beat, so that they do not accumulate.
+written for a day deletes it at its next beat, so that such blobs do not accumulate.
 
     BlobStore, BlobLeaseStore -> MemberBlobs -> Container
                                  ^^^^^^^^^^^ this module
@@ -15,7 +15,7 @@ from pumphouse.leases.stores.blob.responses import store_error
 from pumphouse.leases.stores.blob.rows import ListedBlob, folded, parse_integer
 
 KEPT_S = 24 * 3600.0
-# Per beat: what many crashes left behind must not delay the live hosts.
+# Per beat: deleting the blobs of many crashed hosts must not delay a live one.
 DELETED_MAX = 8
 
 
@@ -34,7 +34,7 @@ class MemberBlobs:
         return [Member(name, blob.age_s, limit if limit is not None and limit > 0 else None)]
 
     async def beat(self, blob: str, max_partitions: int | None) -> None:
-        """Set the blob's metadata: versioning would keep a copy of every rewritten blob."""
+        """Set the blob's metadata. With versioning, rewriting it would keep a copy every time."""
         metadata = {} if max_partitions is None else {"maxpartitions": str(max_partitions)}
         written = blob in self._beaten and await self._renew(blob, metadata)
         if not written:

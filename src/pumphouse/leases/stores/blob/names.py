@@ -87,7 +87,7 @@ def kind_and_name(name: str, prefix: str) -> tuple[str, str]:
 def escaped(name: str) -> str:
     """A host's name as one segment of a blob's name. Case is kept."""
     if not name:
-        raise OptionError("the name of a host must not be empty")
+        raise OptionError("the name of a host must not be empty: give every host its own name")
     return _OUTER_DOTS.sub(lambda dots: "%2E" * len(dots[0]), quote(name, safe=""))
 
 

@@ -17,10 +17,10 @@ from pumphouse.leases.stores.blob_lease.body import Body
 Step = Literal[
     "acquire",  # the lease is free
     "renew",  # we hold it, with the same id
-    "change",  # another host holds it, and loses it by the new id
+    "change",  # another host holds it; it loses the lease when we change the id
     "borrow",  # write under the owner's lease and leave the lease unchanged
     "release",  # write, then release the lease
-    "stuck",  # another host holds it and does not show the token
+    "stuck",  # another host holds it, and the body does not contain the token
 ]
 
 # Error codes of a lease or blob that differs from our known state: download it and try again.

@@ -59,9 +59,9 @@ from pumphouse.leases.stores.blob_lease.steps import STALE_STATE_CODES
 
 # Azure's own bounds of a lease that expires.
 LEASE_S_MIN, LEASE_S_MAX = 15, 60
-# An owner that checkpoints changes the blob during a steal; this often is a conflict.
+# An owner that checkpoints during a steal changes the blob. After this many attempts we give up.
 ATTEMPTS = 5
-# A consumer group cannot contain this character, so no legacy host takes a member for a lease.
+# A consumer group cannot contain "~", so no legacy host mistakes a member record for a lease.
 MEMBERS = "~members/"
 CONTENDED = f"the blob was changed by other hosts during each of {ATTEMPTS} attempts"
 
@@ -93,7 +93,7 @@ class BlobLeaseStore(ContainerStore):
             raise OptionError(f"spelling must be one of {', '.join(SPELLINGS)} (got {spelling!r})")
         options.setdefault("create_container", True)
         super().__init__(account_url, container, credential, connection_string, options)
-        # Leases last whole seconds; one that ends before its owner stops would be worse.
+        # Azure leases last whole seconds. Rounded up: a lease must not end before its owner stops.
         whole_s = math.ceil(lease_s)
         self._blobs = LeasedBlobs(self._container, spelling, whole_s, rng or SystemRandom())
         self._members = MemberBlobs(self._container)

@@ -1,4 +1,4 @@
-"""A store in one SQLite file, for many processes on one machine. It needs nothing but Python.
+"""A store in one SQLite file, for many processes on one machine. It needs only Python.
 
 Every call is one transaction in the store's own thread, so the event loop never waits for a disk.
 Ages count by the machine's uptime (clock.py), read inside the transaction: setting the wall clock
@@ -186,8 +186,8 @@ class SqliteStore:
 
         try:
             return await self._write(write)
-        except _TransientError as failed:
-            return [Unknown(row, str(failed)) for row in requested]
+        except _TransientError as error:
+            return [Unknown(row, str(error)) for row in requested]
 
     def _claim(self, db: sqlite3.Connection, group: Group, requested: Ownership) -> ClaimOutcome:
         now = self._clock()
@@ -218,8 +218,8 @@ class SqliteStore:
 
         try:
             return await self._write(write)
-        except _TransientError as failed:
-            return Unknown(checkpoint, str(failed))
+        except _TransientError as error:
+            return Unknown(checkpoint, str(error))
 
     # -- members ----------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class SqliteStore:
 
 
 class _TransientError(StoreError):
-    """An error that may be gone at the next try. The outcome of a write is unknown then."""
+    """An error that a retry may not meet again. The outcome of a write is unknown."""
 
 
 def _transact(

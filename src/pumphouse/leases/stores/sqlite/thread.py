@@ -24,13 +24,13 @@ class DatabaseThread:
 
     def __init__(self, name: str) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def run(self, job: Callable[[float], T], deadline_s: float) -> T:
-        """Run the job. After a TimeoutError it may still be run, or not."""
+        """Run the job. After a TimeoutError it may still run, or may never start."""
         until = time.monotonic() + deadline_s
         async with asyncio.timeout(deadline_s):
-            await self._turn.acquire()
+            await self._lock.acquire()
             return await asyncio.wrap_future(self._start(job, until))
 
     def _start(self, job: Callable[[float], T], until: float) -> Future[T]:
@@ -38,7 +38,7 @@ class DatabaseThread:
 
         def release(done: Future[Any]) -> None:
             with suppress(RuntimeError):  # the loop is closed by now
-                loop.call_soon_threadsafe(self._turn.release)
+                loop.call_soon_threadsafe(self._lock.release)
 
         future = self._thread.submit(job, until)
         # The next call starts when the thread is free, not when the caller stops waiting.
