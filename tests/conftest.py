@@ -10,8 +10,11 @@ from tests.groups import pytest_xdist_make_scheduler
 
 __all__ = ["azurite", "pytest_xdist_make_scheduler", "storage"]
 
-settings.register_profile("house", deadline=None, print_blob=True)
-settings.load_profile("house")
+# Long tests start first, so that no worker waits for one of them at the end.
+LONG = ("tests/test_benchmarks.py", "tests/cli/demo/", "tests/test_docs.py", "tests/soak/")
+
+settings.register_profile("project", deadline=None, print_blob=True)
+settings.load_profile("project")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -22,6 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             slow = {item for item in items if item.get_closest_marker(marker)}
             config.hook.pytest_deselected(items=[item for item in items if item in slow])
             items[:] = [item for item in items if item not in slow]
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,7 +1,7 @@
-"""Which tests share a worker: those of the files that name the same `xdist_group`.
+"""The tests that share a worker: those of all files with the same `xdist_group`.
 
-pytest-xdist writes the group of a test into its id, which newer pytests no longer let it do; then
-both workers would start a Spark and a browser each. So the groups are read from the files.
+pytest-xdist appends the group to the test id, which newer versions of pytest do not allow. Without
+groups every worker would start a Spark and a browser, so the groups are read from the files.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from xdist.scheduler import LoadGroupScheduling
 ROOT = Path(__file__).parents[1]
 
 
-class ByFile(LoadGroupScheduling):  # type: ignore[misc]  # it ships no types
-    """Tests of a group one after the other in one worker; all others wherever there is room."""
+class GroupsFromFiles(LoadGroupScheduling):  # type: ignore[misc]  # it ships no types
+    """Runs the tests of a group one after the other in one worker, and all others in any worker."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid.partition("::")[0]) or nodeid
@@ -25,10 +25,10 @@ class ByFile(LoadGroupScheduling):  # type: ignore[misc]  # it ships no types
 
 @cache
 def group_of(path: str) -> str | None:
-    found = re.search(r'xdist_group\("(\w+)"\)', (ROOT / path).read_text())
-    return found and found[1]
+    match = re.search(r'xdist_group\("(\w+)"\)', (ROOT / path).read_text())
+    return match and match[1]
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile | None:
-    return ByFile(config, log) if config.getoption("dist") == "loadgroup" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupsFromFiles | None:
+    return GroupsFromFiles(config, log) if config.getoption("dist") == "loadgroup" else None
