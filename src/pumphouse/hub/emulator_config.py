@@ -85,7 +85,7 @@ class ConfigValue:
         return self.value
 
     def number(self, most: int) -> int:
-        """A whole number from 1 on; it may be in quotes, as in Microsoft's older samples."""
+        """A whole number from 1 to `most`; it may be in quotes, as in Microsoft's older samples."""
         value = self.value
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
             value = int(value)
@@ -150,17 +150,19 @@ def read_namespace(namespace: ConfigValue, strict: bool) -> tuple[HubSpec, ...]:
 
 def read_hub(entity: ConfigValue, strict: bool) -> HubSpec:
     name = checked_name(entity, check_hub_name)
-    most = STRICT_PARTITIONS_MAX if strict else PARTITIONS_MAX
-    partitions = entity.require("PartitionCount", f"1 to {most}").number(most)
-    listed = entity.field("ConsumerGroups")
-    return HubSpec(name, partitions, () if listed is None else read_groups(listed, strict))
+    partitions_max = STRICT_PARTITIONS_MAX if strict else PARTITIONS_MAX
+    partitions = entity.require("PartitionCount", f"1 to {partitions_max}").number(partitions_max)
+    groups_value = entity.field("ConsumerGroups")
+    return HubSpec(
+        name, partitions, () if groups_value is None else read_groups(groups_value, strict)
+    )
 
 
-def read_groups(listed: ConfigValue, strict: bool) -> tuple[str, ...]:
-    entries = listed.items()
+def read_groups(groups_value: ConfigValue, strict: bool) -> tuple[str, ...]:
+    entries = groups_value.items()
     if strict and not 1 <= len(entries) <= STRICT_GROUPS_MAX:
         raise OptionError(
-            f"{listed.path}: expected 1 to {STRICT_GROUPS_MAX} consumer groups, "
+            f"{groups_value.path}: expected 1 to {STRICT_GROUPS_MAX} consumer groups, "
             f"found {len(entries)}"
         )
     names = [checked_name(entry, check_group_name) for entry in entries]

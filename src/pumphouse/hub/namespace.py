@@ -65,7 +65,7 @@ class Partition:
         self.id = str(number)
         self.log = log
         self.readers: dict[str, list[OpenReader]] = {}  # by consumer group, lower case
-        self.events_sent = 0  # to all readers together, also those that have left
+        self.events_sent = 0  # to all readers, including those that have left
 
     def admit(self, group: str, link: OpenReader) -> None:
         """Add a reader and evict others, as the epoch rules decide; AmqpError if it is refused."""
@@ -82,8 +82,8 @@ class Partition:
         """Evict a group's readers as a new reader with the next epoch does; returns how many."""
         present = list(self.readers.get(group, ()))
         highest = max((link.reader.epoch or 0 for link in present), default=0)
-        thief = epochs.Reader(id=0, name="thief", epoch=highest + 1)
-        decision = epochs.decide([link.reader for link in present], thief)
+        evictor = epochs.Reader(id=0, name="thief", epoch=highest + 1)
+        decision = epochs.decide([link.reader for link in present], evictor)
         for link, text in zip(present, decision.evict_errors, strict=True):
             link.close(decision.condition, text)
         return len(present)
@@ -110,7 +110,7 @@ class EventHub:
         self.partitions = [Partition(number, log) for number, log in enumerate(logs)]
         self.groups = {group.lower(): group for group in (DEFAULT_GROUP, *record.groups)}
         self.senders: set[OpenLink] = set()
-        self._turn = 0
+        self._last_chosen = 0
 
     def __repr__(self) -> str:
         return f"<EventHub {self.name} {len(self.partitions)} partitions>"
@@ -126,11 +126,11 @@ class EventHub:
         )
 
     def choose(self, key: str | None) -> Partition:
-        """The partition for a batch: by its key, or else each in turn."""
+        """The partition for a batch: by its key or, without one, round-robin."""
         if key is not None:
             return self.partitions[partition_for(key, len(self.partitions))]
-        self._turn = (self._turn + 1) % len(self.partitions)
-        return self.partitions[self._turn]
+        self._last_chosen = (self._last_chosen + 1) % len(self.partitions)
+        return self.partitions[self._last_chosen]
 
     @property
     def record(self) -> HubRecord:
@@ -193,8 +193,8 @@ class Namespace:
         if record is not None:
             for hub in record.hubs:
                 self.add_hub(hub)
-            given = {(rule.name, rule.hub.lower()) for rule in self.rules}
-            self.rules += [r for r in record.rules if (r.name, r.hub.lower()) not in given]
+            configured = {(rule.name, rule.hub.lower()) for rule in self.rules}
+            self.rules += [r for r in record.rules if (r.name, r.hub.lower()) not in configured]
         self.save()
 
     def save(self) -> None:
@@ -231,16 +231,16 @@ class Namespace:
     def create_hub(self, name: str, partitions: int, groups: Iterable[str] = ()) -> EventHub:
         check_hub_name(name)
         check_partitions(name, partitions)
-        names = [*groups]
-        for group in names:
+        group_names = [*groups]
+        for group in group_names:
             check_group_name(group)
         if name.lower() in self._hubs:
             raise HubExists(f"hub {name!r} already exists; delete it first or choose another name")
         if self.tier is not None:
-            check_hub_quota(self.tier, name, len(self._hubs), partitions, 1 + len(names))
+            check_hub_quota(self.tier, name, len(self._hubs), partitions, 1 + len(group_names))
         created_ms = now_ms(self.clock)
         hub_id = self.storage.new_hub_id()
-        hub = self.add_hub(HubRecord(hub_id, name, partitions, created_ms, tuple(names)))
+        hub = self.add_hub(HubRecord(hub_id, name, partitions, created_ms, tuple(group_names)))
         self.save()
         return hub
 
@@ -341,7 +341,7 @@ class Namespace:
         """Append a batch; `committed` is called after it is safe, or has failed.
 
         In memory that is at once. A log on disk calls it after the write has reached the disk.
-        Readers are woken only then, so that no event is read that a crash could take back.
+        Readers are woken only then, so that no reader gets an event that a crash could still lose.
         """
 
         def done(failure: AmqpError | None) -> None:

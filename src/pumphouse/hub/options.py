@@ -28,7 +28,7 @@ CertificateFiles = tuple[str | Path, str | Path]
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long, and how many bytes of, a partition's events are kept."""
+    """How long the events of a partition are kept, and how many bytes of them."""
 
     seconds: float = 24 * 3600.0
     bytes_max: int = 256 << 20  # per partition
@@ -132,10 +132,10 @@ Options = TypeVar("Options", AccessOptions, StorageOptions, LimitOptions, Listen
 
 
 def with_settings(options: Options, settings: HubSettings) -> Options:
-    """The options with those settings that are fields of theirs."""
-    given: dict[str, Any] = dict(settings)
+    """A copy of the options with the settings that are among their fields."""
+    values: dict[str, Any] = dict(settings)
     names = {option.name for option in fields(options)}
-    return replace(options, **{name: given[name] for name in names & given.keys()})
+    return replace(options, **{name: values[name] for name in names & values.keys()})
 
 
 def check_settings(settings: HubSettings) -> None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from pumphouse.errors import AmqpError, OptionError, QuotaExceeded
 
-PARTITIONS_MAX = 2000  # the service's maximum; a larger number is a typing error
+PARTITIONS_MAX = 2000  # the service's maximum; a larger number is taken for a mistake
 KIB, MIB = 1024, 1024 * 1024
 DAY_S = 24 * 3600.0
-BUSY_S = 4  # in the service's text, always
+BUSY_S = 4  # the wait in the service's text, which is always the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ TIERS = {
     for tier in (
         Tier("basic", 256 * KIB, 10, 32, 1, 1 * DAY_S),
         Tier("standard", MIB, 10, 32, 20, 7 * DAY_S),
-        # The hubs of one processing unit. Its rate depends on the load, so it has no meter.
+        # With the limits of one processing unit. Its rate depends on the load, so it has no meter.
         Tier("premium", MIB, 100, 100, 100, 90 * DAY_S, has_units=False),
     )
 }
@@ -56,35 +56,35 @@ def find_tier(name: str) -> Tier:
 def check_hub_quota(tier: Tier, name: str, present: int, partitions: int, groups: int) -> None:
     """QuotaExceeded if one more hub, with these partitions and groups, is above the tier."""
     if present >= tier.hubs_max:
-        raise above(tier, f"hub {name!r} would be one too many", f"{tier.hubs_max} hubs")
+        raise above_tier(tier, f"hub {name!r} would be one too many", f"{tier.hubs_max} hubs")
     check_partition_quota(tier, name, partitions)
     if groups > tier.groups_max:
         problem = f"hub {name!r} would have {groups} consumer groups with $Default"
-        raise above(tier, problem, f"{tier.groups_max} per hub")
+        raise above_tier(tier, problem, f"{tier.groups_max} per hub")
 
 
 def check_partition_quota(tier: Tier, name: str, partitions: int) -> None:
     """QuotaExceeded if a hub with this number of partitions is above the tier."""
     if partitions > tier.partitions_max:
         problem = f"hub {name!r} would have {partitions} partitions"
-        raise above(tier, problem, f"{tier.partitions_max} per hub")
+        raise above_tier(tier, problem, f"{tier.partitions_max} per hub")
 
 
 def check_group_quota(tier: Tier, hub: str, group: str, present: int) -> None:
     """QuotaExceeded if one more consumer group is above the tier."""
     if present >= tier.groups_max:
         problem = f"consumer group {group!r} would be one too many for hub {hub!r}"
-        raise above(tier, problem, f"{tier.groups_max} per hub with $Default")
+        raise above_tier(tier, problem, f"{tier.groups_max} per hub with $Default")
 
 
 def check_retention(tier: Tier, seconds: float) -> None:
     """QuotaExceeded if events would be kept longer than the tier allows."""
     if seconds > tier.retention_s_max:
         problem = f"events would be kept {seconds / DAY_S:g} days"
-        raise above(tier, problem, f"{tier.retention_s_max / DAY_S:g} days")
+        raise above_tier(tier, problem, f"{tier.retention_s_max / DAY_S:g} days")
 
 
-def above(tier: Tier, problem: str, allowed: str) -> QuotaExceeded:
+def above_tier(tier: Tier, problem: str, allowed: str) -> QuotaExceeded:
     return QuotaExceeded(f"{problem}; the {tier.name} tier allows {allowed}")
 
 
@@ -93,7 +93,7 @@ def above(tier: Tier, problem: str, allowed: str) -> QuotaExceeded:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Bytes and events per second; the first one reached counts."""
+    """Bytes and events per second; whichever is reached first limits."""
 
     size: int  # bytes
     events: int
@@ -116,10 +116,10 @@ class TokenBucket:
         self.at = now
 
     def wait_s(self, now: float) -> float:
-        """Seconds until something may be taken; 0.0 is now."""
+        """Seconds until tokens may be taken; 0.0 if they may be taken now."""
         self.level = min(self.per_s, self.level + (now - self.at) * self.per_s)
         self.at = now
-        # A whole token, so that the bucket is surely open after this time.
+        # Wait for a whole token, so that rounding does not leave the bucket empty after it.
         return max(0.0, (1 - self.level) / self.per_s)
 
     def take(self, amount: float) -> None:
@@ -142,7 +142,7 @@ class RateLimiter:
 
 
 class Meter:
-    """The throughput units of a namespace, shared by all its hubs. `now` never goes back."""
+    """The throughput units of a namespace, shared by all its hubs. Its `now` is monotonic."""
 
     def __init__(self, units: int, now: float) -> None:
         if not 1 <= units <= 40:

@@ -22,8 +22,8 @@ from pumphouse.logs import RepeatedFailures, line
 log = logging.getLogger("pumphouse.hub")
 
 RETENTION_EVERY_S = 10.0
-ACCEPT_TURNS = 4  # of the loop, from the accept of a connection to `connection_made`: 2 or 3
-CLOSE_S = 0.25  # for a peer to respond to our close; one that does not read never will
+ACCEPT_TURNS = 4  # of the event loop; `connection_made` is called 2 or 3 after the accept
+CLOSE_S = 0.25  # for a peer to respond to our close; one that does not read never responds
 
 
 async def close_port(server: asyncio.Server) -> None:
@@ -47,7 +47,7 @@ class HubServer:
         self.options = options or ServerOptions()
         self.connections: set[HubConnection] = set()
         self._tick_now = asyncio.Event()
-        self._empty: asyncio.Event | None = None  # set after the last connection, while stopping
+        self._empty: asyncio.Event | None = None  # while stopping: set if no connection is left
         self._failures = RepeatedFailures()
         self.authority = ""
         self.port = 0
@@ -79,8 +79,8 @@ class HubServer:
         with suppress(asyncio.CancelledError):
             await self._ticker
         self._empty = asyncio.Event()
-        # First a close, and only then the end of the connection: the official asyncio client
-        # responds to the close first, and when it cannot, it reports only that.
+        # Send an AMQP close, and end the connection only later: the official asyncio client tries
+        # to respond to the close. If it cannot, it reports that failure instead of the close.
         for close, patience_s in (
             (HubConnection.stop, min(CLOSE_S, self.options.stop_s)),
             (HubConnection.finish, self.options.stop_s),
@@ -118,7 +118,7 @@ class HubServer:
         self.loop.call_soon_threadsafe(self.wake_readers)
 
     def wake_readers(self) -> None:
-        """Let every reader check for events: a fault that held it back may be gone."""
+        """Let every reader check for events: the fault that blocked it may be removed."""
         for hub in self.namespace.hubs:
             for reader in hub.readers():
                 reader.wake()

@@ -35,7 +35,7 @@ from pumphouse.processor.admin.overview import Overview, overview
 
 RESPONSE_S = 15.0  # deadline for the hub and the store
 RETRY_S = 2.0  # after a failure
-# An unchanged checkpoint only means something over a longer time than hosts take to checkpoint.
+# An unchanged checkpoint is meaningful only over a longer time than the checkpoint interval.
 COMPARE_S = 30.0
 CHANGES_MAX = 2000
 TIMELINE_MS = 15 * 60 * 1000  # length of the ownership timeline
@@ -134,6 +134,7 @@ class GroupMonitor:
     # -- for the streams ---------------------------------------------------------------------------
 
     def changes_after(self, number: int) -> list[dict[str, Any]]:
+        """The changes in the timeline that are numbered above `number`."""
         oldest_ms = now_ms(self.clock) - TIMELINE_MS
         return [
             change_json(n, self.key, change)

@@ -106,7 +106,7 @@ class ProcessFleet:
         self.clock: Clock = clock or SystemClock()
         self._running: dict[str, RunningHost] = {}
         self._ended: deque[HostProcess] = deque(maxlen=ENDED_SHOWN)
-        self._number = 0
+        self._last_number = 0
         self._tasks: asyncio.TaskGroup | None = None
 
     def __repr__(self) -> str:
@@ -132,13 +132,13 @@ class ProcessFleet:
 
     async def add(self) -> str:
         if self._tasks is None:
-            raise OptionError("the fleet is not running")
+            raise OptionError("the fleet is not running: use it in an `async with` block")
         if len(self._running) >= self.hosts_max:
             raise OptionError(
                 f"cannot add a host: {self.hosts_max} hosts are running, which is the maximum"
             )
-        self._number += 1
-        name = f"{self.prefix}-{self._number}"
+        self._last_number += 1
+        name = f"{self.prefix}-{self._last_number}"
         process = await asyncio.create_subprocess_exec(
             *(
                 sys.executable,
@@ -203,9 +203,9 @@ class ProcessFleet:
     def _mark(self, host: RunningHost, state: str) -> None:
         host.state, host.since_ms = state, now_ms(self.clock)
 
-    def _send(self, host: RunningHost, number: signal.Signals) -> None:
+    def _send(self, host: RunningHost, signal_number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # it has just ended
-            host.process.send_signal(number)
+            host.process.send_signal(signal_number)
 
 
 async def last_line(stderr: asyncio.StreamReader | None) -> str:

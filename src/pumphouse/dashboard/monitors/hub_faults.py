@@ -34,7 +34,7 @@ def fault_from(fields: Any, hubs: tuple[str, ...]) -> dict[str, Any]:
     if hub not in hubs:
         raise OptionError(f"unknown hub {hub!r:.60}: use one of {', '.join(hubs)}")
     if not all(isinstance(field, str) and len(field) < 100 for field in (partition, group)):
-        raise OptionError("partition and group must be text")
+        raise OptionError("partition and group must be text of fewer than 100 characters")
     fault = {"action": action, "hub": hub, **CHOICES[action][1]}
     if action == "delay":
         fault["seconds"] = delay_from(fields.get("seconds", 1.0))

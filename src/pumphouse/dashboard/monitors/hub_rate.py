@@ -46,9 +46,9 @@ class HubRateMonitor:
         self.trouble = ""
         total = sum(partition.last_sequence + 1 for partition in partitions)
         self._samples.append((self.clock.monotonic(), total))
-        (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]
-        with suppress(ZeroDivisionError):
-            self.rate = max(0.0, (last - first) / (last_s - first_s))
+        (first_s, first_total), (last_s, last_total) = self._samples[0], self._samples[-1]
+        with suppress(ZeroDivisionError):  # there is only one sample yet
+            self.rate = max(0.0, (last_total - first_total) / (last_s - first_s))
 
 
 async def all_partitions(client: HubClient) -> list[PartitionProperties]:

@@ -68,23 +68,23 @@ def stages_from(text: bytes, now_ms: int) -> dict[str, Any]:
         stages = [stage_from(name, fields) for name, fields in status["stages"].items()]
         at = int(status["at"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        return no_stages("the status file has an unknown format")
+        return no_stages("the status file has an unknown format; restart `pumphouse homes run`")
     return {"stages": stages, "at": at, "old": now_ms - at > STALE_S * 1000, "why": ""}
 
 
 def stage_from(name: str, fields: dict[str, Any]) -> dict[str, Any]:
     """The known fields of a stage; an invalid number is None."""
-    known: dict[str, Any] = {key: number(fields.get(key)) for key in NUMBERS}
+    stage: dict[str, Any] = {key: number(fields.get(key)) for key in NUMBERS}
     counts = fields.get("counts")
-    known["name"] = name
-    known["state"] = str(fields.get("state") or "unknown")
-    known["error"] = str(fields.get("error") or "")[:ERROR_MAX]
-    known["counts"] = (
+    stage["name"] = name
+    stage["state"] = str(fields.get("state") or "unknown")
+    stage["error"] = str(fields.get("error") or "")[:ERROR_MAX]
+    stage["counts"] = (
         {str(key): number(value) for key, value in counts.items() if number(value) is not None}
         if isinstance(counts, dict)
         else {}
     )
-    return known
+    return stage
 
 
 def number(value: Any) -> int | float | None:

@@ -98,7 +98,7 @@ class Dashboard:
                     await self._fleets.enter_async_context(monitor.group.fleet)
             await self._tasks.__aenter__()
             self._monitoring = [
-                self._tasks.create_task(self._keep(run)) for run in self._monitor_runs()
+                self._tasks.create_task(self._keep_running(run)) for run in self._monitor_runs()
             ]
             await self._serve(listening)
         except BaseException:
@@ -116,7 +116,7 @@ class Dashboard:
         if self.options.status is not None:
             yield self._read_stages
 
-    async def _keep(self, run: Callable[[], Awaitable[None]]) -> None:
+    async def _keep_running(self, run: Callable[[], Awaitable[None]]) -> None:
         """Run a monitor until cancelled. An unexpected error does not stop the page."""
         failures = RepeatedFailures()
         while True:
@@ -158,7 +158,7 @@ class Dashboard:
         self.updates.close()
         for task in self._monitoring:
             task.cancel()
-        # All at once: a host may take seconds to stop.
+        # Ask all hosts to stop before waiting for any: each may take seconds.
         for monitor in self.monitors:
             for host in monitor.group.fleet.hosts() if monitor.group.fleet is not None else ():
                 if host.state == RUNNING and monitor.group.fleet is not None:

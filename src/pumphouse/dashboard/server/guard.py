@@ -39,7 +39,7 @@ def refusal(
     """The status and the reason if a request is refused; None if it is allowed."""
     host = headers.get("host", "")
     if host.lower() not in allowed:
-        return 421, "wrong Host: open the page by its address on this machine"
+        return 421, f"wrong Host {host!r:.80}: open the page by its address on this machine"
     if method in ("GET", "HEAD"):
         return None
     if method != "POST":

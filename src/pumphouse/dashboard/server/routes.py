@@ -89,14 +89,14 @@ def error_response(text: str, status: int) -> JSONResponse:
 
 async def read_json(request: Request) -> Any:
     """The body of a request, which must be a JSON object of limited size."""
-    parts = bytearray()
+    body = bytearray()
     async with asyncio.timeout(CHANGE_S):
         async for part in request.stream():
-            parts += part
-            if len(parts) > guard.BODY_BYTES_MAX:
+            body += part
+            if len(body) > guard.BODY_BYTES_MAX:
                 raise OptionError(f"request too large: at most {guard.BODY_BYTES_MAX:,} bytes")
     try:
-        fields = json.loads(bytes(parts))
+        fields = json.loads(bytes(body))
     except ValueError:
         raise OptionError("the request is not JSON") from None
     if not isinstance(fields, dict):
@@ -162,12 +162,12 @@ class Handlers:
         page = self.page
         if page.homes_monitor is None:
             return error_response("this page was started without homes", 404)
-        number = find_home(request.path_params["home"], page.homes_monitor.homes.size)
-        if number is None:
+        home_number = find_home(request.path_params["home"], page.homes_monitor.homes.size)
+        if home_number is None:
             return error_response("unknown home: use h000042 or 42", 404)
         if page.is_full:
             return too_many_streams()
-        return self.stream(streams.home_stream(page.homes_monitor, number, page.updates))
+        return self.stream(streams.home_stream(page.homes_monitor, home_number, page.updates))
 
     async def events(self, request: Request) -> Response:
         page = self.page
@@ -215,7 +215,7 @@ class Handlers:
         for monitor in self.page.monitors:
             if monitor.key == key and monitor.group.fleet is not None:
                 return monitor.group.fleet
-        raise OptionError("the page does not control the hosts of this group")
+        raise OptionError(f"the page does not control the hosts of group {key!r:.40}")
 
     async def faults(self, request: Request) -> Response:
         if not self.page.options.write:
@@ -234,11 +234,11 @@ class Handlers:
             faults = self.page.faults
             if request.path_params["act"] == "plan":
                 return {"id": await faults.plan(**hub_faults.fault_from(fields, self.known_hubs()))}
-            number = fields.get("id")
-            if request.path_params["act"] != "cancel" or not isinstance(number, int | None):
-                raise OptionError("unknown action: use plan, or cancel with the number of a fault")
-            await faults.cancel(number)
-            return {"id": number}
+            fault_id = fields.get("id")
+            if request.path_params["act"] != "cancel" or not isinstance(fault_id, int | None):
+                raise OptionError("unknown action: use plan, or cancel with the id of a fault")
+            await faults.cancel(fault_id)
+            return {"id": fault_id}
 
         return await apply(request, change)
 

@@ -51,8 +51,8 @@ class AlertHistory:
     def since(self, version: int, count_max: int) -> list[Alert]:
         """The alerts added after `version`, newest first."""
         alerts: list[Alert] = []
-        for number, alert in reversed(self._all.values()):
-            if number <= version or len(alerts) == count_max:
+        for added_as, alert in reversed(self._all.values()):
+            if added_as <= version or len(alerts) == count_max:
                 break
             alerts.append(alert)
         return alerts

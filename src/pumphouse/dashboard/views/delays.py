@@ -35,10 +35,10 @@ class Delays:
             self._samples.popleft()
         if not self._samples:
             return {"hub_s": None, "page_s": None, "total_s": None}
-        hub = median(sample[1] for sample in self._samples) / 1000
-        page = median(sample[2] for sample in self._samples) / 1000
+        hub_s = median(sample[1] for sample in self._samples) / 1000
+        page_s = median(sample[2] for sample in self._samples) / 1000
         return {
-            "hub_s": round(hub, 2),
-            "page_s": round(page, 2),
-            "total_s": round(max(0.0, hub + page), 2),
+            "hub_s": round(hub_s, 2),
+            "page_s": round(page_s, 2),
+            "total_s": round(max(0.0, hub_s + page_s), 2),
         }

@@ -73,7 +73,7 @@ class SensorNow:
 
 
 class HomeStates:
-    """The state of all homes. Pure: the current time is an argument."""
+    """The state of all homes. Callers pass the current time."""
 
     def __init__(self, homes: int) -> None:
         self.size = 0
@@ -86,7 +86,7 @@ class HomeStates:
         self.last_reading = np.zeros(0, np.int64)  # time of the newest reading of the home
         self.alerted = np.zeros(0, np.int64)  # time of the newest alert
         self.day = np.zeros((SLOTS, 0, len(SENSORS)), np.uint8)
-        self.day_slots = np.full(SLOTS, -1, np.int64)  # the ten minutes of each row
+        self.day_slots = np.full(SLOTS, -1, np.int64)  # the number of the ten minutes in each row
         self.minutes = np.zeros((MINUTES, len(KINDS)), np.int64)
         self.minute_numbers = np.full(MINUTES, -1, np.int64)
         self.fault_texts: dict[tuple[int, int], str] = {}
@@ -103,11 +103,11 @@ class HomeStates:
         return int(np.count_nonzero(self.last_reading))
 
     def grow(self, homes: int) -> None:
-        more = homes - self.size
+        added_homes = homes - self.size
         for name in ("at", "since", "value", "battery", "fault"):
-            setattr(self, name, np.pad(getattr(self, name), ((0, more), (0, 0))))
+            setattr(self, name, np.pad(getattr(self, name), ((0, added_homes), (0, 0))))
         for name in ("mode", "last_reading", "alerted"):
-            setattr(self, name, np.pad(getattr(self, name), (0, more)))
+            setattr(self, name, np.pad(getattr(self, name), (0, added_homes)))
         # Not np.pad: np.zeros allocates memory only where it is written.
         day = np.zeros((SLOTS, homes, len(SENSORS)), np.uint8)
         if self.size:
@@ -179,10 +179,10 @@ class HomeStates:
         states = np.where(is_reporting, QUIET, NO_DATA).astype(np.uint8)
         states[is_reporting & (value[:, MOTION] > 0)] = ACTIVE
         states[is_reporting & ((value[:, DOOR] > 0) | (value[:, WINDOW] > 0))] = OPEN
-        low = (self.battery <= LOW_BATTERY) & (self.at > 0)
-        states[is_reporting & (self.fault.any(axis=1) | low.any(axis=1))] = TROUBLE
-        now = is_reporting & ((value[:, GLASS] > 0) | (value[:, SMOKE] >= SMOKE_ALARM_PPM))
-        states[now | (self.alerted > now_ms - ALERT_SHOWN_MS)] = ALERT
+        low_battery = (self.battery <= LOW_BATTERY) & (self.at > 0)
+        states[is_reporting & (self.fault.any(axis=1) | low_battery.any(axis=1))] = TROUBLE
+        alarm_now = is_reporting & ((value[:, GLASS] > 0) | (value[:, SMOKE] >= SMOKE_ALARM_PPM))
+        states[alarm_now | (self.alerted > now_ms - ALERT_SHOWN_MS)] = ALERT
         return states
 
     def sensors(self, home: int) -> list[SensorNow]:
@@ -194,15 +194,15 @@ class HomeStates:
         ]
 
     def sensor(self, home: int, kind: int, name: str) -> SensorNow:
-        broken = bool(self.fault[home, kind])
-        value = None if broken else round(float(self.value[home, kind]), 2)
+        has_fault = bool(self.fault[home, kind])
+        value = None if has_fault else round(float(self.value[home, kind]), 2)
         return SensorNow(
             kind=name,
             at=int(self.at[home, kind]),
             since=int(self.since[home, kind]),
             value=value,
             battery=int(self.battery[home, kind]),
-            fault=self.fault_texts.get((home, kind), "fault") if broken else "",
+            fault=self.fault_texts.get((home, kind), "fault") if has_fault else "",
             level=level(kind, value, int(self.mode[home])),
         )
 

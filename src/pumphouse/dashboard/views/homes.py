@@ -101,7 +101,7 @@ def home_json(
     """One home: current sensor values, the last day, alerts."""
     state = int(homes.states(now_ms)[home])
     last_reading = int(homes.last_reading[home])
-    last = (now_ms // SLOT_MS + 1) * SLOT_MS
+    day_end_ms = (now_ms // SLOT_MS + 1) * SLOT_MS
     return {
         "at": now_ms,
         "home": home_id(home),
@@ -111,7 +111,11 @@ def home_json(
         "heard": last_reading or None,
         "mode": MODES[int(homes.mode[home])] if last_reading else None,
         "sensors": [sensor_json(sensor) for sensor in homes.sensors(home)],
-        "day": {"from": last - SLOTS * SLOT_MS, "slot_ms": SLOT_MS, **strip(homes, home, now_ms)},
+        "day": {
+            "from": day_end_ms - SLOTS * SLOT_MS,
+            "slot_ms": SLOT_MS,
+            **strip(homes, home, now_ms),
+        },
         "alerts": [alert_json(alert) for alert in alert_history.of_home(home_id(home))],
     }
 

@@ -69,14 +69,19 @@ def changes(
 def between(
     old: Ownership | None, new: Ownership, lease_s: float, took_s: float, at_ms: int
 ) -> Iterator[Change]:
-    had, has = live_owner(old, lease_s), live_owner(new, lease_s)
-    if old is not None and had and has not in ("", had) and had_expired(old, new, lease_s, took_s):
-        yield Change(at_ms, new.partition, EXPIRE, had, "", old.epoch)
-        yield Change(at_ms, new.partition, CLAIM, "", has, new.epoch)
+    old_owner, new_owner = live_owner(old, lease_s), live_owner(new, lease_s)
+    if (
+        old is not None
+        and old_owner
+        and new_owner not in ("", old_owner)
+        and had_expired(old, new, lease_s, took_s)
+    ):
+        yield Change(at_ms, new.partition, EXPIRE, old_owner, "", old.epoch)
+        yield Change(at_ms, new.partition, CLAIM, "", new_owner, new.epoch)
         return
-    kind = classify(old, new, had, has, took_s)
+    kind = classify(old, new, old_owner, new_owner, took_s)
     if kind:
-        yield Change(at_ms, new.partition, kind, had, has, new.epoch)
+        yield Change(at_ms, new.partition, kind, old_owner, new_owner, new.epoch)
 
 
 def had_expired(old: Ownership, new: Ownership, lease_s: float, took_s: float) -> bool:
@@ -88,14 +93,16 @@ def live_owner(row: Ownership | None, lease_s: float) -> str:
     return "" if row is None or row.expired(lease_s) else row.owner
 
 
-def classify(old: Ownership | None, new: Ownership, had: str, has: str, took_s: float) -> str:
+def classify(
+    old: Ownership | None, new: Ownership, old_owner: str, new_owner: str, took_s: float
+) -> str:
     """The kind of change; "" if there is none."""
-    if old is None or not had:
-        return CLAIM if has else ""
-    if not has:
+    if old is None or not old_owner:
+        return CLAIM if new_owner else ""
+    if not new_owner:
         # If the row still has an owner, the owner did not release it: its lease expired.
         return EXPIRE if new.owner else RELEASE
-    if had == has:
+    if old_owner == new_owner:
         return RENEWED if new.epoch > old.epoch else ""
     return STEAL if was_stolen(old, new, took_s) else HAND_OFF
 

@@ -83,21 +83,21 @@ class RateMeter:
 
     def total(self) -> Rate:
         first, last = self.samples[0], self.samples[-1]
-        took_s = last.at_s - first.at_s
+        elapsed_s = last.at_s - first.at_s
         return Rate(
-            rise(first.ends, last.ends, last.ends, took_s),
-            rise(first.checkpoints, last.checkpoints, last.checkpoints, took_s),
+            rise(first.ends, last.ends, last.ends, elapsed_s),
+            rise(first.checkpoints, last.checkpoints, last.checkpoints, elapsed_s),
         )
 
 
 def rise(
-    before: dict[str, int], after: dict[str, int], partitions: Iterable[str], took_s: float
+    before: dict[str, int], after: dict[str, int], partitions: Iterable[str], elapsed_s: float
 ) -> float | None:
     """The sum of the rises per second; a partition that is not in both samples counts as 0.
 
     A falling number (a rewind, or a re-created hub) counts as 0 too.
     """
-    if took_s <= 0:
+    if elapsed_s <= 0:
         return None
     rises = (max(0, after[name] - before[name]) for name in partitions if name in before)
-    return sum(rises) / took_s
+    return sum(rises) / elapsed_s

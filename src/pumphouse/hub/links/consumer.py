@@ -50,7 +50,8 @@ def open_consumer_link(
     consumer = ConsumerLink(connection, link, hub.name, partition, group, sequence, attach)
     consumer.path = address.path
     partition.admit(group, consumer)
-    link.user = consumer  # from here on: it must leave even if our attach cannot be sent
+    # Set before our attach is sent: if that fails, the reader must still leave the partition.
+    link.user = consumer
     accept_reader(connection, link, attach, dict(start.honoured))
     return consumer
 
@@ -64,7 +65,7 @@ def accept_reader(
         outcomes=attach.source.outcomes,
         default_outcome=attach.source.default_outcome,
     )
-    metric = tuple(name for name in attach.desired_capabilities if name == RUNTIME_METRIC)
+    capabilities = tuple(name for name in attach.desired_capabilities if name == RUNTIME_METRIC)
     accept_attach(
         link,
         attach,
@@ -73,7 +74,7 @@ def accept_reader(
         target=attach.target,
         initial_delivery_count=0,
         max_message_size=connection.namespace.message_bytes_max,
-        offered_capabilities=metric,
+        offered_capabilities=capabilities,
         properties=attach.properties,
     )
 
@@ -103,7 +104,7 @@ class ConsumerLink(HubLink):
         self.reader = reader_of(attach)
         self.lingers = self.reader.epoch is not None
         self.wants_metric = RUNTIME_METRIC in attach.desired_capabilities
-        self._throttled = False  # by the throughput units, for a moment
+        self._throttled = False  # True while the throughput units make it wait
 
     @property
     def client(self) -> str:
@@ -181,11 +182,11 @@ class ConsumerLink(HubLink):
         metric = b""
         if self.wants_metric:
             metric = runtime_metric(log, now_ms(self.connection.namespace.clock))
-        for number, message in enumerate(messages(run), run.sequence):
+        for sequence, message in enumerate(messages(run), run.sequence):
             if not self.link.sendable:
                 return
             self.link.send(with_metric(message, metric))
-            self.next_sequence = number + 1
+            self.next_sequence = sequence + 1
 
     def on_closed(self) -> None:
         self.partition.leave(self.group, self)

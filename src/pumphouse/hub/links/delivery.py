@@ -75,8 +75,8 @@ def messages(run: Run) -> Iterator[bytes]:
 
 def with_metric(message: bytes, metric: bytes) -> bytes:
     """A message with delivery annotations inserted at their place, after the header."""
-    at = skip(message, 3) if message.startswith(HEADER_START) else 0
-    return message[:at] + metric + message[at:]
+    header_end = skip(message, 3) if message.startswith(HEADER_START) else 0
+    return message[:header_end] + metric + message[header_end:]
 
 
 def runtime_metric(log: Log, now_ms: int) -> bytes:

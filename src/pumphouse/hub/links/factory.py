@@ -24,7 +24,10 @@ def open_link(connection: LinkConnection, link: Link, attach: Attach) -> HubLink
     terminus, kind = (attach.target, Target) if attach.role == SENDER else (attach.source, Source)
     text = terminus.address if isinstance(terminus, kind) else None
     if not isinstance(text, str):
-        raise AmqpError("amqp:invalid-field", f"Link '{attach.name}' names no address.")
+        raise AmqpError(
+            "amqp:invalid-field",
+            f"Link '{attach.name}' has no address; name it in the source or target of the attach.",
+        )
     address = parse_address(text)
     if address.kind in REQUEST_NODES:
         return open_request_link(connection, link, attach, address)

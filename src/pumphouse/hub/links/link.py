@@ -46,7 +46,7 @@ class HubLink:
 
     @property
     def send_scope(self) -> tuple[str, str] | None:
-        """The hub and partition id (or "") that events are sent to; None unless a producer's."""
+        """The hub and partition id (or "") that events are sent to; None if not a producer."""
         return None
 
     def on_delivery(self, delivered: Delivered) -> None:
@@ -69,8 +69,13 @@ class HubLink:
 
 def accept_attach(link: Link, attach: Attach, **fields: Any) -> None:
     """Send our attach in response to the peer's, with the same name, modes and handle."""
-    settle = {"snd_settle_mode": attach.snd_settle_mode, "rcv_settle_mode": attach.rcv_settle_mode}
-    link.answer(Attach(name=link.name, handle=link.handle, role=link.role, **{**settle, **fields}))
+    settle_modes = {
+        "snd_settle_mode": attach.snd_settle_mode,
+        "rcv_settle_mode": attach.rcv_settle_mode,
+    }
+    link.answer(
+        Attach(name=link.name, handle=link.handle, role=link.role, **{**settle_modes, **fields})
+    )
 
 
 def find_hub(connection: LinkConnection, address: Address) -> EventHub:

@@ -1,7 +1,7 @@
 """The node $management: reads and changes hubs, partitions, consumer groups and faults.
 
 READ of a hub or a partition is the service's own operation. CREATE, UPDATE, DELETE and QUERY of
-hubs, consumer groups and faults are ours; the service offers the like over HTTP, in its control
+hubs, consumer groups and faults are ours; the service has similar ones over HTTP, in its control
 plane. They need the claim Manage.
 """
 
@@ -68,7 +68,7 @@ def refuse(request: Message, status: int, condition: str, description: str) -> M
 
 
 def take_token(fields: Fields, guard: Guard) -> None:
-    """Put the token of the request: some clients send it here instead of, or besides, on $cbs."""
+    """Use the token in the request: some clients send it here, with or without one on $cbs."""
     token, name = fields.get("security_token"), fields.get("name")
     if (
         isinstance(token, str)
@@ -148,7 +148,9 @@ def update_hub(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int,
 def partition_count(fields: Fields) -> int:
     partitions = fields.get("partition_count")
     if not isinstance(partitions, int) or isinstance(partitions, bool):
-        raise OptionError("the request needs 'partition_count' as a whole number")
+        raise OptionError(
+            f"the request needs 'partition_count' as a whole number (got {partitions!r:.40})"
+        )
     return int(partitions)
 
 
@@ -188,11 +190,11 @@ def create_fault(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[in
 def delete_fault(namespace: Namespace, guard: Guard, fields: Fields) -> tuple[int, Any]:
     """Remove one fault or, without an id, all faults."""
     guard.check("", Claim.MANAGE)
-    number = fields.get("id")
-    if number is None:
+    fault_id = fields.get("id")
+    if fault_id is None:
         namespace.faults.clear()
-    elif not isinstance(number, int) or not namespace.faults.cancel(int(number)):
-        raise HubNotFound(f"fault {number} not found: it may have expired")
+    elif not isinstance(fault_id, int) or not namespace.faults.cancel(int(fault_id)):
+        raise HubNotFound(f"fault {fault_id} not found: it may have expired")
     return OK, None
 
 

@@ -20,8 +20,8 @@ from pumphouse.hub.namespace import EventHub, Partition
 from pumphouse.hub.routing import Address
 
 PUBLISHER_CHARS_MAX = 256  # the publisher is written onto every event
-# The most bytes that annotations may add to a batch, in messages of the largest size. A full batch
-# of empty events without a key, as the official clients make it, grows by thirteen of them.
+# The most bytes that annotations may add to a batch, as a multiple of the largest message size. A
+# full batch of empty events without a key, as the official clients make it, grows by 13 times that.
 GROWTH_MAX = 32
 SENDER_CREDIT = 300  # deliveries a producer may have in flight; each has up to 1 MiB
 

@@ -97,7 +97,10 @@ class ReplyLink(HubLink):
 
     def send(self, reply: Message) -> None:
         if len(self.waiting) >= REPLIES_MAX:
-            self.close("amqp:resource-limit-exceeded", f"{REPLIES_MAX} replies wait for credit.")
+            self.close(
+                "amqp:resource-limit-exceeded",
+                f"{REPLIES_MAX} replies wait for credit; grant more.",
+            )
             return
         self.waiting.append(reply)
         self.send_slice()

@@ -31,7 +31,7 @@ from pumphouse.hub.rates import Rate, Rates, Totals
 OK, CREATED, NO_CONTENT = 200, 201, 204
 BAD_REQUEST, NOT_FOUND, NOT_ALLOWED, CONFLICT = 400, 404, 405, 409
 READ_METHODS = ("GET", "HEAD")
-DEFAULT_PARTITIONS = 4  # the same as in Python
+DEFAULT_PARTITIONS = 4  # as in `EmbeddedHub.create_hub`
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class AdminApi:
     def sample(self) -> None:
         """Record all totals, to compute rates from them later."""
         now = self.namespace.clock.monotonic()
-        everything = [part for hub in self.namespace.hubs for part in hub.partitions]
-        self.rates.sample(now, {partition: totals(partition) for partition in everything})
+        partitions = [part for hub in self.namespace.hubs for part in hub.partitions]
+        self.rates.sample(now, {partition: totals(partition) for partition in partitions})
 
     def rate(self, partition: Partition) -> Rate:
         return self.rates.rate(partition, self.namespace.clock.monotonic(), totals(partition))

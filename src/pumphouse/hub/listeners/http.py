@@ -20,7 +20,7 @@ log = logging.getLogger("pumphouse.hub")
 HEAD_BYTES_MAX = 16 * 1024
 BODY_BYTES_MAX = 64 * 1024
 CONNECTIONS_MAX = 200
-REQUEST_S = 10.0  # for a whole request to arrive, from its first byte or from the connect on
+REQUEST_S = 10.0  # for the first request head to arrive after the connect, and for each body
 KEEP_OPEN_S = 30.0  # between two requests
 TOO_LARGE = 413
 

@@ -49,7 +49,7 @@ class Listeners:
         self.ws_port: int | None = None
         self.http_port: int | None = None
         self._ports = AsyncExitStack()
-        self._rest = ExitStack()
+        self._cleanup = ExitStack()
 
     @property
     def ca_file(self) -> Path | None:
@@ -82,7 +82,7 @@ class Listeners:
     async def close(self) -> None:
         """Stop, and remove a temporary certificate authority."""
         await self.stop()
-        self._rest.close()
+        self._cleanup.close()
 
     def prepare_tls(self, host: str) -> Tls:
         if self.options.certificate is not None:
@@ -90,7 +90,7 @@ class Listeners:
         if self.options.tls_dir is not None:
             return development_tls(host, Path(self.options.tls_dir))
         directory = Path(tempfile.mkdtemp(prefix="pumphouse-tls-"))
-        self._rest.callback(shutil.rmtree, directory, ignore_errors=True)
+        self._cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
         return development_tls(host, directory)
 
     # -- one listener each ------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def abort_all(connections: Iterable[Abortable]) -> None:
 
 
 def loopback(host: str) -> str:
-    """The address for the HTTP API: the hub's own if it is a loopback address."""
+    """The address for the HTTP API: the hub's own if that is loopback, else 127.0.0.1."""
     try:
         return host if ipaddress.ip_address(host).is_loopback else "127.0.0.1"
     except ValueError:

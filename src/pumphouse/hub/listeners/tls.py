@@ -32,7 +32,7 @@ def tls_from_files(files: CertificateFiles) -> Tls:
     try:
         # Without a password OpenSSL asks for one on the terminal; an empty one is refused.
         context.load_cert_chain(certificate, key, password=lambda: "")
-    except OSError as failure:  # an SSLError is one
+    except OSError as failure:  # includes SSLError
         raise OptionError(
             f"cannot use the certificate {certificate} with key {key}: "
             f"{failure.strerror or failure}"
@@ -65,8 +65,8 @@ def development_tls(host: str, directory: Path) -> Tls:
 
 def server_names(host: str) -> Iterable[str]:
     """The names and addresses of a hub that listens on `host`."""
-    own = socket.gethostname() if host in ANY_ADDRESS else host
-    return dict.fromkeys([*LOCAL_NAMES, own])
+    own_name = socket.gethostname() if host in ANY_ADDRESS else host
+    return dict.fromkeys([*LOCAL_NAMES, own_name])
 
 
 def server_context() -> ssl.SSLContext:
@@ -76,7 +76,7 @@ def server_context() -> ssl.SSLContext:
 
 
 def load(context: ssl.SSLContext, pem: bytes) -> None:
-    """Load certificate and key into a context, which reads them from a (temporary) file only."""
+    """Load certificate and key through a temporary file: a context reads them only from files."""
     with tempfile.TemporaryDirectory(prefix="pumphouse-") as directory:
         path = Path(directory) / "server.pem"
         path.write_bytes(pem)
