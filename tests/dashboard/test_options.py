@@ -25,6 +25,12 @@ def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> 
         DashboardOptions(**options)
 
 
+def test_the_old_name_of_the_update_interval_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="is now update_s"):
+        options = DashboardOptions(groups=(WatchedGroup("c"),), look_s=0.5)
+    assert options.update_s == 0.5
+
+
 def test_an_invalid_homes_feed_is_rejected() -> None:
     with pytest.raises(OptionError, match="homes must be"):
         HomesFeed("c", homes=0)

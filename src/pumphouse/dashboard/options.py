@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
+from warnings import warn
 
 from pumphouse.dashboard.monitors.host_processes import Fleet
 from pumphouse.errors import OptionError
@@ -55,8 +56,12 @@ class DashboardOptions:
     write: bool = False  # whether the page may send sample events and inject faults
     ca_file: str | None = None
     update_s: float = 1.0  # interval of updates of groups and homes
+    look_s: InitVar[float | None] = None  # deprecated: the old name of update_s
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, look_s: float | None) -> None:
+        if look_s is not None:
+            warn("DashboardOptions(look_s=...) is now update_s", DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "update_s", look_s)
         if not 0 <= self.port <= 65535:
             raise OptionError(f"port must be from 0 to 65535 (got {self.port})")
         if not 0.05 <= self.update_s <= 60:
