@@ -347,9 +347,7 @@ class LeaseTable:
         if partition not in self.held:
             raise OwnershipLost(partition, 0)
         if self.may_become_ours(partition):
-            raise StoreError(
-                f"the epoch of partition {partition} is unknown: a write got no response"
-            )
+            raise StoreError(f"the epoch of partition {partition} is unknown: no response")
         return self.held[partition].row.epoch
 
     async def raise_epoch(self, partition: str, above: int) -> int:
@@ -380,10 +378,7 @@ class LeaseTable:
                 if after is not None and after.row.epoch > above:
                     return after.row.epoch
                 if after is not None and after.doubtful:
-                    raise StoreError(
-                        f"the owner of partition {partition} is unknown: the store refused a write "
-                        "and did not return the row"
-                    )
+                    raise StoreError(f"the owner of partition {partition} is unknown: no row")
         raise OwnershipLost(partition, above)
 
     # -- writing ----------------------------------------------------------------------------------
